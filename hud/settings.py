@@ -1,0 +1,173 @@
+"""Every setting, read from the environment; nonsense is refused by name.
+
+`HUD_DATA` (default `var/`) holds everything that is written. Without `DATABASE_URL` and `REDIS_URL` the
+servers are the embedded ones below it (`hud/embedded.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from hud import embedded, queueing
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def env_bool(name: str, default: bool) -> bool:
+    value = os.environ.get(name, "")
+    if value not in {"", "0", "1"}:
+        raise ValueError(f"{name} is {value!r}; it must be 0 or 1")
+    return default if value == "" else value == "1"
+
+
+def env_number(name: str, default: float) -> float:
+    value = os.environ.get(name, "")
+    try:
+        number = float(value) if value else default
+    except ValueError:
+        raise ValueError(f"{name} is {value!r}; it must be a number") from None
+    if not 0 < number < 1e12:
+        raise ValueError(f"{name} is {value!r}; it must be above 0")
+    return number
+
+
+HUD_ENV = os.environ.get("HUD_ENV", "development")
+if HUD_ENV not in {"development", "production"}:
+    raise ValueError(f"HUD_ENV is {HUD_ENV!r}; it must be development or production")
+PRODUCTION = HUD_ENV == "production"
+HUD_DATA = Path(os.environ.get("HUD_DATA") or BASE_DIR / "var").resolve()
+HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
+HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
+HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
+
+DEBUG = False
+SECRET_KEY = os.environ.get("SECRET_KEY") or embedded.secret_key(HUD_DATA, required=PRODUCTION)
+ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "" if PRODUCTION else "*").replace(",", " ").split()
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_rq",
+    "hud",
+    "runner",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "hud.access.ReadAccessMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "hud.access.ErrorPagesMiddleware",
+]
+ROOT_URLCONF = "hud.urls"
+WSGI_APPLICATION = "hud.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+            "builtins": ["hud.templatetags.hud_tags"],
+        },
+    }
+]
+
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "CONN_MAX_AGE": 600,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"connect_timeout": 5},
+        **embedded.database_settings(HUD_DATA),
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4: series and run ids stand in every measurement
+
+REDIS_URL = embedded.redis_url(HUD_DATA)
+RQ_QUEUES = queueing.Queues(REDIS_URL)
+RQ = {"JOB_CLASS": "rq.job.Job"}
+
+# Life of a task (seconds). Tests scale them down; the database's clock is the only one that counts.
+HUD_LEASE_S = env_number("HUD_LEASE_S", 45)
+HUD_BEAT_S = env_number("HUD_BEAT_S", 10)
+HUD_LATE_S = env_number("HUD_LATE_S", 30)
+HUD_LOST_S = env_number("HUD_LOST_S", 60)
+HUD_TICK_S = env_number("HUD_TICK_S", 5)
+HUD_GRACE_S = env_number("HUD_GRACE_S", 60)  # no lease is broken this soon after tick itself was away
+HUD_RING_S = env_number("HUD_RING_S", 15)  # an idle accelerator with queued work is rung again after this
+HUD_MAX_ATTEMPTS = 2  # a task lost to infrastructure is tried once more
+HUD_MAX_LOG_BYTES = 64 * 2**20
+HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = HUD_MAX_BODY_BYTES
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+
+STATIC_URL = "/static/"
+STATIC_ROOT = HUD_DATA / "static"
+_plotly = importlib.util.find_spec("plotly")
+STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
+if _plotly and _plotly.origin:
+    STATICFILES_DIRS.append(("plotly", Path(_plotly.origin).parent / "package_data"))
+STATICFILES_FINDERS = ["hud.staticfiles.ProjectFinder", "django.contrib.staticfiles.finders.AppDirectoriesFinder"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'", "'unsafe-inline'"],  # plotly writes style attributes and rules
+        "img-src": ["'self'", "data:", "blob:"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": ["'self'"],
+        "form-action": ["'self'"],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_SAMESITE = "Lax"
+if PRODUCTION:
+    SECURE_SSL_REDIRECT = env_bool("HUD_SSL_REDIRECT", default=True)
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = 31_536_000
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {"rq": {"level": "WARNING"}},
+}

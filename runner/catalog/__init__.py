@@ -1,0 +1,167 @@
+"""What can run: suites, cases, knobs and limits. Standard library only; both halves read it.
+
+A run is data: a suite's name, case names and bounded knobs out of this catalogue. Nothing else can be
+asked of a host, so nothing that reaches Redis or the API can become a command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.catalog.suites import SUITES, Case, Knob, Suite
+
+__all__ = ["PROTOCOL", "SUITES", "BadRequest", "Case", "Knob", "Suite", "TaskSpec", "plan"]
+
+PROTOCOL = 1  # of the talk between agent and hud; a host that speaks another one is told so
+
+KnobValue = bool | int | str | list[int]
+
+
+class BadRequest(ValueError):
+    """A suite, case or knob that the catalogue does not offer. The text names it and what is offered."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One launch of a fresh process: one case of a suite, with every knob bound."""
+
+    suite: str
+    case: str
+    mode: str
+    dtype: str
+    backend: str
+    device: str  # cuda or cpu
+    dynamic: bool = False
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    timeout_s: int = 600
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TaskSpec:
+        """Rebuilds a spec and checks it against the catalogue: raises BadRequest for anything else."""
+        names = {item.name for item in dataclasses.fields(cls)}
+        unknown = sorted(set(value) - names)
+        if unknown:
+            raise BadRequest(f"unknown field {unknown[0]!r} in a task")
+        try:
+            spec = cls(**dict(value))
+        except TypeError as error:
+            raise BadRequest(f"a task needs more: {error}") from error
+        return _checked(spec)
+
+    def command(self) -> str:
+        """The line a person types to reproduce this task, without the web application."""
+        knobs = ",".join(f"{name}={_knob_text(value)}" for name, value in sorted(self.knobs.items()))
+        case = f"{self.case}[{knobs}]" if knobs else self.case
+        parts = ["python -m runner run", self.suite, f"--case '{case}'" if knobs else f"--case {case}"]
+        parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]
+        parts += [f"--device {self.device}"]
+        if self.dynamic:
+            parts.append("--dynamic")
+        return " ".join(parts)
+
+
+def _knob_text(value: KnobValue) -> str:
+    return "+".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+def suite_of(name: str) -> Suite:
+    if name not in SUITES:
+        raise BadRequest(f"no suite is called {name!r}; there are: {', '.join(sorted(SUITES))}")
+    return SUITES[name]
+
+
+def plan(
+    suite_name: str,
+    *,
+    cases: Sequence[str] = (),
+    device: str,
+    modes: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    backends: Sequence[str] = (),
+    dynamic: bool = False,
+    knobs: Mapping[str, KnobValue] | None = None,
+) -> list[TaskSpec]:
+    """Tasks of a request: cases × modes × dtypes × backends, where an empty choice means the suite's own.
+
+    Raises BadRequest for a name the catalogue does not offer or a knob out of its bounds.
+    """
+    suite = suite_of(suite_name)
+    chosen = [_case_of(suite, name) for name in cases] or list(suite.cases)
+    tasks = []
+    for case in chosen:
+        offered = _offered("dtype", dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(cases))
+        for dtype in offered:
+            for mode in _offered("mode", modes, suite.modes, suite.name, True)[: None if modes else 1]:
+                for backend in _offered("backend", backends, suite.backends, suite.name, True)[
+                    : None if backends else 1
+                ]:
+                    spec = TaskSpec(
+                        suite=suite.name,
+                        case=case.name,
+                        mode=mode,
+                        dtype=dtype,
+                        backend=backend,
+                        device=device,
+                        dynamic=dynamic,
+                        knobs=dict(knobs or {}),
+                        timeout_s=suite.timeout_s,
+                    )
+                    tasks.append(_checked(spec))
+    if not tasks:
+        raise BadRequest(f"nothing of suite {suite.name} fits this request")
+    return tasks
+
+
+def _offered(what: str, asked: Sequence[str], offered: Sequence[str], place: str, strict: bool) -> list[str]:
+    if not asked:
+        return list(offered)
+    wrong = [name for name in asked if name not in offered]
+    if wrong and strict:
+        raise BadRequest(f"{place} has no {what} {wrong[0]!r}; it has: {', '.join(offered)}")
+    return [name for name in asked if name in offered]
+
+
+def _case_of(suite: Suite, name: str) -> Case:
+    for case in suite.cases:
+        if case.name == name:
+            return case
+    names = ", ".join(case.name for case in suite.cases)
+    raise BadRequest(f"suite {suite.name} has no case {name!r}; it has: {names}")
+
+
+def _checked(spec: TaskSpec) -> TaskSpec:
+    suite = suite_of(spec.suite)
+    case = _case_of(suite, spec.case)
+    place = f"{suite.name}/{case.name}"
+    for what, value, offered in (
+        ("dtype", spec.dtype, case.dtypes),
+        ("mode", spec.mode, suite.modes),
+        ("backend", spec.backend, suite.backends),
+        ("device", spec.device, suite.devices),
+    ):
+        if value not in offered:
+            raise BadRequest(f"{place} has no {what} {value!r}; it has: {', '.join(offered)}")
+    if not isinstance(spec.dynamic, bool) or (spec.dynamic and not suite.dynamic):
+        raise BadRequest(f"{place} has no dynamic shapes")
+    if not isinstance(spec.timeout_s, int) or not 1 <= spec.timeout_s <= suite.timeout_s:
+        raise BadRequest(f"{place}: the time limit is 1 to {suite.timeout_s} s, not {spec.timeout_s!r}")
+    offered_knobs = {knob.name: knob for knob in suite.knobs}
+    for name, value in spec.knobs.items():
+        if name not in offered_knobs:
+            raise BadRequest(f"{place} has no knob {name!r}; it has: {', '.join(sorted(offered_knobs))}")
+        problem = offered_knobs[name].problem(value)
+        if problem:
+            raise BadRequest(f"{place}: knob {name}: {problem}")
+    return spec
+
+
+def knobs_key(knobs: Mapping[str, Any]) -> str:
+    """Canonical text of an experiment's knobs: the identity that the store keeps."""
+    return json.dumps(knobs, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,66 @@
+"""Accelerator architectures: the short key of a device name, and data-sheet peaks.
+
+Peaks are dense figures of the vendors' data sheets, for orientation; share of ceiling always uses what
+the host itself measured.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Arch:
+    key: str
+    pattern: str  # searched, ignoring case, in the device's name
+    bf16_tflops: float | None  # dense, no sparsity; None where the chip has no bf16
+    bandwidth_gbps: float
+
+
+# First match wins, so the narrower name stands first.
+ARCHES = (
+    Arch("gb200", r"\bGB200\b", 2500, 8000),
+    Arch("b200", r"\bB200\b", 2250, 8000),
+    Arch("h200", r"\bH200\b", 989, 4800),
+    Arch("h100-pcie", r"\bH100 PCIe\b", 756, 2000),
+    Arch("h100-nvl", r"\bH100 NVL\b", 835, 3900),
+    Arch("h100", r"\bH100\b", 989, 3350),
+    Arch("a100-80gb-pcie", r"\bA100 80GB PCIe\b", 312, 1935),
+    Arch("a100-80gb", r"\bA100\S*80GB\b", 312, 2039),
+    Arch("a100-40gb", r"\bA100\b", 312, 1555),
+    Arch("a10g", r"\bA10G\b", 70, 600),
+    Arch("l40s", r"\bL40S\b", 362, 864),
+    Arch("l4", r"\bL4\b", 121, 300),
+    Arch("t4", r"\bT4\b", None, 320),
+    Arch("v100", r"\bV100\b", None, 900),
+    Arch("mi355x", r"\bMI355X?\b", 2500, 8000),
+    Arch("mi325x", r"\bMI325X?\b", 1307, 6000),
+    Arch("mi300x", r"\bMI300X?\b", 1307, 5300),
+    Arch("mi250x", r"\bMI250X?\b", 191.5, 1638),
+)
+_BY_KEY = {arch.key: arch for arch in ARCHES}
+_MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+
+
+def arch_key(device_name: str) -> str:
+    """Short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
+
+    A name that is already a key stays; one nobody knows becomes a slug of itself, so that two unknown
+    devices never share a series. The empty name stays empty.
+    """
+    name = device_name.strip()
+    if name in _BY_KEY or name in _MACHINES.values():
+        return name
+    if name.lower() in _MACHINES:
+        return _MACHINES[name.lower()]
+    for arch in ARCHES:
+        if re.search(arch.pattern, name, re.IGNORECASE):
+            return arch.key
+    return _UNSAFE.sub("-", name.lower()).strip("-")
+
+
+def peaks(key: str) -> Arch | None:
+    """Data-sheet peaks of an arch key, or None for one that is not in the table."""
+    return _BY_KEY.get(key)

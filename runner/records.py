@@ -1,0 +1,186 @@
+"""The record: one metric of one experiment, as one JSON object of PyTorch's v3 benchmark shape.
+
+This is the only language between the runner and the web application, and the shape PyTorch's own
+scripts write (wiki page "How to integrate with PyTorch OSS benchmark database"). Standard library
+only, Python 3.10 syntax: the child runs in interpreters that belong to somebody else.
+
+Where our runner says more than the v3 shape has fields for, it says it here:
+
+* ``benchmark.extra_info``: ``device`` (cuda, cpu), ``arch`` (device name), ``dynamic``, ``knobs`` (object);
+* ``metric.extra_info``: ``unit``, ``direction``, ``clock``, ``status`` (one of `STATUSES`), ``code``
+  (the upstream system's own word for it), ``reason``, ``target_arch``, ``spread``;
+* ``dependencies``: ``{"torch": {"version", "sha"}, "triton": {"version"}, ...}``;
+* ``runners[0]``: the host; its ``extra_info`` holds the other facts of `Environment`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Any  # what json.loads returns; JSON has no narrower type in Python
+
+# Outcome of a case inside a run, in the order in which a page lists them.
+STATUSES = (
+    "ok",
+    "wrong",
+    "cannot_tell",
+    "oom",
+    "crashed",
+    "timed_out",
+    "failed",
+    "unsupported",
+    "not_run",
+)
+
+
+@dataclass
+class Benchmark:
+    name: str
+    mode: str | None = None
+    dtype: str | None = None
+    extra_info: dict[str, Json] | None = None
+
+
+@dataclass
+class Model:
+    name: str
+    type: str | None = None
+    backend: str | None = None
+    origins: list[str] | None = None
+    extra_info: dict[str, Json] | None = None
+
+
+@dataclass
+class Metric:
+    """`benchmark_values` and `target_value` are numbers, or strings that hold exactly a number."""
+
+    name: str
+    benchmark_values: list[float | str] | None = None
+    target_value: float | str | None = None
+    extra_info: dict[str, Json] | None = None
+
+
+@dataclass
+class Record:
+    benchmark: Benchmark
+    model: Model
+    metric: Metric | None = None
+    runners: list[dict[str, Json]] | None = None
+    dependencies: dict[str, Json] | None = None
+    inputs: dict[str, Json] | None = None
+    timestamp: float | None = None  # s since 1970, when the run was made
+    name: str | None = None
+    repo: str | None = None
+    head_branch: str | None = None
+    head_sha: str | None = None
+    workflow_id: int | str | None = None
+    job_id: int | str | None = None
+    run_attempt: int | str | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON object, without the fields that say nothing."""
+        return _without_none(dataclasses.asdict(self))
+
+
+def _without_none(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value
+
+
+@dataclass
+class Environment:
+    """Where a number was measured. Versions as the packages print them; absent parts are ''."""
+
+    torch: str = ""
+    torch_git: str = ""
+    triton: str = ""
+    cuda: str = ""
+    driver: str = ""
+    gpu: str = ""  # as torch.cuda.get_device_name() says it
+    gpu_uuid: str = ""
+    gpu_memory_bytes: int = 0
+    python: str = ""
+    cpu: str = ""
+    cpu_count: int = 0
+    compiler: str = ""  # C++ compiler that inductor uses on the CPU
+    os: str = ""
+    packages: dict[str, str] = field(default_factory=dict)  # transformers, timm, numpy, torch_xla, ...
+    variables: dict[str, str] = field(default_factory=dict)  # environment variables that change results
+
+    def fingerprint(self) -> str:
+        """Identity of this environment: 16 hex digits over every field."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_record_fields(self, host: str) -> dict[str, Json]:
+        """`runners` and `dependencies` of a v3 record."""
+        versions = {"torch": {"version": self.torch, "sha": self.torch_git}}
+        versions["triton"] = {"version": self.triton}
+        versions.update({name: {"version": version} for name, version in self.packages.items()})
+        facts = {
+            "cuda": self.cuda,
+            "driver": self.driver,
+            "gpu_uuid": self.gpu_uuid,
+            "gpu_memory_bytes": self.gpu_memory_bytes,
+            "python": self.python,
+            "compiler": self.compiler,
+            "os": self.os,
+            "variables": self.variables,
+        }
+        runner = {
+            "name": host,
+            "type": self.gpu or self.cpu,
+            "cpu_info": self.cpu,
+            "cpu_count": self.cpu_count,
+            "gpu_info": self.gpu,
+            "extra_info": {key: value for key, value in facts.items() if value},
+        }
+        known = {name: entry for name, entry in versions.items() if entry["version"]}
+        return {"runners": [runner], "dependencies": known}
+
+    @classmethod
+    def from_record(cls, record: Record) -> Environment:
+        """What a record says of its environment; the parts it does not say stay empty."""
+        runner = (record.runners or [{}])[0]
+        facts = runner.get("extra_info")
+        facts = facts if isinstance(facts, dict) else {}
+        versions = {
+            name: entry for name, entry in (record.dependencies or {}).items() if isinstance(entry, dict)
+        }
+        torch = versions.pop("torch", {})
+        triton = versions.pop("triton", {})
+        variables = facts.get("variables")
+        return cls(
+            torch=_text(torch.get("version")),
+            torch_git=_text(torch.get("sha")),
+            triton=_text(triton.get("version")),
+            cuda=_text(facts.get("cuda")),
+            driver=_text(facts.get("driver")),
+            gpu=_text(runner.get("gpu_info")),
+            gpu_uuid=_text(facts.get("gpu_uuid")),
+            gpu_memory_bytes=_integer(facts.get("gpu_memory_bytes")),
+            python=_text(facts.get("python")),
+            cpu=_text(runner.get("cpu_info")),
+            cpu_count=_integer(runner.get("cpu_count")),
+            compiler=_text(facts.get("compiler")),
+            os=_text(facts.get("os")),
+            packages={name: _text(entry.get("version")) for name, entry in versions.items()},
+            variables=(
+                {str(key): _text(value) for key, value in variables.items()}
+                if isinstance(variables, dict)
+                else {}
+            ),
+        )
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _integer(value: Json) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
