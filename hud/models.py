@@ -363,7 +363,7 @@ class Measurement(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(samples__isnull=True)
-                | ~Q(samples__overlap=[float("nan"), float("inf"), float("-inf")]),
+                | ~Q(samples__overlap=["NaN", "Infinity", "-Infinity"]),
                 name="samples_are_finite",
             ),
             models.CheckConstraint(

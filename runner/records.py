@@ -69,9 +69,9 @@ class Record:
     benchmark: Benchmark
     model: Model
     metric: Metric | None = None
-    runners: list[dict[str, Json]] | None = None
-    dependencies: dict[str, Json] | None = None
-    inputs: dict[str, Json] | None = None
+    runners: Json = None  # a list of objects; what else stands there is ignored
+    dependencies: Json = None
+    inputs: Json = None
     timestamp: float | None = None  # s since 1970, when the run was made
     name: str | None = None
     repo: str | None = None
@@ -146,12 +146,12 @@ class Environment:
     @classmethod
     def from_record(cls, record: Record) -> Environment:
         """What a record says of its environment; the parts it does not say stay empty."""
-        runner = (record.runners or [{}])[0]
+        runners = record.runners if isinstance(record.runners, list) else []
+        runner = next((entry for entry in runners if isinstance(entry, dict)), {})
+        dependencies = record.dependencies if isinstance(record.dependencies, dict) else {}
         facts = runner.get("extra_info")
         facts = facts if isinstance(facts, dict) else {}
-        versions = {
-            name: entry for name, entry in (record.dependencies or {}).items() if isinstance(entry, dict)
-        }
+        versions = {name: entry for name, entry in dependencies.items() if isinstance(entry, dict)}
         torch = versions.pop("torch", {})
         triton = versions.pop("triton", {})
         variables = facts.get("variables")
