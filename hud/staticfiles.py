@@ -1,0 +1,27 @@
+"""Static files of the project: everything in `static/`, and plotly.js out of the plotly wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.contrib.staticfiles.finders import FileSystemFinder
+from django.core.files.storage import FileSystemStorage
+
+PLOTLY_PREFIX = "plotly"
+PLOTLY_FILE = "plotly.min.js"
+
+
+class ProjectFinder(FileSystemFinder):
+    """Django's finder over `STATICFILES_DIRS`; takes one file of the plotly wheel and leaves the rest."""
+
+    def find_location(self, root: str, path: str, prefix: str | None = None) -> str | None:
+        if prefix == PLOTLY_PREFIX and path != f"{PLOTLY_PREFIX}/{PLOTLY_FILE}":
+            return None
+        return super().find_location(root, path, prefix)
+
+    def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
+        for path, storage in super().list(ignore_patterns):
+            assert isinstance(storage, FileSystemStorage)
+            if getattr(storage, "prefix", None) != PLOTLY_PREFIX or path == PLOTLY_FILE:
+                yield path, storage
