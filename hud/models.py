@@ -276,6 +276,7 @@ class Task(models.Model):
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
     run = models.ForeignKey(Run, models.CASCADE, related_name="tasks")
     position = models.IntegerField()
+    process = models.SmallIntegerField(default=0)  # repeats of one case are processes 0, 1, 2 …
     spec = models.JSONField()  # runner.catalog.TaskSpec
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     status = models.CharField(max_length=12, blank=True)  # one of runner.records.STATUSES, once done
@@ -336,8 +337,8 @@ class Artifact(models.Model):
 class Measurement(models.Model):
     """One metric of one experiment in one run: all samples, their median, spread, target, or a status."""
 
-    pk = models.CompositePrimaryKey("run", "series", "environment")
-    run = models.ForeignKey(Run, models.CASCADE)
+    pk = models.CompositePrimaryKey("run", "series", "environment", "process")
+    run = models.ForeignKey(Run, models.CASCADE, db_index=False)
     series = models.ForeignKey(Series, models.CASCADE, db_index=False)
     environment = models.ForeignKey(Environment, models.PROTECT, db_index=False)
     at = models.DateTimeField()  # of its run, kept here for the order of the series
@@ -347,6 +348,7 @@ class Measurement(models.Model):
     spread = models.FloatField(null=True)  # runner.summary.spread of the samples
     n = models.IntegerField(default=1)
     status = models.SmallIntegerField(default=0)  # index into runner.records.STATUSES
+    process = models.SmallIntegerField(default=0)  # which of the run's repeated fresh processes
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     warning = models.CharField(max_length=300, null=True)

@@ -1,0 +1,142 @@
+"""Hosts: they register, beat, and are drained, paused or detached. States come from the last beat and
+the database's clock, so nobody has to write "late" down."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+from hud import audit
+from hud.keys import create_key, digest
+from hud.models import Accelerator, ApiKey, Host
+from runner.catalog import PROTOCOL
+
+MAX_DEVICES = 64
+_REGISTER = "register"  # the scope of a token; no key can be given it
+
+
+class OtherProtocol(ValueError):
+    """The host's runner speaks another version of the talk between agent and hud."""
+
+
+class BadToken(ValueError):
+    """A registration token that is unknown, used or expired."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as its host describes it."""
+
+    name: str
+    device: str
+    device_name: str
+    arch: str
+    uuid: str = ""
+    dirty: str = ""
+    suites: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+
+
+def state_of(host: Host, now: datetime) -> str:
+    """detached, lost, paused, drained, late or online."""
+    if host.detached_at:
+        return "detached"
+    age_s = (now - host.last_beat).total_seconds() if host.last_beat else float("inf")
+    if age_s > settings.HUD_LOST_S:
+        return "lost"
+    if host.paused_until and host.paused_until > now:
+        return "paused"
+    if host.drained:
+        return "drained"
+    return "late" if age_s > settings.HUD_LATE_S else "online"
+
+
+def register(*, token: str, name: str) -> tuple[Host, str]:
+    """Spends a one-time token; returns the host and its own key. Raises BadToken."""
+    with transaction.atomic():
+        spent = ApiKey.objects.filter(
+            digest=digest(token), scopes=[_REGISTER], revoked__isnull=True, expires__gt=Now()
+        ).update(revoked=Now())
+        if spent != 1:
+            raise BadToken("this token is unknown, used or expired; an operator makes a new one")
+        host, _new = Host.objects.update_or_create(name=name, defaults={"detached_at": None})
+        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
+        _key, secret = create_key(name=f"host {name}"[:100], scopes=["host"], who=f"host {name}", host=host)
+        audit.note(who=f"host {name}", action="host.register", subject=name)
+    return host, secret
+
+
+def create_token(*, who: str) -> str:
+    """A registration token: one use, one hour."""
+    token = "hudt_" + secrets.token_urlsafe(24)
+    ApiKey.objects.create(
+        name="registration token",
+        prefix=token[:11],
+        digest=digest(token),
+        scopes=[_REGISTER],
+        expires=timezone.now() + timedelta(hours=1),
+    )
+    audit.note(who=who, action="host.token", subject=token[:11])
+    return token
+
+
+def beat(
+    *, host: Host, protocol: int, sent_at: float, facts: dict[str, Any], labels: dict[str, Any], devices: list[Device]
+) -> dict[str, Accelerator]:
+    """Notes that a host lives and what it has. Raises OtherProtocol."""
+    if protocol != PROTOCOL:
+        raise OtherProtocol(f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one")
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(
+            last_beat=Now(), facts=facts, labels=labels, clock_skew_s=sent_at - time.time()
+        )
+        for device in devices:
+            Accelerator.objects.update_or_create(
+                host=host,
+                name=device.name,
+                defaults={
+                    "device": device.device,
+                    "device_name": device.device_name,
+                    "arch": device.arch,
+                    "uuid": device.uuid,
+                    "dirty": device.dirty,
+                    "present": True,
+                    "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
+                },
+            )
+        Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
+            present=False
+        )
+    return {item.name: item for item in Accelerator.objects.filter(host=host, present=True)}
+
+
+def drain(*, host: Host, note: str, who: str) -> None:
+    """The host finishes what it runs and claims nothing more."""
+    Host.objects.filter(pk=host.pk).update(drained=True, note=note[:500])
+    audit.note(who=who, action="host.drain", subject=host.name, detail={"note": note})
+
+
+def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
+    """Like drain, until a time."""
+    Host.objects.filter(pk=host.pk).update(paused_until=until, note=note[:500])
+    audit.note(who=who, action="host.pause", subject=host.name, detail={"until": until.isoformat(), "note": note})
+
+
+def resume(*, host: Host, who: str) -> None:
+    Host.objects.filter(pk=host.pk).update(drained=False, paused_until=None, note="")
+    audit.note(who=who, action="host.resume", subject=host.name)
+
+
+def detach(*, host: Host, who: str) -> None:
+    """The host's keys end; what it still runs is lost when its lease ends."""
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(detached_at=Now())
+        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
+        audit.note(who=who, action="host.detach", subject=host.name)

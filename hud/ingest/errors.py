@@ -1,0 +1,36 @@
+"""What the door refuses, and the place of each fault."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong: a JSON pointer within the record's line or the body, the line where the
+    container has lines, and the words."""
+
+    pointer: str
+    detail: str
+    line: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class BadUpload(ValueError):
+    """Nothing of this upload was stored. `faults` says where it is wrong."""
+
+    def __init__(self, detail: str, faults: list[Fault] | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.faults = faults or []
+
+
+class MalformedUpload(BadUpload):
+    """The body is not of the format at all (for v3: not JSON)."""
+
+
+class UploadTooLarge(BadUpload):
+    """More bytes or records than one request may carry."""

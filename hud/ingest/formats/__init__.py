@@ -1,0 +1,54 @@
+"""Outside formats: one file each. A format turns bytes into records with their places.
+
+Adding one: a module here with `matches` and `read`, and its line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+from hud.ingest.errors import BadUpload, Fault
+from runner.records import Record
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A record and where it stood; `skip` says why it cannot become a measurement."""
+
+    record: Record | None
+    pointer: str
+    line: int | None = None
+    skip: str = ""
+
+
+class Format(Protocol):
+    def matches(self, body: bytes, filename: str) -> bool:
+        """True where the content is of this format."""
+
+    def read(self, body: bytes, filename: str) -> Iterator[Placed]:
+        """Every record; raises BadUpload with all faults."""
+
+
+# In the order in which they are asked; imported on first use.
+FORMATS = {"v3": "hud.ingest.formats.v3"}
+
+
+def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:
+    """The named format, or the first one whose content this is; raises BadUpload where there is none."""
+    if name:
+        if name not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise BadUpload(f"no format is called {name!r}", [Fault("?format", f"one of: {known}")])
+        return name, _load(name)
+    for candidate in FORMATS:
+        module = _load(candidate)
+        if module.matches(body, filename):
+            return candidate, module
+    raise BadUpload("this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")])
+
+
+def _load(name: str) -> Format:
+    return cast(Format, import_module(FORMATS[name]))

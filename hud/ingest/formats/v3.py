@@ -1,0 +1,150 @@
+"""PyTorch's v3 benchmark records, the shape of its benchmark database and of our own runner.
+
+Containers: a JSON list, a single object, JSON lines, and lines that are lists. Source: test-infra,
+`.github/scripts/upload_benchmark_results.py`, and the wiki page on the OSS benchmark database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from hud.ingest.errors import BadUpload, Fault, MalformedUpload
+from hud.ingest.formats import Placed
+from runner.records import Record
+
+_MAX_FAULTS = 20
+_WHOLE = msgspec.json.Decoder(list[Record] | Record)
+_LINE = msgspec.json.Decoder(Record | list[Record])
+_ONE = msgspec.json.Decoder(Record)
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_ANY = msgspec.json.Decoder()
+_PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+|\.\.\.)\]")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_NUL = re.compile(rb"\\u0000|\x00")
+
+
+def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the name is other formats' evidence
+    return body.lstrip()[:1] in {b"[", b"{"}
+
+
+def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
+    """Every record with its place. Raises BadUpload with the place of each fault."""
+    _refuse_nul(body)
+    try:
+        whole = _WHOLE.decode(body)
+    except msgspec.ValidationError:
+        yield from _place_faults(body)
+        return
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        lines = body.splitlines()
+        if sum(1 for line in lines if line.strip()) < 2:
+            raise _malformed(error, body) from error
+        yield from _read_lines(lines, error, body)
+        return
+    if isinstance(whole, Record):
+        yield _placed(whole, "", None)
+    else:
+        for index, record in enumerate(whole):
+            yield _placed(record, f"/{index}", None)
+
+
+def _placed(record: Record, pointer: str, line: int | None) -> Placed:
+    return Placed(record, pointer, line, "" if record.metric else "the record has no metric")
+
+
+def _malformed(error: Exception, body: bytes) -> MalformedUpload:
+    found = _BYTE.search(str(error))
+    line = body[: int(found[1])].count(b"\n") + 1 if found else None
+    return MalformedUpload("the body is not JSON", [Fault("", str(error), line)])
+
+
+def _read_lines(lines: list[bytes], whole_error: Exception, body: bytes) -> Iterator[Placed]:
+    placed: list[Placed] = []
+    faults: list[Fault] = []
+    parsed = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = _LINE.decode(line)
+        except msgspec.ValidationError as error:
+            faults.append(_fault(error, number))
+            parsed += 1
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            faults.append(Fault("", f"the line is not JSON: {error}", number))
+        else:
+            parsed += 1
+            if isinstance(entry, Record):
+                placed.append(_placed(entry, "", number))
+            else:
+                placed += [_placed(item, f"/{index}", number) for index, item in enumerate(entry)]
+        if len(faults) >= _MAX_FAULTS:
+            break
+    if not parsed:
+        raise _malformed(whole_error, body) from whole_error
+    if faults:
+        kind = MalformedUpload if any("not JSON" in fault.detail for fault in faults) else BadUpload
+        raise kind("lines of the body are wrong", faults)
+    yield from placed
+
+
+def _place_faults(body: bytes) -> Iterator[Placed]:
+    """The body is JSON but not all records: name every one that is not."""
+    faults: list[Fault] = []
+    try:
+        items = _RAW_LIST.decode(body)
+    except msgspec.ValidationError:
+        try:
+            _ONE.decode(body)
+        except msgspec.ValidationError as error:
+            faults.append(_fault(error, None))
+        items = []
+    for index, item in enumerate(items):
+        try:
+            _ONE.decode(item)
+        except msgspec.ValidationError as error:
+            fault = _fault(error, None)
+            faults.append(Fault(f"/{index}{fault.pointer}", fault.detail))
+        if len(faults) >= _MAX_FAULTS:
+            break
+    raise BadUpload("records of the body are wrong", faults)
+    yield
+
+
+def _fault(error: msgspec.ValidationError, line: int | None) -> Fault:
+    text = str(error)
+    found = _PLACE.search(text)
+    if not found:
+        return Fault("", text, line)
+    pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
+    return Fault(pointer, text[: found.start()], line)
+
+
+def _refuse_nul(body: bytes) -> None:
+    """PostgreSQL stores no NUL character, so a text that holds one cannot be kept as it came."""
+    if not _NUL.search(body):
+        return
+    for number, line in enumerate(body.splitlines(), start=1):
+        if b"\0" in line or (b"\\u0000" in line and _holds_nul(line)):
+            raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", number)])
+
+
+def _holds_nul(line: bytes) -> bool:
+    try:
+        value: Any = _ANY.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True  # one line of a pretty-printed body: the escape cannot be told from its like, so refuse
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str) and "\0" in item:
+            return True
+        if isinstance(item, dict):
+            stack += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            stack += item
+    return False

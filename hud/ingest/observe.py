@@ -1,0 +1,252 @@
+"""A record becomes an observation: names normalised to the words of this project, values to numbers.
+
+Everything that decides which series a number belongs to happens here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from hud.ingest.errors import Fault
+from hud.ingest.formats import Placed
+from hud.ingest.parameters import Parameters, parse_time, switch
+from hud.ingest.systems import describe
+from runner.catalog import knobs_key
+from runner.catalog.arches import arch_key
+from runner.catalog.codes import status_of
+from runner.records import STATUSES, Environment, Record
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_MAX_VALUE = 1e300
+_LIMITS = {"suite": 60, "case": 200, "mode": 40, "dtype": 40, "backend": 100, "device": 40, "arch": 100}
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """One upload makes one run for each of these."""
+
+    source: str
+    external_id: str | None
+    host: str
+    commit: str
+    branch: str
+    repo: str
+    at: datetime | None
+    at_source: str
+
+
+@dataclass(slots=True)
+class Observation:
+    """One measurement to be. `identity` is an Experiment's columns in their order."""
+
+    identity: tuple[str, str, str, str, str, str, str, str, bool]
+    metric: str
+    run: RunKey
+    environment: Environment
+    samples: list[float] = field(default_factory=list)
+    status: str = "ok"
+    code: str | None = None
+    target: float | None = None
+    target_arch: str | None = None
+    warning: str | None = None
+    place: Placed | None = None
+
+
+class Observer:
+    """Turns the records of one upload into observations; collects what cannot be one."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.observations: list[Observation] = []
+        self.skipped: list[dict[str, Any]] = []
+        self.faults: list[Fault] = []
+        self._environments: dict[str, Environment] = {}
+
+    def take(self, placed: Placed) -> None:
+        record = placed.record
+        if record is None or placed.skip or record.metric is None:
+            self._skip(placed, placed.skip or "the record has no metric")
+            return
+        numbers, code, fault = _values(record)
+        if fault:
+            self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
+            return
+        if not numbers and code is None and not _said_status(record):
+            self._skip(placed, "the metric has no values")
+            return
+        observation = self._observe(record, numbers, code, placed)
+        if fault := _too_long(observation):
+            self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
+            return
+        self.observations.append(observation)
+
+    def _skip(self, placed: Placed, reason: str) -> None:
+        entry = {"pointer": placed.pointer, "line": placed.line, "reason": reason}
+        self.skipped.append({name: value for name, value in entry.items() if value is not None})
+
+    def _observe(self, record: Record, numbers: list[float], code: str | None, placed: Placed) -> Observation:
+        assert record.metric is not None
+        given = self.parameters
+        about = describe(record, given.suite)
+        info = record.benchmark.extra_info or {}
+        device_name = _text(info.get("arch")) or _runner_type(record) or given.arch
+        extra = record.metric.extra_info or {}
+        status = _said_status(record) or (status_of(code) or "ok" if code else "ok")
+        if about.failed_when_zero and numbers == [0.0]:
+            numbers, status, code = [], "failed", code or "value 0 written for a failure"
+        target = _target(record)
+        return Observation(
+            identity=(
+                about.suite,
+                about.case,
+                knobs_key(about.knobs),
+                record.benchmark.mode or given.mode,
+                record.benchmark.dtype or given.dtype,
+                about.backend or given.backend,
+                _text(info.get("device")) or given.device,
+                arch_key(device_name),
+                about.dynamic or bool(given.dynamic and switch(given.dynamic)),
+            ),
+            metric=about.metric,
+            run=self._run_key(record),
+            environment=self._environment(record, device_name),
+            samples=numbers,
+            status=status,
+            code=(code or _text(extra.get("code")) or None) if (code or status != "ok") else None,
+            target=target,
+            target_arch=(_text(extra.get("target_arch")) or about.target_arch) if target is not None else None,
+            warning=_text(extra.get("warning"))[:300] or None,
+            place=placed,
+        )
+
+    def _run_key(self, record: Record) -> RunKey:
+        given = self.parameters
+        external_id = None
+        if record.workflow_id not in (None, 0, "0", ""):
+            external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
+        commit_time = parse_time(given.commit_date) if given.commit_date else None
+        run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
+        at_source = "commit" if commit_time else "run" if run_time else "upload"
+        return RunKey(
+            source=(given.source or record.benchmark.name)[:100],
+            external_id=external_id or given.run_id or None,
+            host=(_runner_name(record) or given.host)[:200],
+            commit=(record.head_sha or given.commit)[:64],
+            branch=(record.head_branch or given.branch)[:200],
+            repo=(record.repo or given.repo)[:200],
+            at=commit_time or run_time,
+            at_source=at_source,
+        )
+
+    def _environment(self, record: Record, device_name: str) -> Environment:
+        given = self.parameters
+        environment = Environment.from_record(record)
+        environment.torch = environment.torch or given.torch
+        environment.cuda = environment.cuda or given.cuda
+        environment.driver = environment.driver or given.driver
+        device = _text((record.benchmark.extra_info or {}).get("device")) or given.device
+        if not environment.gpu and device not in {"cpu", ""}:
+            environment.gpu = device_name
+        return self._environments.setdefault(environment.fingerprint(), environment)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _first_runner(record: Record) -> dict[str, Any]:
+    runners = record.runners if isinstance(record.runners, list) else []
+    return next((entry for entry in runners if isinstance(entry, dict)), {})
+
+
+def _runner_type(record: Record) -> str:
+    return _text(_first_runner(record).get("type"))
+
+
+def _runner_name(record: Record) -> str:
+    """A host's name. Upstream's convention writes the kind of device there, which names no host."""
+    name = _text(_first_runner(record).get("name"))
+    return "" if name in {"cuda", "cpu", "rocm", "xpu", "mps", "hpu"} else name
+
+
+def _from_epoch(seconds: float | None) -> datetime | None:
+    if not seconds or not 0 < seconds < 7e9:
+        return None
+    return datetime.fromtimestamp(seconds, tz=timezone.utc)
+
+
+def _said_status(record: Record) -> str:
+    """The status our own runner wrote; '' where the record says none."""
+    assert record.metric is not None
+    said = (record.metric.extra_info or {}).get("status")
+    return said if isinstance(said, str) and said in STATUSES else ""
+
+
+def _values(record: Record) -> tuple[list[float], str | None, Fault | None]:
+    """Numbers and the code of a metric; a fault for a value that is neither number nor known text."""
+    assert record.metric is not None
+    numbers: list[float] = []
+    for index, value in enumerate(record.metric.benchmark_values or []):
+        number = _number(value)
+        if number is None:
+            place = f"/metric/benchmark_values/{index}"
+            return [], None, Fault(place, f"{str(value)[:60]!r} is not a number")
+        numbers.append(number)
+    if record.metric.target_value is not None and _number(record.metric.target_value) is None:
+        wrong = str(record.metric.target_value)[:60]
+        return [], None, Fault("/metric/target_value", f"{wrong!r} is not a number")
+    return numbers, None if numbers else _code(record), None
+
+
+def _number(value: float | str) -> float | None:
+    """The number, or None for a text that does not hold exactly one, or one out of range."""
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value):
+            return None
+        value = float(value)
+    return value if math.isfinite(value) and abs(value) <= _MAX_VALUE else None
+
+
+def _code(record: Record) -> str | None:
+    """String metrics stand in ``metric.extra_info.benchmark_values``, as a list or as its JSON text."""
+    assert record.metric is not None
+    values = (record.metric.extra_info or {}).get("benchmark_values")
+    if isinstance(values, str):
+        try:
+            values = json.loads(values)
+        except ValueError:
+            values = [values]
+    if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
+        return None
+    return ", ".join(values)[:200]
+
+
+def _target(record: Record) -> float | None:
+    """The record's target; 0 is how upstream writes that there is none."""
+    assert record.metric is not None
+    if record.metric.target_value is None:
+        return None
+    return _number(record.metric.target_value) or None
+
+
+def _too_long(observation: Observation) -> Fault | None:
+    for name, limit, value in zip(
+        _LIMITS, _LIMITS.values(), _identity_texts(observation), strict=True
+    ):
+        if len(value) > limit:
+            return Fault("", f"the {name} is longer than {limit} characters")
+    if len(observation.metric) > 200:
+        return Fault("/metric/name", "the metric's name is longer than 200 characters")
+    if len(observation.identity[2]) > 4000:
+        return Fault("/benchmark/extra_info", "the settings are longer than 4000 characters")
+    return None
+
+
+def _identity_texts(observation: Observation) -> tuple[str, ...]:
+    suite, case, _knobs, mode, dtype, backend, device, arch, _dynamic = observation.identity
+    return (suite, case, mode, dtype, backend, device, arch)

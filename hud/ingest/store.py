@@ -1,0 +1,232 @@
+"""Observations → rows: a fixed number of bulk statements, in the caller's transaction.
+
+Measurements go by COPY into a temporary table and from there with ON CONFLICT, so that a repeated or
+concurrent upload stores each of them once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from hud.ingest.observe import Observation, RunKey
+from hud.models import STATUS_CODES
+from runner.catalog.metrics import metric_info
+from runner.records import Environment
+from runner.summary import median, spread
+
+_CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
+
+
+@dataclass(frozen=True)
+class Stored:
+    stored: int
+    duplicates: int
+    conflicts: list[Observation]  # same identity as another of this upload, other value
+
+
+def store(
+    observations: Sequence[Observation],
+    *,
+    run_ids: dict[RunKey, tuple[int, datetime]],
+    process: int = 0,
+    replace: bool = False,
+) -> Stored:
+    """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one."""
+    environments = _environment_ids({item.environment.fingerprint(): item.environment for item in observations})
+    metrics = _metric_ids(sorted({item.metric for item in observations}))
+    experiments = _experiment_ids(sorted({item.identity for item in observations}))
+    pairs = sorted({(experiments[item.identity], metrics[item.metric]) for item in observations})
+    series = _series_ids(pairs)
+    rows: dict[tuple[int, int, int], tuple[Any, ...]] = {}
+    conflicts, repeated = [], 0
+    for item in observations:
+        run_id, at = run_ids[item.run]
+        series_id = series[experiments[item.identity], metrics[item.metric]]
+        environment_id = environments[item.environment.fingerprint()]
+        row = (*_row(item, run_id, series_id, environment_id, at), process)
+        earlier = rows.setdefault((run_id, series_id, environment_id), row)
+        if earlier is row:
+            continue
+        if earlier == row:
+            repeated += 1
+        else:
+            conflicts.append(item)
+    stored = _copy_measurements(list(rows.values()), replace=replace)
+    return Stored(stored, len(rows) - stored + repeated, conflicts)
+
+
+def _row(item: Observation, run_id: int, series_id: int, environment_id: int, at: datetime) -> tuple[Any, ...]:
+    samples = item.samples
+    keep_samples = samples if len(samples) > 1 else None
+    return (
+        run_id,
+        series_id,
+        environment_id,
+        at,
+        median(samples) if samples else None,
+        keep_samples,
+        item.target,
+        spread(samples) if keep_samples else None,
+        len(samples),
+        STATUS_CODES[item.status],
+        item.target_arch,
+        item.code,
+        item.warning,
+    )
+
+
+_COLUMNS = (
+    "run_id, series_id, environment_id, at, median, samples, target, spread, n, status, target_arch, code,"
+    " warning, process"
+)
+_TYPES = (
+    "int4", "int4", "int4", "timestamptz", "float8", "float8[]", "float8",
+    "float8", "int4", "int2", "varchar", "varchar", "varchar", "int2",
+)  # fmt: skip
+_REPLACE = """(run_id, series_id, environment_id, process) DO UPDATE SET
+    at = excluded.at, median = excluded.median, samples = excluded.samples, target = excluded.target,
+    spread = excluded.spread, n = excluded.n, status = excluded.status,
+    target_arch = excluded.target_arch, code = excluded.code, warning = excluded.warning"""
+
+
+def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
+    """Rows that were not there before (with `replace`: all of them)."""
+    if not rows:
+        return 0
+    conflict = _REPLACE if replace else "DO NOTHING"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TEMPORARY TABLE incoming (LIKE hud_measurement) ON COMMIT DROP;"
+            if not _has_incoming(cursor)
+            else "TRUNCATE incoming"
+        )
+        with cursor.copy(f"COPY incoming ({_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(_TYPES)
+            for row in rows:
+                copy.write_row(row)
+        # The order keeps two concurrent uploads from waiting for each other.
+        cursor.execute(
+            f"""
+            WITH written AS (
+                INSERT INTO hud_measurement ({_COLUMNS})
+                SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
+                ON CONFLICT {conflict} RETURNING series_id, at
+            ), touched AS (
+                UPDATE hud_series SET touched_at = least(coalesce(touched_at, first.at), first.at)
+                FROM (SELECT series_id, min(at) AS at FROM written GROUP BY series_id ORDER BY series_id) AS first
+                WHERE id = first.series_id
+            )
+            SELECT count(*) FROM written
+            """  # noqa: S608 — only constants of this module are put into the text
+        )
+        return int(cursor.fetchone()[0])
+
+
+def _has_incoming(cursor: Any) -> bool:
+    cursor.execute("SELECT to_regclass('pg_temp.incoming') IS NOT NULL")
+    return bool(cursor.fetchone()[0])
+
+
+def _known_or_inserted(keys: list[Any], select: str, insert: str, columns: Sequence[list[Any]]) -> list[int]:
+    """Ids of keys in their order. Looks first, inserts only what is missing, looks again: a row that a
+    concurrent upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look."""
+    with connection.cursor() as cursor:
+        cursor.execute(select, columns)
+        found = dict(cursor.fetchall())
+        if len(found) < len(keys):
+            missing = [place for place in range(len(keys)) if place + 1 not in found]
+            cursor.execute(insert, [[column[place] for place in missing] for column in columns])
+            cursor.execute(select, columns)
+            found = dict(cursor.fetchall())
+    return [found[place + 1] for place in range(len(keys))]
+
+
+_EXPERIMENT_VALUES = """unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+    %s::text[], %s::text[], %s::bool[])"""
+
+
+def _experiment_ids(identities: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
+    columns: list[list[Any]] = [list(column) for column in zip(*identities, strict=True)] or [[]] * 9
+    names = 'suite, "case", knobs, mode, dtype, backend, device, arch, dynamic'
+    select = f"""
+        SELECT given.place, e.id FROM {_EXPERIMENT_VALUES} WITH ORDINALITY
+            AS given(suite, "case", knobs, mode, dtype, backend, device, arch, dynamic, place)
+        JOIN hud_experiment e ON e.suite = given.suite AND e."case" = given."case"
+            AND e.knobs = given.knobs::jsonb AND e.mode = given.mode AND e.dtype = given.dtype
+            AND e.backend = given.backend AND e.device = given.device AND e.arch = given.arch
+            AND e.dynamic = given.dynamic"""  # noqa: S608
+    insert = f"""
+        INSERT INTO hud_experiment ({names})
+        SELECT suite, "case", knobs::jsonb, mode, dtype, backend, device, arch, dynamic
+        FROM {_EXPERIMENT_VALUES} AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
+    ids = _known_or_inserted(identities, select, insert, columns)
+    return dict(zip(identities, ids, strict=True))
+
+
+def _metric_ids(names: list[str]) -> dict[str, int]:
+    infos = [metric_info(name) for name in names]
+    columns: list[list[Any]] = [
+        [info.name for info in infos],
+        [info.title for info in infos],
+        [info.unit for info in infos],
+        [info.direction for info in infos],
+        [info.kind for info in infos],
+        [info.precision for info in infos],
+        [info.floor for info in infos],
+    ]
+    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int2[], %s::float8[])"
+    fields = "name, title, unit, direction, kind, precision, floor"
+    select = f"""SELECT given.place, m.id FROM {values} WITH ORDINALITY AS given({fields}, place)
+        JOIN hud_metric m ON m.name = given.name"""  # noqa: S608
+    insert = f"""INSERT INTO hud_metric ({fields}) SELECT {fields} FROM {values} AS given({fields})
+        ON CONFLICT DO NOTHING"""  # noqa: S608
+    return dict(zip(names, _known_or_inserted(names, select, insert, columns), strict=True))
+
+
+def _series_ids(pairs: list[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    columns: list[list[Any]] = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
+    values = "unnest(%s::int[], %s::int[])"
+    select = f"""SELECT given.place, s.id FROM {values} WITH ORDINALITY AS given(experiment, metric, place)
+        JOIN hud_series s ON s.experiment_id = given.experiment AND s.metric_id = given.metric"""  # noqa: S608
+    insert = f"""INSERT INTO hud_series (experiment_id, metric_id)
+        SELECT experiment, metric FROM {values} AS given(experiment, metric) ON CONFLICT DO NOTHING"""  # noqa: S608
+    return dict(zip(pairs, _known_or_inserted(pairs, select, insert, columns), strict=True))
+
+
+def _environment_ids(environments: dict[str, Environment]) -> dict[str, int]:
+    fingerprints = sorted(environments)
+    ordered = [environments[fingerprint] for fingerprint in fingerprints]
+    columns: list[list[Any]] = [
+        fingerprints,
+        [class_key(environment) for environment in ordered],
+        [environment.torch[:100] for environment in ordered],
+        [environment.torch_git[:64] for environment in ordered],
+        [environment.gpu[:200] for environment in ordered],
+        [json.dumps(asdict(environment)) for environment in ordered],
+    ]
+    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
+    names = "fingerprint, class_key, torch, torch_git, gpu, facts"
+    select = f"""SELECT given.place, e.id FROM {values} WITH ORDINALITY AS given({names}, place)
+        JOIN hud_environment e ON e.fingerprint = given.fingerprint"""  # noqa: S608
+    insert = f"""INSERT INTO hud_environment ({names})
+        SELECT fingerprint, class_key, torch, torch_git, gpu, facts::jsonb FROM {values} AS given({names})
+        ON CONFLICT DO NOTHING"""  # noqa: S608
+    return dict(zip(fingerprints, _known_or_inserted(fingerprints, select, insert, columns), strict=True))
+
+
+def class_key(environment: Environment) -> str:
+    """Environment class: what a baseline may be compared with. torch and triton are the subject and
+    never part of it; minor versions of driver and CUDA are noise."""
+    parts = [environment.gpu, _major(environment.driver), _major(environment.cuda), environment.cpu]
+    parts += [f"{name}={environment.packages.get(name, '')}" for name in _CLASS_PACKAGES]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+def _major(version: str) -> str:
+    return version.split(".", 1)[0]

@@ -1,0 +1,66 @@
+"""`manage.py tick`: the background round, every few seconds: leases, doorbells.
+
+Any number may be started; one holds the advisory lock and works, the others wait to take over.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, InterfaceError, connection
+from hud import beacons, doorbell, tasks
+
+ADVISORY_LOCK = 7_014_001
+
+
+class Command(BaseCommand):
+    help = "Breaks ended leases and rings idle accelerators, every HUD_TICK_S seconds, until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="one round, then end")
+
+    def handle(self, *args: Any, once: bool, **options: Any) -> None:
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        started = False
+        while not stop.is_set():
+            try:
+                if _is_mine():
+                    if not started and not once:
+                        beacons.restart("tick")
+                        started = True
+                    tick()
+            except (DatabaseError, InterfaceError) as error:
+                self.stderr.write(f"the database is away: {error}")
+                connection.close()
+                started = False  # what was silent may have been silent because of us: a new grace period
+            if once:
+                return
+            stop.wait(settings.HUD_TICK_S)
+
+
+def tick() -> None:
+    """One round."""
+    beacons.beat("tick")
+    if beacons.trusted():
+        tasks.break_leases()
+    doorbell.ring_idle()
+
+
+def _is_mine() -> bool:
+    """Session-wide advisory lock: held by one process, freed by PostgreSQL when that process dies."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND pid = pg_backend_pid()"
+            " AND granted",
+            [ADVISORY_LOCK],
+        )
+        if cursor.fetchone()[0]:
+            return True
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
+        return bool(cursor.fetchone()[0])
