@@ -1,0 +1,117 @@
+"""One process per accelerator: a lock file that the benchmark itself inherits.
+
+The lock belongs to the open file, so it stays held while any process that inherited it lives, also an
+orphan, and frees itself when the last one dies. The folder is one for the whole machine and user: two
+agents on one machine, or an agent and a person at a terminal, exclude each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_POLL_S = 0.05
+
+
+class Busy(RuntimeError):
+    """The accelerator is in use. `holder` says by whom, as far as is known."""
+
+    def __init__(self, name: str, holder: Holder) -> None:
+        super().__init__(f"{name} is in use by process {holder.pid or 'unknown'}")
+        self.holder = holder
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who took a lock last: the process that launches, not the benchmark below it. 0 where unknown."""
+
+    pid: int = 0
+    since: float = 0.0  # s since 1970
+    what: str = ""
+
+
+def default_folder() -> Path:
+    """`RUNNER_LOCKS`, else a folder of this user in the machine's temporary directory."""
+    given = os.environ.get("RUNNER_LOCKS")
+    return Path(given) if given else Path(tempfile.gettempdir()) / f"compiler-hud-locks-{os.getuid()}"
+
+
+def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> int:
+    """Takes the lock of an accelerator (its UUID, or its name) and returns the descriptor that holds it.
+
+    Hand the descriptor to the benchmark (`launch(lock_fd=…)`) and close it when done. Raises `Busy`
+    where the lock is still held after `wait_s`: long enough to outlast somebody who only looks.
+    """
+    descriptor = _open(folder, name)
+    until = time.monotonic() + wait_s
+    while not _try(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() >= until:
+            held_by = _read(descriptor)
+            os.close(descriptor)
+            raise Busy(name, held_by)
+        time.sleep(_POLL_S)
+    _write(descriptor, {"pid": os.getpid(), "since": time.time(), "what": what})
+    return descriptor
+
+
+def holder(folder: Path, name: str) -> Holder | None:
+    """Who holds the lock of an accelerator now, or None where it is free."""
+    descriptor = _open(folder, name)
+    try:
+        return None if _try(descriptor, fcntl.LOCK_SH) else _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def processes_with(folder: Path, name: str) -> list[int]:
+    """Pids of the processes that have the lock file open, as far as this user may see."""
+    target = os.fspath(_path(folder, name).resolve())
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if any(os.fspath(link.readlink()) == target for link in (process / "fd").iterdir()):
+                    found.append(int(process.name))
+    return found
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{_UNSAFE.sub('-', name) or 'unnamed'}.lock"
+
+
+def _open(folder: Path, name: str) -> int:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; set RUNNER_LOCKS to a folder of your own")
+    return os.open(_path(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(descriptor: int) -> Holder:
+    try:
+        value = json.loads(os.pread(descriptor, 4096, 0))
+        return Holder(int(value["pid"]), float(value["since"]), str(value["what"]))
+    except (ValueError, KeyError, TypeError):
+        return Holder()
+
+
+def _write(descriptor: int, value: Mapping[str, Any]) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(value).encode(), 0)

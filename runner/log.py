@@ -1,0 +1,93 @@
+"""A log that cannot fill the disk: long lines are cut, and of a long log the head and the last part stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+MAX_BYTES = 64 * 2**20
+TAIL_BYTES = 256 * 2**10  # the end, where errors stand, is kept whatever came before
+MAX_LINE_BYTES = 16 * 2**10
+
+
+class CappedLog:
+    """Appends to a file, at once, so that the file can be followed while it grows.
+
+    Bytes are only ever added, which is what makes its upload by offset right. What is left out is
+    replaced by one neutral line in square brackets.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        tail_bytes: int = TAIL_BYTES,
+        max_line_bytes: int = MAX_LINE_BYTES,
+    ) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._head_left = max(0, max_bytes - tail_bytes)
+        self._tail_bytes = tail_bytes
+        self._tail = bytearray()
+        self._left_out = 0
+        self._full = False
+        self._max_line_bytes = max_line_bytes
+        self._column = 0
+        self._cut = 0  # bytes of the present line that were dropped
+
+    def __enter__(self) -> CappedLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def feed(self, data: bytes) -> None:
+        """Adds output of the benchmark, in pieces as they come out of a pipe."""
+        kept = bytearray()
+        for piece in data.splitlines(keepends=True):
+            ended = piece[-1:] in b"\r\n"
+            text = piece.rstrip(b"\r\n") if ended else piece
+            room = self._max_line_bytes - self._column
+            kept += text[: max(0, room)]
+            self._cut += max(0, len(text) - max(0, room))
+            self._column += len(text)
+            if ended:
+                kept += self._cut_notice() + piece[len(text) :]
+                self._column = self._cut = 0
+        self._append(bytes(kept))
+
+    def note(self, text: str) -> None:
+        """Adds a line of the runner itself, marked as such."""
+        start = b"\n" if self._column else b""
+        self._append(self._cut_notice() + start + f"[runner] {text}\n".encode())
+        self._column = self._cut = 0
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        self._append(self._cut_notice())
+        if self._left_out:
+            self._file.write(f"\n[{self._left_out} bytes left out here]\n".encode())
+        self._file.write(self._tail)
+        self._file.close()
+
+    def _cut_notice(self) -> bytes:
+        return f" [line cut: {self._cut} bytes left out]".encode() if self._cut else b""
+
+    def _append(self, data: bytes) -> None:
+        head, rest = data[: self._head_left], data[self._head_left :]
+        if head:
+            self._file.write(head)
+            self._head_left -= len(head)
+        if not rest:
+            return
+        if not self._full:
+            self._full = True
+            self._file.write(b"\n[log is full; its last part follows when the task has ended]\n")
+        self._tail += rest
+        excess = len(self._tail) - self._tail_bytes
+        if excess > 0:
+            del self._tail[:excess]
+            self._left_out += excess

@@ -1,0 +1,134 @@
+"""The processes of a benchmark: tied to their parent, found again, and ended, all of them.
+
+A benchmark starts compile workers in sessions of their own; some outlive their parent. Linux, standard
+library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.05
+_KILL_PATIENCE_S = 30.0  # a process that SIGKILL has not ended by then hangs inside the kernel
+_libc = ctypes.CDLL(None, use_errno=True)  # opened here: nothing may be loaded between fork and exec
+
+
+class Process(NamedTuple):
+    """One row of /proc. `started` (clock ticks since boot) tells a reused pid from the old one."""
+
+    pid: int
+    parent: int
+    started: int
+    state: str
+
+    @property
+    def dead(self) -> bool:
+        return self.state in "ZX"
+
+
+def die_with(parent: int) -> None:
+    """In a fresh child: SIGKILL for this process when the thread that started it ends.
+
+    `parent` is the pid it was forked from; where that is gone already, this process exits at once.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def dying_with_me() -> Callable[[], None]:
+    """For `subprocess.Popen(preexec_fn=…)`. Call Popen in a thread that lives as long as the child shall."""
+    parent = os.getpid()
+    return lambda: die_with(parent)
+
+
+def adopt_orphans() -> None:
+    """From now on a descendant whose parent dies becomes a child of this process, not of init."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def read_process(pid: int) -> Process | None:
+    """The process of that number, or None where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
+    return Process(pid, int(fields[1]), int(fields[19]), fields[0].decode())
+
+
+def below_me(besides: Collection[int] = ()) -> list[Process]:
+    """Every process below this one, parents before children, zombies included.
+
+    `besides`: direct children to leave out, with all that is below them.
+    """
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    below: dict[int, list[Process]] = {}
+    for process in filter(None, map(read_process, numbers)):
+        below.setdefault(process.parent, []).append(process)
+    found = [process for process in below.get(os.getpid(), []) if process.pid not in besides]
+    for process in found:  # grows while it is walked
+        found += below.get(process.pid, [])
+    return found
+
+
+class Tree:
+    """Everything below this process, besides the children it had when the tree was made.
+
+    Complete, since orphans are adopted: what a benchmark starts stays below us even in a session of its
+    own and after its parent died. One tree at a time in one process.
+    """
+
+    def __init__(self) -> None:
+        adopt_orphans()
+        self._besides = {process.pid for process in below_me() if process.parent == os.getpid()}
+        self.root = 0  # the child whose exit status belongs to its Popen object, once it is started
+
+    def alive(self) -> list[int]:
+        """Pids of the tree that have not ended; the ended ones that were adopted are reaped."""
+        alive = []
+        for process in below_me(self._besides):
+            if not process.dead:
+                alive.append(process.pid)
+            elif process.parent == os.getpid() and process.pid != self.root:
+                reap(process.pid)
+        return alive
+
+    def end(self, grace_s: float, meanwhile: Callable[[], object] = lambda: None) -> list[int]:
+        """SIGTERM to all, SIGKILL to what is left after `grace_s`; returns pids that even that did not end.
+
+        `meanwhile` is called while waiting, so that a dying process is not stuck in a full pipe.
+        """
+        left = self.alive()
+        send(left, signal.SIGTERM)
+        term_until = time.monotonic() + grace_s
+        give_up = term_until + _KILL_PATIENCE_S
+        while left and time.monotonic() < give_up:
+            meanwhile()
+            time.sleep(_POLL_S)
+            left = self.alive()
+            if time.monotonic() >= term_until:
+                send(left, signal.SIGKILL)
+        return left
+
+
+def reap(pid: int) -> None:
+    """Takes the exit status of a child that was adopted and is dead."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """A signal to each process that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
