@@ -22,3 +22,20 @@ class TargetFraction:
 
 # gpt-fast writes these targets whatever the device; they are a 40 GB A100's.
 GPT_FAST_TARGET_ARCH = "a100-40gb"
+# (case, dtype) → the target as its script writes it, of `memory_bandwidth(GB/s)` or `flops_utilization`.
+_GPT_FAST_TARGETS = {
+    ("layer_norm", "bfloat16"): "950",
+    ("gemv", "int8"): "870",
+    ("gemv", "bfloat16"): "990",
+    ("gather_gemv", "int8"): "990",
+    ("gather_gemv", "bfloat16"): "1060",
+    ("mlp_layer_norm_gelu", "bfloat16"): "0.8",
+}
+
+
+def gpt_fast_target(case: str, dtype: str) -> str | None:
+    """gpt-fast's target for the mean over its sizes, None for a case it does not have."""
+    return _GPT_FAST_TARGETS.get((case, dtype))
+
+
+FRACTIONS: tuple[TargetFraction, ...] = ()

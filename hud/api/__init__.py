@@ -1,0 +1,67 @@
+"""The API, `/api/v1/`: the door, runs, reading, and the talk with hosts. Errors are problem+json."""
+
+from __future__ import annotations
+
+import logging
+
+from django.core.exceptions import RequestDataTooBig
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from hud.api import agent, door, reading, running
+from hud.api.problems import Problem
+from hud.ingest.errors import Fault
+from hud.tasks import LeaseBroken, UnknownTask
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+
+logger = logging.getLogger(__name__)
+api = NinjaAPI(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs")
+for router in (door.router, running.router, reading.router, agent.router):
+    api.add_router("", router)
+
+
+@api.exception_handler(Problem)
+def _problem(request: HttpRequest, error: Problem) -> HttpResponse:
+    return error.response()
+
+
+@api.exception_handler(LeaseBroken)
+def _lease_broken(request: HttpRequest, error: LeaseBroken) -> HttpResponse:
+    return Problem(409, str(error), code="lease_broken").response()
+
+
+@api.exception_handler(UnknownTask)
+@api.exception_handler(Http404)
+def _not_found(request: HttpRequest, error: Exception) -> HttpResponse:
+    return Problem(404, str(error) or "nothing is here").response()
+
+
+@api.exception_handler(ValidationError)
+def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    faults = [
+        Fault("/" + "/".join(str(step) for step in fault["loc"][1:]), fault["msg"]) for fault in error.errors
+    ]
+    return Problem(422, "the request is not what this call takes", errors=faults).response()
+
+
+@api.exception_handler(HttpError)
+def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    return Problem(error.status_code, str(error)).response()
+
+
+@api.exception_handler(RequestDataTooBig)
+def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return Problem(413, "the body is over the limit").response()
+
+
+@api.exception_handler(OperationalError)
+@api.exception_handler(InterfaceError)
+def _database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.warning("the database is away: %s", error)
+    return Problem(503, "the database is away; try again", retry_after_s=5).response()
+
+
+@api.exception_handler(Exception)
+def _unexpected(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.error("unexpected error on %s", request.path, exc_info=error)
+    return Problem(500, "an error of ours; it is in the log").response()

@@ -1,0 +1,177 @@
+"""The talk between a host and the hud: register, beat, claim, report, deliver, finish.
+
+A host's key opens this and nothing else; a task of another host does not exist for it. Every call may be
+repeated.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from hud import hosts, tasklogs, tasks
+from hud.api.auth import host_of, scope
+from hud.api.door import body_of, refusal
+from hud.api.problems import Problem
+from hud.api.schemas import BeatIn, ClaimIn, FinishIn, ProgressIn, ReceiptOut, RegisterIn
+from hud.ingest import BadUpload
+from hud.models import Accelerator
+from ninja import Router, Status
+from runner.catalog import PROTOCOL
+
+router = Router(tags=["hosts"])
+_HOST = scope("host")
+
+
+@router.post("/hosts/register", auth=None)
+def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
+    """Spends a one-time token for a key of the host's own."""
+    try:
+        host, secret = hosts.register(token=given.token, name=given.name)
+    except hosts.BadToken as error:
+        raise Problem(403, str(error)) from error
+    answer = {"host": host.pk, "name": host.name, "key": secret, "redis_url": settings.REDIS_URL}
+    return Status(201, answer)
+
+
+@router.post("/hosts/beat", auth=_HOST)
+def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
+    """The host lives, and this is what it has."""
+    host = host_of(request)
+    try:
+        accelerators = hosts.beat(
+            host=host,
+            protocol=given.protocol,
+            sent_at=given.sent_at,
+            facts=given.facts,
+            labels=given.labels,
+            devices=[
+                hosts.Device(
+                    **{
+                        **device.model_dump(),
+                        "suites": tuple(device.suites),
+                        "pythons": tuple(device.pythons),
+                    }
+                )
+                for device in given.devices
+            ],
+        )
+    except hosts.OtherProtocol as error:
+        raise Problem(409, str(error), code="other_protocol") from error
+    host.refresh_from_db()
+    return {
+        "host": host.pk,
+        "state": hosts.state_of(host, timezone.now()),
+        "note": host.note,
+        "accelerators": {name: item.pk for name, item in accelerators.items()},
+        "queues": {name: item.queue for name, item in accelerators.items()},
+        "redis_url": settings.REDIS_URL,
+        "beat_s": settings.HUD_BEAT_S,
+    }
+
+
+@router.post("/tasks/claim", auth=_HOST)
+def claim(request: HttpRequest, given: ClaimIn) -> Any:
+    """The next task for an accelerator, or 204."""
+    host = host_of(request)
+    if given.protocol != PROTOCOL:
+        raise Problem(409, f"this hud speaks protocol {PROTOCOL}", code="other_protocol")
+    accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
+    if accelerator is None:
+        raise Problem(404, "no such accelerator of this host")
+    if hosts.state_of(host, timezone.now()) in {"paused", "drained", "detached"} or accelerator.dirty:
+        return HttpResponse(status=204)
+    claimed = tasks.claim(accelerator=accelerator, nonce=given.nonce)
+    if claimed is None:
+        return HttpResponse(status=204)
+    return {
+        "task": str(claimed.task.uid),
+        "token": str(claimed.task.token),
+        "spec": claimed.task.spec,
+        "attempt": claimed.task.attempt,
+        "run": claimed.run_id,
+        "lease_s": settings.HUD_LEASE_S,
+        "beat_s": settings.HUD_BEAT_S,
+    }
+
+
+def _token(request: HttpRequest) -> uuid.UUID:
+    try:
+        return uuid.UUID(request.headers.get("X-Task-Token", ""))
+    except ValueError:
+        raise Problem(409, "X-Task-Token is no lease", code="lease_broken") from None
+
+
+@router.post("/tasks/{uuid:uid}/progress", auth=_HOST)
+def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
+    """Extends the lease; says whether to stop."""
+    task = tasks.held(uid=uid, token=_token(request), host=host_of(request))
+    orders = tasks.report(task=task, progress=given.model_dump())
+    return {"cancel": orders.cancel}
+
+
+@router.put("/tasks/{uuid:uid}/results", auth=_HOST, response=ReceiptOut)
+def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
+    """v3 records of this task."""
+    try:
+        receipt = tasks.take_results(
+            uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
+        )
+    except BadUpload as error:
+        raise refusal(error) from error
+    return receipt.to_json()
+
+
+@router.put("/tasks/{uuid:uid}/log", auth=_HOST)
+def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
+    """A piece of the log at its offset."""
+    if not 0 <= offset < 2**62:
+        raise Problem(422, "the offset is a number of bytes")
+    try:
+        size = tasklogs.append(
+            uid=uid, token=_token(request), host=host_of(request), offset=offset, data=body_of(request)
+        )
+    except tasklogs.WrongOffset as error:
+        raise Problem(409, str(error), code="log_offset", size=error.size_bytes) from error
+    except tasklogs.TooLarge as error:
+        raise Problem(413, str(error)) from error
+    return {"size": size}
+
+
+@router.put("/tasks/{uuid:uid}/artifacts/{kind}", auth=_HOST)
+def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
+    """A file that the task left."""
+    try:
+        kept = tasklogs.keep_artifact(
+            uid=uid,
+            token=_token(request),
+            host=host_of(request),
+            kind=kind,
+            data=body_of(request),
+            sha256=request.headers.get("X-Sha256", ""),
+        )
+    except tasklogs.TooLarge as error:
+        raise Problem(413, str(error)) from error
+    except tasklogs.BadArtifact as error:
+        raise Problem(422, str(error)) from error
+    return Status(201, {"id": kept.pk, "sha256": kept.sha256})
+
+
+@router.post("/tasks/{uuid:uid}/finish", auth=_HOST)
+def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, Any]:
+    """Ends the task."""
+    try:
+        task = tasks.finish(
+            uid=uid,
+            token=_token(request),
+            host=host_of(request),
+            status=given.status,
+            code=given.code,
+            reason=given.reason,
+        )
+    except ValueError as error:
+        raise Problem(422, str(error)) from error
+    return {"state": task.state}

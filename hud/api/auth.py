@@ -1,0 +1,57 @@
+"""Keys and scopes of the API. Cookies mean nothing here, except for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest
+from hud.api.problems import Problem
+from hud.keys import find_key
+from hud.models import ApiKey, Host
+
+
+def key_of(request: HttpRequest) -> ApiKey | None:
+    """The request's key; None where it brings none. Raises Problem 401 for a key that opens nothing."""
+    header = request.headers.get("Authorization", "")
+    if not header:
+        return None
+    scheme, _, secret = header.partition(" ")
+    key = find_key(secret.strip()) if scheme.lower() == "bearer" else None
+    if key is None:
+        raise Problem(401, "this key is unknown, revoked or expired")
+    return key
+
+
+def scope(name: str) -> Callable[[HttpRequest], ApiKey]:
+    """A check for ninja's `auth=`: a live key with this scope (admin has them all but host)."""
+
+    def check(request: HttpRequest) -> ApiKey:
+        key = key_of(request)
+        if key is None:
+            raise Problem(401, "this needs a key: Authorization: Bearer KEY")
+        if name not in key.scopes and not ("admin" in key.scopes and name != "host"):
+            raise Problem(403, f"this key has not the scope {name}")
+        return key
+
+    return check
+
+
+def reader(request: HttpRequest) -> ApiKey | bool:
+    """Reading: anybody where it is public, else a key with the scope read or a signed-in person."""
+    key = key_of(request)
+    if key is not None:
+        if {"read", "admin"} & set(key.scopes) or settings.HUD_PUBLIC_READ:
+            return key
+        raise Problem(403, "this key has not the scope read")
+    if settings.HUD_PUBLIC_READ or request.user.is_authenticated:
+        return True
+    raise Problem(401, "reading needs a key: Authorization: Bearer KEY")
+
+
+def host_of(request: HttpRequest) -> Host:
+    """The attached host whose key this is. Raises Problem 403 for a key that belongs to no host."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
+    if key.host is None or key.host.detached_at is not None:
+        raise Problem(403, "this key belongs to no attached host")
+    return key.host

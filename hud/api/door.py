@@ -1,0 +1,62 @@
+"""`POST /api/v1/results`: the open door for results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest
+from hud.api.auth import scope
+from hud.api.problems import Problem
+from hud.api.schemas import Error, ReceiptOut
+from hud.ingest import BadUpload, inflate, ingest
+from hud.ingest.errors import MalformedUpload, UploadTooLarge
+from hud.ingest.parameters import Parameters
+from ninja import Router, Status
+
+router = Router(tags=["results"])
+
+
+def body_of(request: HttpRequest) -> bytes:
+    """The body, inflated. Raises Problem 411, 413 or 400."""
+    if not request.META.get("CONTENT_LENGTH"):
+        # under WSGI a chunked body would read as empty: never an empty success
+        raise Problem(411, "say Content-Length; a chunked body cannot be read here")
+    try:
+        body = request.body
+    except RequestDataTooBig as error:
+        raise Problem(413, f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes") from error
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding == "gzip":
+        return inflate(body)
+    if encoding not in {"identity", ""}:
+        raise Problem(415, f"Content-Encoding {encoding[:40]!r} is not known here; gzip is")
+    return body
+
+
+def refusal(error: BadUpload) -> Problem:
+    status = 413 if isinstance(error, UploadTooLarge) else 400 if isinstance(error, MalformedUpload) else 422
+    return Problem(status, error.detail, errors=error.faults)
+
+
+@router.post(
+    "/results",
+    auth=scope("upload"),
+    response={200: ReceiptOut, 201: ReceiptOut, (400, 401, 403, 411, 413, 415, 422, 503): Error},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "PyTorch v3 benchmark records: a JSON list, one object, JSON lines, lines of lists.",
+            "content": {"application/json": {"schema": {}}, "application/x-ndjson": {"schema": {}}},
+        }
+    },
+)
+def post_results(request: HttpRequest) -> Status[dict[str, Any]]:
+    """Stores an upload whole or not at all; the same again stores nothing new."""
+    try:
+        parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
+        receipt = ingest(body_of(request), parameters, key=request.auth)  # type: ignore[attr-defined]
+    except BadUpload as error:
+        raise refusal(error) from error
+    return Status(201 if receipt.stored else 200, receipt.to_json())

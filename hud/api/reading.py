@@ -1,0 +1,61 @@
+"""Reading: experiments and series, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.http import parse_etags
+from hud.api.auth import reader
+from hud.api.problems import Problem
+from hud.api.schemas import Error, ExperimentsOut, SeriesOut
+from hud.models import Experiment
+from hud.queries.series import series_points, series_stamp
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+router = Router(tags=["reading"])
+
+
+class ExperimentFilter(Schema):
+    suite: str = Field("", max_length=60)
+    case: str = Field("", max_length=200)
+    mode: str = Field("", max_length=40)
+    dtype: str = Field("", max_length=40)
+    arch: str = Field("", max_length=100)
+    device: str = Field("", max_length=40)
+    backend: str = Field("", max_length=100)
+    cursor: int = Field(0, ge=0, le=2**31 - 1)
+    limit: int = Field(200, ge=1, le=1000)
+
+
+@router.get("/experiments", auth=reader, response={200: ExperimentsOut, (401, 403, 422): Error})
+def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
+    """Experiments in the order of their ids; `next` is the cursor of the next page."""
+    wanted = {
+        name: value
+        for name, value in given.model_dump(exclude={"cursor", "limit"}).items()
+        if value and "\0" not in value
+    }
+    found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
+    page = found[: given.limit]
+    return {
+        "items": [{"id": item.pk, **{name: getattr(item, name) for name in Experiment.IDENTITY}} for item in page],
+        "next": str(page[-1].pk) if len(found) > given.limit else None,
+    }
+
+
+@router.get(
+    "/series/{int:experiment}/{path:metric}", auth=reader, response={200: SeriesOut, (401, 403, 404): Error}
+)
+def get_series(request: HttpRequest, response: HttpResponse, experiment: int, metric: str) -> Any:
+    """Points of a series in its order: commit date, then run time."""
+    stamp = series_stamp(experiment, metric) if experiment < 2**31 and "\0" not in metric else None
+    if stamp is None:
+        raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
+    etag = f'"{stamp.etag}"'
+    if etag in parse_etags(request.headers.get("If-None-Match", "")):
+        return HttpResponse(status=304, headers={"ETag": etag})
+    response["ETag"] = etag
+    return series_points(stamp)

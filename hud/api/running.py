@@ -1,0 +1,119 @@
+"""Runs over the API: start, watch, cancel, read the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from hud import runs, tasklogs
+from hud.api.auth import reader, scope
+from hud.api.problems import Problem
+from hud.api.schemas import Error, RunIn, RunOut
+from hud.ingest.errors import Fault
+from hud.models import ApiKey, Experiment, Host, Run, Task
+from hud.queries.progress import progress_of
+from ninja import Router, Status
+
+router = Router(tags=["runs"])
+_MAX_LOG_PIECE_BYTES = 512 * 1024
+
+
+@router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 503): Error})
+def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
+    """A rerun of an experiment, or a run of a suite's cases."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]
+    host = _host(given.host)
+    who = f"key {key.prefix}"
+    try:
+        if given.experiment is not None:
+            experiment = Experiment.objects.filter(pk=given.experiment).first()
+            if experiment is None:
+                raise Problem(404, f"no experiment has the id {given.experiment}")
+            run = runs.request_rerun(
+                experiment=experiment,
+                host=host,
+                arch=given.arch,
+                device=given.device,
+                repeats=given.repeats,
+                who=who,
+            )
+        else:
+            run = runs.request_suite(
+                suite=given.suite,
+                cases=given.cases,
+                host=host,
+                arch=given.arch,
+                device=given.device,
+                repeats=given.repeats,
+                who=who,
+            )
+    except runs.NotPossible as error:
+        raise Problem(422, str(error), errors=[Fault("", str(error))]) from error
+    return Status(201, _run_out(run))
+
+
+def _host(name: str) -> Host | None:
+    if not name:
+        return None
+    host = Host.objects.filter(name=name).first()
+    if host is None:
+        known = ", ".join(Host.objects.filter(detached_at__isnull=True).values_list("name", flat=True))
+        raise Problem(
+            422,
+            f"no host is called {name!r}; attached are: {known or 'none'}",
+            errors=[Fault("/host", "unknown host")],
+        )
+    return host
+
+
+@router.get("/runs/{int:run_id}", auth=reader, response={200: RunOut, (401, 403, 404): Error})
+def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    return _run_out(_run(run_id))
+
+
+@router.post(
+    "/runs/{int:run_id}/cancel", auth=scope("run"), response={200: RunOut, (401, 403, 404, 503): Error}
+)
+def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    key: ApiKey = request.auth  # type: ignore[attr-defined]
+    runs.cancel(run=_run(run_id), who=f"key {key.prefix}")
+    return _run_out(_run(run_id))
+
+
+@router.get("/runs/{int:run_id}/log", auth=reader)
+def get_log(request: HttpRequest, run_id: int, start: int = 0, task: int | None = None) -> HttpResponse:
+    """Bytes of one task's log (the running or last one unless `task` names its position) from `start`;
+    `X-Next-Offset` says where to go on, `X-More` whether more will come."""
+    if not 0 <= start < 2**62:
+        raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
+    run = _run(run_id)
+    tasks = Task.objects.filter(run=run, attempt__gt=0).order_by("position")
+    chosen = tasks.filter(position=task).first() if task is not None else tasks.last()
+    data = tasklogs.read(chosen, start, _MAX_LOG_PIECE_BYTES) if chosen else b""
+    response = HttpResponse(data, content_type="text/plain; charset=utf-8")
+    response["X-Next-Offset"] = str(start + len(data))
+    response["X-More"] = "1" if chosen and (chosen.state == "running" or start + len(data) < chosen.log_bytes) else "0"
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _run(run_id: int) -> Run:
+    run = Run.objects.filter(pk=run_id).first() if run_id < 2**31 else None
+    if run is None:
+        raise Problem(404, f"no run has the id {run_id}")
+    return run
+
+
+def _run_out(run: Run) -> dict[str, Any]:
+    progress = progress_of(run)
+    return {
+        "id": run.pk,
+        "state": run.state,
+        "reason": run.reason,
+        "done": progress.done,
+        "total": progress.total,
+        "eta_s": progress.eta_s,
+        "host": run.host_name,
+        "retry_of": run.retry_of_id,
+        "queue_position": runs.queue_position(run),
+    }

@@ -1,0 +1,142 @@
+"""Shapes of the API, as its OpenAPI shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+
+class Error(Schema):
+    model_config = ConfigDict(extra="allow")
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[dict[str, Any]] = []
+
+
+class SkippedOut(Schema):
+    pointer: str
+    reason: str
+    line: int | None = None
+
+
+class ReceiptOut(Schema):
+    id: int | None
+    run_ids: list[int]
+    stored: int
+    duplicates: int
+    skipped: list[SkippedOut]
+    warnings: list[str]
+    links: dict[str, str]
+
+
+class ExperimentOut(Schema):
+    id: int
+    suite: str
+    case: str
+    knobs: dict[str, Any]
+    mode: str
+    dtype: str
+    backend: str
+    device: str
+    arch: str
+    dynamic: bool
+
+
+class ExperimentsOut(Schema):
+    items: list[ExperimentOut]
+    next: str | None
+
+
+class PointOut(Schema):
+    run: int
+    time: str
+    commit: str
+    value: float | None
+    samples: list[float]
+    n: int
+    status: str
+    code: str | None
+    target: float | None
+    target_arch: str | None
+    target_met: bool | None
+    verdict: str | None
+    source: str
+    process: int
+
+
+class SeriesOut(Schema):
+    unit: str
+    direction: str
+    points: list[PointOut]
+    next: str | None
+
+
+class RunIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+    suite: str = Field("", max_length=60)
+    cases: list[str] = Field([], max_length=500)
+    host: str = Field("", max_length=100)
+    arch: str = Field("", max_length=100)
+    device: str = Field("", max_length=20)
+    repeats: int = Field(1, ge=1, le=20)
+
+
+class RunOut(Schema):
+    id: int
+    state: str
+    reason: str
+    done: int
+    total: int
+    eta_s: float | None
+    host: str
+    retry_of: int | None
+    queue_position: int | None
+
+
+class DeviceIn(Schema):
+    name: str = Field(max_length=40, pattern=r"^(cpu|cuda:\d{1,3})$")
+    device: str = Field(max_length=20)
+    device_name: str = Field("", max_length=200)
+    arch: str = Field("", max_length=60)
+    uuid: str = Field("", max_length=80)
+    dirty: str = Field("", max_length=300)
+    suites: list[str] = Field([], max_length=50)
+    pythons: list[str] = Field([], max_length=50)
+
+
+class BeatIn(Schema):
+    protocol: int
+    sent_at: float
+    facts: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
+    devices: list[DeviceIn] = Field(max_length=64)
+
+
+class RegisterIn(Schema):
+    token: str = Field(max_length=200)
+    name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+
+
+class ClaimIn(Schema):
+    protocol: int
+    accelerator: int = Field(ge=1, le=2**31 - 1)
+    nonce: str = Field(min_length=1, max_length=64)
+
+
+class ProgressIn(Schema):
+    phase: str = Field("", max_length=40)
+    done: int = Field(0, ge=0, le=10**9)
+    total: int = Field(0, ge=0, le=10**9)
+    label: str = Field("", max_length=200)
+
+
+class FinishIn(Schema):
+    status: str = Field(max_length=20)
+    code: str = Field("", max_length=2000)
+    reason: str = Field("", max_length=20000)
+    seconds: float = 0.0

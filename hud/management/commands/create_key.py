@@ -1,0 +1,25 @@
+"""`manage.py create_key NAME --scopes upload,read`: a key for a program; its secret is the last word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from hud.keys import SCOPES, UnknownScope, create_key
+
+
+class Command(BaseCommand):
+    help = "Makes an API key and prints it, this once, as the last word."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name")
+        parser.add_argument("--scopes", required=True, help=f"comma-separated, of: {', '.join(SCOPES)}")
+
+    def handle(self, *args: Any, name: str, scopes: str, **options: Any) -> None:
+        try:
+            key, secret = create_key(
+                name=name, scopes=[scope.strip() for scope in scopes.split(",")], who="create_key"
+            )
+        except UnknownScope as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"key {key.name} with {', '.join(key.scopes)}: {secret}")
