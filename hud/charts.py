@@ -1,0 +1,222 @@
+"""Rows → Plotly figures, as plain dicts. Colours of text, grid and paper are the page's (`charts.js`).
+
+Okabe-Ito's palette, safe for the colour-blind: blue is better, orange is worse, and every verdict has its
+own symbol as well. Only SVG traces: the WebGL ones need `unsafe-eval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from hud.models import Metric
+from hud.queries.experiment import History, Point
+from runner.summary import median
+
+Figure = dict[str, Any]
+
+BETTER, WORSE, NEUTRAL, FAILED, TARGET = "#0072B2", "#D55E00", "#56B4E9", "#CC79A7", "#009E73"
+# Verdict → (name in the legend, colour, symbol). The order is the legend's.
+_LOOKS = {
+    "improved": ("improved", BETTER, "triangle-up"),
+    "regressed": ("regressed", WORSE, "triangle-down"),
+    "unchanged": ("unchanged", NEUTRAL, "circle"),
+    "inconclusive": ("inconclusive", "#E69F00", "diamond"),
+    "new": ("new", NEUTRAL, "star"),
+    "": ("not judged yet", NEUTRAL, "circle-dot"),
+    "failed": ("failed", FAILED, "x"),
+    "not_run": ("not run", FAILED, "circle-x-open"),
+}
+_SHOWN_SAMPLES = 1000
+
+
+def escape(text: str) -> str:
+    """Plotly reads labels as a little HTML: a name must not become a link."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def history(shown: History) -> Figure:
+    """The values of a series over time, with the spread of their samples and the target of the arch."""
+    present = [point for point in shown.points if point.value.median is not None]
+    missing = [point for point in shown.points if point.value.median is None]
+    traces = [_line(present)] if len(present) > 1 else []
+    for verdict, (name, colour, symbol) in _LOOKS.items():
+        group = [point for point in present if point.value.verdict == verdict]
+        for same_class, suffix, opened in ((True, "", ""), (False, ", other environment class", "-open")):
+            points = [point for point in group if point.same_class is same_class]
+            if points:
+                marker = {
+                    "color": colour,
+                    "symbol": _opened(symbol, opened),
+                    "size": 10,
+                    "line": {"width": 1.5},
+                }
+                traces.append(_markers(points, shown.metric, name + suffix, marker))
+    if missing:
+        traces.append(_missing(missing, shown.metric))
+    layout: Figure = {
+        "xaxis": {"type": "date", "range": _time_range([point.value.at for point in shown.points])},
+        "yaxis": {"title": {"text": axis_title(shown.metric)}, "range": _value_range(shown, present)},
+        "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
+        "showlegend": True,
+    }
+    if shown.target:
+        layout["shapes"] = [_target_line(shown.target.value)]
+        layout["annotations"] = [_target_label(shown.target.value, shown.target.name)]
+    return {"data": traces, "layout": layout}
+
+
+def samples(values: Sequence[float], metric: Metric) -> Figure:
+    """All samples of one measurement in the order they were taken, with their median."""
+    step = max(1, -(-len(values) // _SHOWN_SAMPLES))
+    drawn = list(values[::step])
+    marker = {"color": NEUTRAL, "size": 5, "opacity": 0.8}
+    middle = median(values)
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [index * step + 1 for index in range(len(drawn))],
+                "y": drawn,
+                "marker": marker,
+                "name": "sample",
+                "hovertemplate": f"%{{y:.6~g}} {escape(metric.unit)}<extra>sample %{{x}}</extra>",
+            }
+        ],
+        "layout": {
+            "xaxis": {"title": {"text": "sample, in the order taken"}},
+            "yaxis": {"title": {"text": axis_title(metric)}},
+            "shapes": [_line_across(middle, {"color": BETTER, "width": 1.5})],
+            "annotations": [_label_right(middle, f"median {middle:.6g}")],
+            "showlegend": False,
+        },
+    }
+
+
+def axis_title(metric: Metric) -> str:
+    """``Memory bandwidth (GB/s), more is better``."""
+    unit = f" ({metric.unit})" if metric.unit not in ("", "count") else ""
+    better = {"up": ", more is better", "down": ", less is better"}.get(metric.direction, "")
+    return escape(f"{metric.title}{unit}{better}")
+
+
+def _opened(symbol: str, opened: str) -> str:
+    return symbol if symbol.endswith("-open") or symbol == "circle-dot" else symbol + opened
+
+
+def _line(points: Sequence[Point]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [_time(point) for point in points],
+        "y": [point.value.median for point in points],
+        "line": {"color": NEUTRAL, "width": 1},
+        "opacity": 0.6,
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure) -> Figure:
+    spreads = [abs((point.value.spread or 0.0) * (point.value.median or 0.0)) for point in points]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [_time(point) for point in points],
+        "y": [point.value.median for point in points],
+        "error_y": {"type": "data", "array": spreads, "thickness": 1.5, "width": 4, "visible": any(spreads)},
+        "marker": marker,
+        "text": [_hover(point, metric) for point in points],
+        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": [f"#run-{point.value.run_id}" for point in points],
+    }
+
+
+def _missing(points: Sequence[Point], metric: Metric) -> Figure:
+    """Points without a number stand at the foot of the chart, so that nobody takes them for absent."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "no value",
+        "x": [_time(point) for point in points],
+        "y": [0.03] * len(points),
+        "yaxis": "y2",
+        "marker": {"color": FAILED, "symbol": "x", "size": 10},
+        "text": [_hover(point, metric) for point in points],
+        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": [f"#run-{point.value.run_id}" for point in points],
+    }
+
+
+def _time(point: Point) -> str:
+    return point.value.at.isoformat()
+
+
+def _hover(point: Point, metric: Metric) -> str:
+    value = point.value
+    if value.median is None:
+        head = f"<b>{escape(value.code or value.status)}</b>"
+    else:
+        head = f"<b>{value.median:.{metric.precision}f} {escape(metric.unit)}</b>"
+        if value.spread:
+            head += f" ± {value.spread:.2%} over {value.n} samples"
+    change = f"{value.change:+.2%} against the baseline" if value.change is not None else ""
+    lines = [
+        head,
+        f"{_LOOKS.get(value.verdict, ('',))[0]} {change}".strip(),
+        *(escape(target.verdict(value.median, metric.direction)) for target in point.reading.targets),
+        f"{value.at:%Y-%m-%d %H:%M} UTC · run {value.run_id}",
+        escape(" · ".join(filter(None, (point.origin.host, point.environment.torch, point.origin.source)))),
+        *(escape(change) for change in point.changed[:4]),
+    ]
+    return "<br>".join(line for line in lines if line)
+
+
+def _time_range(times: Sequence[datetime]) -> list[str]:
+    """From the first to the last with some air; a single moment gets a day on either side."""
+    first, last = min(times), max(times)
+    air = max((last - first) * 0.05, timedelta(hours=1)) if last > first else timedelta(days=1)
+    return [(first - air).isoformat(), (last + air).isoformat()]
+
+
+def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
+    """All values with their spread, and the target, with some air; None lets Plotly choose."""
+    ends = [
+        (point.value.median or 0.0) * factor
+        for point in points
+        for factor in (1 - (point.value.spread or 0.0), 1 + (point.value.spread or 0.0))
+    ]
+    if not ends:
+        return None
+    if shown.target:
+        ends.append(shown.target.value)
+    low, high = min(ends), max(ends)
+    air = (high - low) * 0.12 or abs(high) * 0.05 or 1.0
+    return [low - air, high + air]
+
+
+def _line_across(value: float, line: Figure) -> Figure:
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
+
+
+def _target_line(value: float) -> Figure:
+    return _line_across(value, {"color": TARGET, "width": 2, "dash": "dash"})
+
+
+def _target_label(value: float, name: str) -> Figure:
+    return {**_label_right(value, name), "x": 0, "xanchor": "left"}
+
+
+def _label_right(value: float, text: str) -> Figure:
+    return {
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": value,
+        "yanchor": "bottom",
+        "text": escape(text),
+        "showarrow": False,
+    }

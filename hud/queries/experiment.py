@@ -1,0 +1,276 @@
+"""One experiment: the history of a metric, where each point came from, and its siblings on other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hud.models import ACTIVE, Environment, Experiment, Measurement, Metric, Run, Series
+from hud.queries import values
+from hud.queries.hosts import Place, places_for
+from hud.queries.sql import fetch
+from hud.queries.suite import identity
+from hud.queries.targets import AppliedTarget, Targets
+from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
+
+DEFAULT_POINTS = 200
+MAX_POINTS = 1000
+_SAME = ("suite", "case", "mode", "dtype", "backend", "dynamic")  # of an experiment and its relatives
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where the numbers of one run came from."""
+
+    run_id: int
+    state: str
+    title: str
+    host: str
+    source: str
+    commit: str
+    branch: str
+    repo: str
+    at_source: str  # commit, run or upload: which time places the run in its series
+    provenance: str
+    created: Any
+    requested_by: str
+    upload_id: int | None
+    filename: str
+    format: str
+
+
+@dataclass(slots=True)
+class Point:
+    reading: Reading
+    origin: Origin
+    environment: Environment
+    changed: list[str] = field(default_factory=list)  # facts that differ from the point before
+    same_class: bool = True  # as the newest point: may be its baseline
+
+    @property
+    def value(self) -> Value:
+        return self.reading.value
+
+    def to_row(self) -> dict[str, Any]:
+        origin, environment = self.origin, self.environment
+        return {
+            **self.reading.to_row(),
+            "placed_by": origin.at_source,
+            "host": origin.host,
+            "source": origin.source,
+            "commit": origin.commit,
+            "upload": origin.upload_id,
+            "filename": origin.filename,
+            "environment": environment.fingerprint,
+            "environment_class": environment.class_key,
+            "torch": environment.torch,
+            "torch_git": environment.torch_git,
+        }
+
+
+@dataclass
+class History:
+    """Points of one series, oldest first, in the order of the series."""
+
+    experiment: Experiment
+    metric: Metric
+    points: list[Point] = field(default_factory=list)
+    target: AppliedTarget | None = None  # of this arch
+
+    @property
+    def newest(self) -> Point | None:
+        return self.points[-1] if self.points else None
+
+    @property
+    def order(self) -> list[str]:
+        """By which time the points are placed; more than one where they differ."""
+        return sorted({point.origin.at_source for point in self.points})
+
+
+@dataclass
+class ExperimentPage:
+    experiment: Experiment
+    metrics: list[Reading] = field(default_factory=list)  # the latest value of each metric
+    history: History | None = None  # None: nothing was measured yet
+    siblings: list[History] = field(default_factory=list)
+    shapes: list[Experiment] = field(default_factory=list)  # the same case with other knobs, same arch
+    environments: list[Environment] = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)  # of the newest point
+    places: list[Place] = field(default_factory=list)  # where it can be run again
+    active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
+
+
+def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
+    """The page in 11 statements; None where there is no such experiment.
+
+    `metric` is one of the experiment's; an empty or unknown name means the suite's first.
+    """
+    experiment = Experiment.objects.filter(pk=pk).first()
+    if experiment is None:
+        return None
+    related = _related(experiment)
+    siblings = [one for one in related if one.knobs == experiment.knobs]
+    series = _series_by_experiment([experiment, *siblings])
+    targets = Targets.read()
+    page = ExperimentPage(experiment, places=places_for(experiment))
+    page.shapes = [one for one in related if one.knobs != experiment.knobs and _same_device(one, experiment)]
+    page.active = list(Run.objects.filter(experiment=experiment, state__in=ACTIVE).order_by("-created")[:5])
+    own = series.get(experiment.pk, [])
+    latest = values.latest(one.pk for one in own)
+    page.metrics = values.read_with_targets(own, {experiment.pk: experiment}, latest, targets)
+    chosen = _choose(own, metric, latest)
+    histories = [History(experiment, chosen.metric)] if chosen else []
+    wanted = {chosen.pk: histories[0]} if chosen else {}
+    for sibling in siblings:
+        one = _choose(series.get(sibling.pk, []), chosen.metric.name if chosen else metric)
+        if one:
+            wanted[one.pk] = History(sibling, one.metric)
+    _fill(wanted, points, targets)
+    page.history = histories[0] if histories and histories[0].points else None
+    page.siblings = [one for one in wanted.values() if one.experiment is not experiment and one.points]
+    shown = [history for history in (page.history, *page.siblings) if history]
+    page.environments = _distinct(
+        point.environment for history in shown for point in reversed(history.points)
+    )
+    page.samples = _samples(page.history)
+    return page
+
+
+def _related(experiment: Experiment) -> list[Experiment]:
+    """The same case on other devices and with other knobs."""
+    same = {name: getattr(experiment, name) for name in _SAME}
+    found = Experiment.objects.filter(**same).exclude(pk=experiment.pk).order_by("device", "arch")[:200]
+    return sorted(found, key=lambda one: (one.arch, len(one.title), one.title))
+
+
+def _same_device(one: Experiment, other: Experiment) -> bool:
+    return (one.device, one.arch) == (other.device, other.arch)
+
+
+def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
+    """Series of each experiment, in the order in which its suite is read."""
+    found = Series.objects.filter(experiment__in=experiments).select_related("metric")
+    by_metric = {(one.experiment_id, one.metric_id): one for one in found}
+    ordered: dict[int, list[Series]] = {}
+    for experiment in experiments:
+        metrics = [one.metric for one in by_metric.values() if one.experiment_id == experiment.pk]
+        ordered[experiment.pk] = [
+            by_metric[experiment.pk, metric.pk] for metric in values.reading_order(experiment.suite, metrics)
+        ]
+    return ordered
+
+
+def _choose(series: Sequence[Series], name: str, measured: Iterable[int] | None = None) -> Series | None:
+    """The series of the metric called `name`, else the first one that has measurements."""
+    there = [one for one in series if measured is None or one.pk in set(measured)]
+    return next((one for one in there if one.metric.name == name), there[0] if there else None)
+
+
+@dataclass(slots=True)
+class _Line:
+    """A row of the statement below: the columns of `Value`, then those of `Origin`."""
+
+    columns: tuple[Any, ...]
+
+    def __init__(self, *columns: Any) -> None:
+        self.columns = columns
+
+
+_VALUE_WIDTH = len(Value.__slots__)
+
+
+def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
+    """Gives each history the latest `points` of its series, oldest first: two statements."""
+    lines = fetch(
+        _Line,
+        f"""
+        SELECT {VALUE_COLUMNS},
+            r.id, r.state, r.title, coalesce(nullif(r.host_name, ''), h.name, ''), r.source,
+            r.commit, r.branch, r.repo, r.at_source, r.provenance, r.created, r.requested_by,
+            u.id, coalesce(u.filename, ''), coalesce(u.format, '')
+        FROM hud_series s
+        JOIN LATERAL (
+            SELECT * FROM hud_measurement WHERE series_id = s.id
+            ORDER BY at DESC, run_id DESC, process DESC LIMIT %(points)s
+        ) m ON true
+        JOIN hud_run r ON r.id = m.run_id
+        LEFT JOIN hud_host h ON h.id = r.host_id
+        LEFT JOIN hud_upload u ON u.id = r.upload_id
+        {VERDICT_JOIN}
+        WHERE s.id = ANY(%(series)s)
+        ORDER BY m.at, m.run_id, m.process
+        """,  # noqa: S608 — constants of this room
+        {"series": list(wanted), "points": points},
+    )
+    pairs = [(Value(*line.columns[:_VALUE_WIDTH]), Origin(*line.columns[_VALUE_WIDTH:])) for line in lines]
+    environments = Environment.objects.in_bulk({value.environment_id for value, _origin in pairs})
+    for value, origin in pairs:
+        history = wanted[value.series_id]
+        one = values.reading(history.experiment, history.metric, value, targets)
+        history.points.append(Point(one, origin, environments[value.environment_id]))
+    for history in wanted.values():
+        history.target = targets.own(history.experiment, history.metric)
+        _compare_neighbours(history)
+
+
+def _compare_neighbours(history: History) -> None:
+    """What changed in the environment from point to point, and which may be the newest one's baseline."""
+    if history.newest is None:
+        return
+    if history.target is None:
+        history.target = history.newest.reading.own_target
+    for point in history.points:
+        point.same_class = point.environment.class_key == history.newest.environment.class_key
+    for before, point in zip(history.points, history.points[1:], strict=False):
+        point.changed = changes(before.environment, point.environment)
+
+
+def changes(before: Environment, after: Environment) -> list[str]:
+    """``torch 2.10.0 → 2.11.0`` for each fact that differs; nested facts by their own names."""
+    if before.pk == after.pk:
+        return []
+    old, new = _flat(before.facts), _flat(after.facts)
+    return [
+        f"{name.replace('_', ' ')} {old.get(name) or 'not said'} → {new.get(name) or 'not said'}"
+        for name in [*new, *(name for name in old if name not in new)]
+        if (old.get(name) or "") != (new.get(name) or "")
+    ]
+
+
+def _flat(facts: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, fact in facts.items():
+        flat.update(fact if isinstance(fact, dict) else {name: fact})
+    return flat
+
+
+def _distinct(environments: Iterable[Environment]) -> list[Environment]:
+    return list({environment.pk: environment for environment in environments}.values())
+
+
+def _samples(history: History | None) -> list[float]:
+    """All samples of the newest point; none where only their median is known."""
+    if history is None or history.newest is None:
+        return []
+    value = history.newest.value
+    found = Measurement.objects.filter(
+        run_id=value.run_id,
+        series_id=value.series_id,
+        environment_id=value.environment_id,
+        process=value.process,
+    ).values_list("samples", flat=True)
+    return found[0] or []
+
+
+def history_row(history: History) -> dict[str, Any]:
+    """A history as JSON says it."""
+    return {
+        **identity(history.experiment),
+        "metric": history.metric.name,
+        "unit": history.metric.unit,
+        "direction": history.metric.direction,
+        "target": history.target.value if history.target else None,
+        "target_name": history.target.name if history.target else None,
+        "points": [point.to_row() for point in history.points],
+    }

@@ -1,0 +1,182 @@
+"""One run: its tasks, how far they are, and what they measured so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from hud.models import ACTIVE, Environment, Run, Series, Task
+from hud.queries import values
+from hud.queries.progress import Progress, progress_of
+from hud.queries.runs import host_of, title_of
+from hud.queries.sql import fetch
+from hud.queries.suite import identity
+from hud.queries.targets import Targets
+from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
+from hud.runs import queue_position
+
+SHOWN_RESULTS = 200
+
+
+@dataclass(slots=True)
+class TaskLine:
+    task: Task
+    name: str  # case and knobs
+    now: datetime = field(default_factory=timezone.now)
+
+    @property
+    def running(self) -> bool:
+        return self.task.state == Task.State.RUNNING
+
+    @property
+    def ended(self) -> bool:
+        return self.task.state not in (Task.State.QUEUED, Task.State.RUNNING)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, or has taken so far; None before it starts."""
+        if self.task.started is None or self.task.state == Task.State.QUEUED:
+            return None
+        return ((self.task.finished or self.now) - self.task.started).total_seconds()
+
+    @property
+    def word(self) -> str:
+        """What to show as its state: once done, the status its process ended with."""
+        return self.task.status if self.task.state == Task.State.DONE else self.task.state
+
+    @property
+    def share(self) -> float:
+        """Of its work that is done, 0 to 1, as its own progress says."""
+        if self.ended:
+            return 1.0
+        done, total = self.task.progress.get("done"), self.task.progress.get("total")
+        if not self.running or not isinstance(done, int) or not isinstance(total, int) or total < 1:
+            return 0.0
+        return min(max(done / total, 0.0), 1.0)
+
+
+@dataclass
+class RunPage:
+    run: Run
+    tasks: list[TaskLine]
+    progress: Progress
+    retries: list[Run] = field(default_factory=list)
+    queue_position: int | None = None
+    results: list[Reading] = field(default_factory=list)
+    more_results: bool = False
+    environments: list[Environment] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return title_of(self.run)
+
+    @property
+    def host(self) -> str:
+        return host_of(self.run)
+
+    @property
+    def active(self) -> bool:
+        return self.run.state in ACTIVE
+
+    @property
+    def share(self) -> float:
+        """Of all its work that is done, 0 to 1."""
+        return sum(line.share for line in self.tasks) / len(self.tasks) if self.tasks else 1.0
+
+    @property
+    def current(self) -> TaskLine | None:
+        """The task whose log a person wants to see: the running one, else the last that started."""
+        started = [line for line in self.tasks if line.task.started]
+        return next((line for line in started if line.running), started[-1] if started else None)
+
+    @property
+    def overdue(self) -> bool:
+        """It takes longer than such tasks took before."""
+        return self.active and self.progress.eta_s == 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        if self.run.started is None:
+            return None
+        return ((self.run.finished or timezone.now()) - self.run.started).total_seconds()
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [{**identity(one.experiment), **one.to_row()} for one in self.results]
+
+
+def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
+    """The page in 9 statements, one more while it waits; None where there is no such run."""
+    run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
+    if run is None:
+        return None
+    page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
+    page.queue_position = queue_position(run)
+    _fill_results(page, results)
+    return page
+
+
+def _tasks(run: Run) -> list[TaskLine]:
+    tasks = run.tasks.select_related("accelerator__host").order_by("position")
+    return [TaskLine(task, name_of(task.spec)) for task in tasks]
+
+
+def name_of(spec: dict[str, Any]) -> str:
+    """``gemv int8`` or ``layer_norm bfloat16, D=1024+4096``."""
+    knobs = ", ".join(
+        f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in sorted((spec.get("knobs") or {}).items())
+    )
+    name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
+    return f"{name}, {knobs}" if knobs else name
+
+
+def _fill_results(page: RunPage, limit: int) -> None:
+    found = fetch(
+        Value,
+        f"""
+        SELECT {VALUE_COLUMNS}
+        FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
+        {VERDICT_JOIN}
+        WHERE m.run_id = %(run)s
+        ORDER BY s.experiment_id, s.id, m.process LIMIT %(limit)s
+        """,  # noqa: S608 — constants of this room
+        {"run": page.run.pk, "limit": limit + 1},
+    )
+    page.more_results = len(found) > limit
+    found = found[:limit]
+    series = Series.objects.select_related("experiment", "metric").in_bulk({one.series_id for one in found})
+    page.environments = list(Environment.objects.filter(pk__in={one.environment_id for one in found}))
+    targets = Targets.read()
+    readings = [
+        values.reading(series[one.series_id].experiment, series[one.series_id].metric, one, targets)
+        for one in found
+    ]
+    page.results = in_reading_order(readings)
+
+
+def in_reading_order(readings: Sequence[Reading]) -> list[Reading]:
+    """By experiment, and inside one as its suite is read."""
+    place = {
+        (suite, metric.pk): index
+        for suite in {one.experiment.suite for one in readings}
+        for index, metric in enumerate(
+            values.reading_order(suite, {one.metric.pk: one.metric for one in readings}.values())
+        )
+    }
+
+    def key(one: Reading) -> tuple[str, int, str, str, int, int]:
+        experiment = one.experiment
+        return (
+            experiment.case,
+            len(experiment.title),
+            experiment.title,
+            experiment.dtype,
+            place[experiment.suite, one.metric.pk],
+            one.value.process,
+        )
+
+    return sorted(readings, key=key)

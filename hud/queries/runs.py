@@ -1,0 +1,118 @@
+"""The list of runs, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.db.models import Count, Q, QuerySet
+
+from hud.models import Run, Task
+
+PAGE_ROWS = 50
+Kind = Literal["", "rerun", "upload"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    state: str = ""
+    kind: Kind = ""
+    host: str = ""
+    q: str = ""
+    before: int | None = None  # only runs with a smaller id: the next page
+
+
+@dataclass(slots=True)
+class RunLine:
+    run: Run
+    done: int  # tasks that have ended
+    total: int
+
+    @property
+    def host(self) -> str:
+        return host_of(self.run)
+
+    @property
+    def title(self) -> str:
+        return title_of(self.run)
+
+    def to_row(self) -> dict[str, Any]:
+        run = self.run
+        return {
+            "run": run.pk,
+            "state": run.state,
+            "reason": run.reason,
+            "title": self.title,
+            "host": self.host,
+            "arch": run.arch,
+            "source": run.source,
+            "commit": run.commit,
+            "done": self.done,
+            "total": self.total,
+            "created": run.created,
+            "started": run.started,
+            "finished": run.finished,
+            "requested_by": run.requested_by,
+            "retry_of": run.retry_of_id,
+            "upload": run.upload_id,
+        }
+
+
+@dataclass
+class RunsPage:
+    lines: list[RunLine]
+    next_before: int | None  # for the next page; None on the last one
+
+
+def host_of(run: Run) -> str:
+    return run.host.name if run.host else run.host_name
+
+
+def title_of(run: Run) -> str:
+    """What a run is called where nobody named it."""
+    if run.title:
+        return run.title
+    return run.upload.filename or f"upload {run.upload_id}" if run.upload else f"run {run.pk}"
+
+
+def read(filters: Filters) -> RunsPage:
+    """The page in 2 statements."""
+    found = list(_matching(filters)[: PAGE_ROWS + 1])
+    page = found[:PAGE_ROWS]
+    return RunsPage(_with_tasks(page), page[-1].pk if len(found) > PAGE_ROWS else None)
+
+
+def latest(limit: int) -> list[RunLine]:
+    """The newest runs, in 2 statements."""
+    return _with_tasks(list(_matching(Filters())[:limit]))
+
+
+def _matching(filters: Filters) -> QuerySet[Run]:
+    runs = Run.objects.select_related("host", "upload").order_by("-pk")
+    if filters.state:
+        runs = runs.filter(state=filters.state)
+    if filters.kind:
+        runs = runs.filter(upload__isnull=filters.kind == "rerun")
+    if filters.host:
+        runs = runs.filter(Q(host__name__icontains=filters.host) | Q(host_name__icontains=filters.host))
+    for word in filters.q.split()[:8]:
+        runs = runs.filter(Q(title__icontains=word) | Q(upload__filename__icontains=word) | Q(commit=word))
+    if filters.before:
+        runs = runs.filter(pk__lt=filters.before)
+    return runs
+
+
+def _with_tasks(runs: Iterable[Run]) -> list[RunLine]:
+    ended = ~Q(state__in=(Task.State.QUEUED, Task.State.RUNNING))
+    counts = {
+        one["run"]: one
+        for one in Task.objects.filter(run__in=runs)
+        .values("run")
+        .annotate(total=Count("pk"), done=Count("pk", filter=ended))
+    }
+    nothing = {"done": 0, "total": 0}
+    return [
+        RunLine(run, counts.get(run.pk, nothing)["done"], counts.get(run.pk, nothing)["total"])
+        for run in runs
+    ]

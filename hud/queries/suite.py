@@ -1,0 +1,198 @@
+"""A suite's table: its experiments, each with the latest value of the suite's main metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Count, Q, TextField, Window
+from django.db.models.functions import Cast, Length
+
+from hud.models import Experiment, Metric, Series
+from hud.queries import values
+from hud.queries.sql import fetch
+from hud.queries.targets import Targets
+from hud.queries.values import Reading
+from runner.catalog import SUITES
+
+PAGE_ROWS = 100
+MAX_COLUMNS = 7
+SPARKLINE_POINTS = 24
+CHOICES = ("mode", "dtype", "backend", "arch")
+
+
+@dataclass(frozen=True)
+class Filters:
+    """State of the table as the URL says it; '' means any."""
+
+    mode: str = ""
+    dtype: str = ""
+    backend: str = ""
+    arch: str = ""
+    q: str = ""  # words that must all occur in the case; -word must not
+    page: int = 1
+
+
+@dataclass(slots=True)
+class Row:
+    experiment: Experiment
+    cells: list[Reading | None]  # one for each column
+    trend: list[float]  # medians of the leading metric, oldest first
+    leading: Reading | None
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [{**identity(self.experiment), **cell.to_row()} for cell in self.cells if cell]
+
+
+@dataclass
+class SuitePage:
+    name: str
+    title: str
+    rows: list[Row] = field(default_factory=list)
+    columns: list[Metric] = field(default_factory=list)
+    hidden_columns: int = 0  # further metrics, shown on the experiment's own page
+    total: int = 0
+    choices: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Trend:
+    series_id: int
+    medians: list[float]
+
+
+def identity(experiment: Experiment) -> dict[str, Any]:
+    """An experiment as the API names it."""
+    names = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
+    return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in names}}
+
+
+def suite_title(name: str) -> str:
+    return SUITES[name].title if name in SUITES else ""
+
+
+def read(name: str, filters: Filters) -> SuitePage | None:
+    """The page in 7 statements; None where neither data nor the catalogue know the suite."""
+    choices = _choices(name)
+    if not choices["arch"] and name not in SUITES:
+        return None
+    page = SuitePage(name, suite_title(name), choices=choices)
+    experiments = list(_experiments(name, filters))
+    page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
+    by_id = {experiment.pk: experiment for experiment in experiments}
+    series = list(Series.objects.filter(experiment__in=by_id).select_related("metric"))
+    page.columns, page.hidden_columns = _columns(name, series)
+    shown = {metric.pk for metric in page.columns}
+    series = [one for one in series if one.metric_id in shown]
+    latest = values.latest(one.pk for one in series)
+    readings: dict[int, dict[int, Reading]] = {}
+    for reading in values.read_with_targets(series, by_id, latest, Targets.read()):
+        readings.setdefault(reading.experiment.pk, {})[reading.metric.pk] = reading
+    page.rows = [
+        _row(experiment, page.columns, readings.get(experiment.pk, {})) for experiment in experiments
+    ]
+    trends = _trends(row.leading.value.series_id for row in page.rows if row.leading)
+    for row in page.rows:
+        row.trend = trends.get(row.leading.value.series_id, []) if row.leading else []
+    return page
+
+
+def _choices(name: str) -> dict[str, list[str]]:
+    combinations = Experiment.objects.filter(suite=name).values_list(*CHOICES).distinct()
+    columns = list(zip(*combinations, strict=True)) or [()] * len(CHOICES)
+    return {choice: sorted(set(column) - {""}) for choice, column in zip(CHOICES, columns, strict=True)}
+
+
+def matching(text: str) -> Q:
+    """Every word occurs in the case; a word after a minus does not."""
+    condition = Q()
+    for word in text.split()[:8]:
+        if word.startswith("-") and len(word) > 1:
+            condition &= ~Q(case__icontains=word[1:])
+        else:
+            condition &= Q(case__icontains=word)
+    return condition
+
+
+def _experiments(name: str, filters: Filters) -> list[Experiment]:
+    wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
+    first = (filters.page - 1) * PAGE_ROWS
+    found = (
+        Experiment.objects.filter(matching(filters.q), suite=name, **wanted)
+        .alias(knobs_text=Cast("knobs", TextField()))
+        .annotate(total=Window(Count("pk")))
+        # the shorter text first: D=1024 stands before D=16384
+        .order_by("case", "arch", "dtype", "mode", "backend", Length("knobs_text"), "knobs_text", "dynamic")
+    )
+    return list(found[first : first + PAGE_ROWS])
+
+
+def _columns(name: str, series: Iterable[Series]) -> tuple[list[Metric], int]:
+    """The metrics that these experiments have, in reading order; those past the limit only counted."""
+    metrics = {one.metric_id: one.metric for one in series}
+    ordered = values.reading_order(name, metrics.values())
+    return ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
+
+
+def _row(experiment: Experiment, columns: list[Metric], readings: dict[int, Reading]) -> Row:
+    cells = [readings.get(metric.pk) for metric in columns]
+    leading = next((cell for cell in cells if cell and cell.value.median is not None), None)
+    return Row(experiment, cells, trend=[], leading=leading)
+
+
+def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
+    trends = fetch(
+        _Trend,
+        """
+        SELECT s.id, ARRAY(
+            SELECT median FROM hud_measurement
+            WHERE series_id = s.id AND median IS NOT NULL
+            ORDER BY at DESC, run_id DESC LIMIT %(points)s)
+        FROM unnest(%(series)s::int[]) AS s(id)
+        """,
+        {"series": list(series_ids), "points": SPARKLINE_POINTS},
+    )
+    return {trend.series_id: trend.medians[::-1] for trend in trends}
+
+
+@dataclass(slots=True)
+class SuiteLine:
+    name: str
+    title: str
+    experiments: int
+    cases: int
+    arches: list[str]
+    runnable: bool  # the catalogue holds it: an attached host can run it
+
+
+def read_all() -> list[SuiteLine]:
+    """Every suite with data or in the catalogue, in one statement."""
+    found = (
+        Experiment.objects.values("suite")
+        .annotate(
+            experiments=Count("pk"),
+            cases=Count("case", distinct=True),
+            arches=ArrayAgg("arch", distinct=True, filter=~Q(arch=""), default=[]),
+        )
+        .order_by("suite")
+    )
+    lines = [
+        SuiteLine(
+            one["suite"],
+            suite_title(one["suite"]),
+            one["experiments"],
+            one["cases"],
+            one["arches"],
+            one["suite"] in SUITES,
+        )
+        for one in found
+    ]
+    known = {line.name for line in lines}
+    lines += [
+        SuiteLine(suite.name, suite.title, 0, 0, [], runnable=True)
+        for suite in SUITES.values()
+        if suite.name not in known
+    ]
+    return lines

@@ -1,0 +1,184 @@
+"""What every page shows of a measurement: its value, how sure it is, its verdict and its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hud.models import STATUS_NAMES, Experiment, Metric, Series
+from hud.queries.sql import fetch
+from hud.queries.targets import AppliedTarget, Targets
+
+# Of each suite, the metrics that a person reads first, most telling first. Other suites show what they have.
+MAIN_METRICS = {
+    "micro": (
+        "memory_bandwidth(GB/s)",
+        "device_bandwidth_gbps",
+        "call_bandwidth_gbps",
+        "share_of_ceiling",
+        "flops_utilization_of_peak",
+        "device_latency_ms",
+        "compiled_latency_ms",
+        "flops_utilization",
+    ),
+    "ceilings": ("device_bandwidth_gbps", "matmul_tflops"),
+    "gpt_fast": ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)"),
+    "cache": ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)"),
+    "operators": ("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
+}
+_DYNAMO = (
+    "speedup",
+    "accuracy",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "dynamo_peak_mem",
+)
+_REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
+_NO_VALUE = {"not_run": "not_run", "unsupported": "not_run"}
+
+
+def reading_order(suite: str, metrics: Iterable[Metric]) -> list[Metric]:
+    """These metrics as the suite reads them: its main ones first, then by name."""
+    main = (*MAIN_METRICS.get(suite, _DYNAMO), *_REST)
+    place = {name: index for index, name in enumerate(main)}
+    return sorted(metrics, key=lambda metric: (place.get(metric.name, len(main)), metric.name))
+
+
+@dataclass(slots=True)
+class Value:
+    """One measurement. `median` is None where there is no number; then `status` or `code` says why."""
+
+    series_id: int
+    at: datetime
+    run_id: int
+    environment_id: int
+    process: int  # which of the run's repeated fresh processes
+    median: float | None
+    spread: float | None  # relative, of the samples of one process
+    n: int
+    status_code: int
+    target: float | None  # as its record says it
+    target_arch: str | None
+    code: str | None
+    warning: str | None
+    said: str | None  # the judge's verdict; None: it had nothing to say
+    change: float | None
+    noise: float | None
+    factor: float | None
+    earlier: int  # how many measurements of the series stand before it, counted up to 1
+    touched: datetime | None  # the judge has not yet looked at the series from there on
+
+    @property
+    def status(self) -> str:
+        return STATUS_NAMES.get(self.status_code, "failed")
+
+    @property
+    def verdict(self) -> str:
+        """The judge's word; where it has no row, what follows from that. '' while it has not looked."""
+        if self.said:
+            return self.said
+        if self.status_code and self.median is None:
+            return _NO_VALUE.get(self.status, "failed")
+        if not self.earlier:
+            return "new"
+        if self.touched is not None and self.touched <= self.at:
+            return ""
+        return "unchanged"
+
+
+# Columns of `Value` for measurement m of series s, judged by v.
+VALUE_COLUMNS = """
+    s.id, m.at, m.run_id, m.environment_id, m.process,
+    m.median, m.spread, m.n, m.status, m.target, m.target_arch,
+    m.code, m.warning, v.verdict, v.change, v.noise, v.factor,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM hud_measurement earlier
+        WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one),
+    s.touched_at
+"""
+VERDICT_JOIN = """
+    LEFT JOIN hud_verdict v
+        ON v.run_id = m.run_id AND v.series_id = m.series_id AND v.environment_id = m.environment_id
+"""
+
+
+def latest(series_ids: Iterable[int]) -> dict[int, Value]:
+    """The latest measurement of each series: one statement, one index look-up a series."""
+    values = fetch(
+        Value,
+        f"""
+        SELECT {VALUE_COLUMNS}
+        FROM hud_series s
+        JOIN LATERAL (
+            SELECT * FROM hud_measurement WHERE series_id = s.id
+            ORDER BY at DESC, run_id DESC, process DESC LIMIT 1
+        ) m ON true
+        {VERDICT_JOIN}
+        WHERE s.id = ANY(%(series)s)
+        """,  # noqa: S608 — constants of this file
+        {"series": list(series_ids)},
+    )
+    return {value.series_id: value for value in values}
+
+
+@dataclass(slots=True)
+class Reading:
+    """A value with what it is a value of: enough for a table's cell, a badge or a line of JSON."""
+
+    experiment: Experiment
+    metric: Metric
+    value: Value
+    targets: list[AppliedTarget] = field(default_factory=list)
+
+    @property
+    def own_target(self) -> AppliedTarget | None:
+        return next((target for target in self.targets if target.own), None)
+
+    @property
+    def met(self) -> str:
+        own = self.own_target
+        return own.met_by(self.value.median, self.metric.direction) if own else "none"
+
+    def to_row(self) -> dict[str, Any]:
+        """One flat line of the .json and .csv twins."""
+        own, value = self.own_target, self.value
+        return {
+            "metric": self.metric.name,
+            "unit": self.metric.unit,
+            "direction": self.metric.direction,
+            "value": value.median,
+            "spread": value.spread,
+            "n": value.n,
+            "status": value.status,
+            "code": value.code,
+            "verdict": value.verdict,
+            "change": value.change,
+            "noise": value.noise,
+            "target": own.value if own else None,
+            "target_name": own.name if own else None,
+            "target_met": {"met": True, "missed": False}.get(self.met),
+            "record_target": value.target,
+            "record_target_arch": value.target_arch,
+            "warning": value.warning,
+            "time": value.at,
+            "run": value.run_id,
+            "process": value.process,
+        }
+
+
+def read_with_targets(
+    series: Iterable[Series], experiments: dict[int, Experiment], values: dict[int, Value], targets: Targets
+) -> list[Reading]:
+    """Readings of those series that have a measurement. `series` come with their metric."""
+    return [
+        reading(experiments[one.experiment_id], one.metric, values[one.pk], targets)
+        for one in series
+        if one.pk in values
+    ]
+
+
+def reading(experiment: Experiment, metric: Metric, value: Value, targets: Targets) -> Reading:
+    return Reading(experiment, metric, value, targets.of(experiment, metric, value.target, value.target_arch))

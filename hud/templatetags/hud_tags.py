@@ -1,0 +1,239 @@
+"""Numbers, times and badges as every page writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from hud.models import Metric
+from hud.queries.targets import AppliedTarget
+from hud.queries.values import Reading
+
+register = template.Library()
+
+_UNIT_ALREADY_SAID = {"", "count", "ratio"}
+# Word → (icon, tone). The tone is a class of hud.css; icon and word say the same without colour.
+_LOOKS = {
+    "improved": ("▲", "better"),
+    "regressed": ("▼", "worse"),
+    "unchanged": ("=", "quiet"),
+    "inconclusive": ("?", "doubt"),
+    "new": ("+", "quiet"),
+    "": ("…", "quiet"),
+    "met": ("✓", "better"),
+    "missed": ("✗", "worse"),
+    "none": ("◎", "quiet"),
+    "ok": ("✓", "better"),
+    "succeeded": ("✓", "better"),
+    "done": ("✓", "better"),
+    "online": ("●", "better"),
+    "idle": ("○", "quiet"),
+    "busy": ("▶", "active"),
+    "running": ("▶", "active"),
+    "queued": ("…", "quiet"),
+    "late": ("◔", "doubt"),
+    "cannot_tell": ("?", "doubt"),
+    "timed_out": ("⏱", "worse"),
+    "paused": ("‖", "doubt"),
+    "drained": ("⏏", "doubt"),
+    "dirty": ("!", "worse"),
+    "cancelled": ("⊘", "quiet"),
+    "unsupported": ("—", "quiet"),
+    "not_run": ("○", "quiet"),
+    "detached": ("○", "quiet"),
+    "gone": ("○", "quiet"),
+}
+_WORDS = {"": "not judged yet", "cannot_tell": "cannot tell", "timed_out": "timed out", "not_run": "not run"}
+_OTHERWISE = ("✗", "worse")
+_CODE = re.compile(r"[^\w.()+-]+")
+
+
+def badge_html(key: str, text: str, title: str = "") -> SafeString:
+    icon, tone = _LOOKS.get(key, _OTHERWISE)
+    return format_html(
+        '<span class="badge {}"{}><span class="icon" aria-hidden="true">{}</span> {}</span>',
+        tone,
+        format_html(' title="{}"', title) if title else "",
+        icon,
+        text,
+    )
+
+
+@register.simple_tag
+def badge(word: str, title: str = "") -> SafeString:
+    """A verdict, status or state by word, icon and colour."""
+    return badge_html(word, _WORDS.get(word, word), title)
+
+
+@register.simple_tag
+def verdict_badge(reading: Reading) -> SafeString:
+    """The verdict of a measurement, with the change and its noise where the judge said them."""
+    value = reading.value
+    text = _WORDS.get(value.verdict, value.verdict)
+    if value.change is not None and value.verdict not in ("", "new"):
+        text = f"{text} {signed_percent(value.change)}"
+    noise = f"noise of the series {value.noise:.2%}, " if value.noise is not None else ""
+    factor = f"{noise}change is {abs(value.factor):.1f} times that" if value.factor is not None else ""
+    return badge_html(value.verdict, text, factor)
+
+
+@register.simple_tag
+def target_badge(target: AppliedTarget, reading: Reading) -> SafeString:
+    """``A100-40GB target 950: met``. A target of another arch colours nothing but this badge."""
+    met = target.met_by(reading.value.median, reading.metric.direction)
+    why = "" if target.own else "as the record says it; it was set for another device and judges nothing here"
+    return badge_html(met, target.verdict(reading.value.median, reading.metric.direction), why)
+
+
+@register.filter
+def number(value: float | None, metric: Metric) -> str:
+    """With the metric's precision; small values keep three digits that mean something."""
+    if value is None:
+        return "—"
+    if metric.unit == "B":
+        return bytes_text(value)
+    if value and abs(value) < 10**-metric.precision:
+        return f"{value:.3g}"
+    return f"{value:.{metric.precision}f}"
+
+
+@register.filter
+def quantity(value: float | None, metric: Metric) -> str:
+    """``2542.40 GB/s``."""
+    if value is None or metric.unit == "B" or metric.unit in _UNIT_ALREADY_SAID:
+        return number(value, metric)
+    return f"{number(value, metric)} {metric.unit}"
+
+
+@register.filter
+def unit(metric: Metric) -> str:
+    """What stands beside a metric's name in a table's head."""
+    return "" if metric.unit in _UNIT_ALREADY_SAID | {"B"} else metric.unit
+
+
+@register.filter
+def better(metric: Metric) -> str:
+    return {"up": "more is better", "down": "less is better"}.get(metric.direction, "no direction")
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"
+
+
+@register.filter
+def signed_percent(share: float | None) -> str:
+    return "" if share is None else f"{share:+.1%}"
+
+
+@register.filter
+def bytes_text(size: float | None) -> str:
+    if size is None:
+        return "—"
+    for step, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(size) >= step:
+            return f"{size / step:.2f} {name}"
+    return f"{size:.0f} B"
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """``1 h 5 min``, ``3 min 20 s``, ``4.2 s``."""
+    if seconds is None:
+        return "—"
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} days"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@register.filter
+def ago(moment: datetime | None) -> SafeString | str:
+    """A time element: ``5 min ago``, with the exact time in its title."""
+    if moment is None:
+        return "never"
+    seconds = (timezone.now() - moment).total_seconds()
+    words = "just now" if -5 < seconds < 5 else f"{duration(abs(round(seconds, -1)))}"
+    if seconds >= 5:
+        words = f"{_coarse(seconds)} ago"
+    elif seconds <= -5:
+        words = f"in {_coarse(-seconds)}"
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        moment.isoformat(),
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+        words,
+    )
+
+
+def _coarse(seconds: float) -> str:
+    for step, name in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * step or (step < 86_400 and seconds >= step):
+            return f"{int(seconds // step)} {name}"
+    return f"{int(seconds)} s"
+
+
+@register.filter
+def moment(value: datetime) -> SafeString:
+    """The exact time, short."""
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M}")
+
+
+@register.filter
+def plain(name: str) -> str:
+    """A field's name as a person reads it."""
+    return name.replace("_", " ")
+
+
+@register.simple_tag
+def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
+    """A chart: `charts.js` draws what stands in the data block behind it. `name` is unique on the page."""
+    data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    for char in "<>&":  # a data block ends at the first "</script" that stands in it
+        data = data.replace(char, f"\\u{ord(char):04x}")
+    return format_html(
+        '<div class="chart" data-figure="{0}" role="img" aria-label="{1}"></div>'
+        '<script type="application/json" id="{0}">{2}</script>',
+        name,
+        label,
+        mark_safe(data),  # noqa: S308 — escaped above
+    )
+
+
+@register.simple_tag
+def sparkline(values: Sequence[float]) -> SafeString | str:
+    """The last values as a small line, drawn here so that the page needs no script for it."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    height = (high - low) or 1.0
+    step = 76 / max(len(values) - 1, 1)
+    points = [
+        (2 + index * step, 10.0 if high == low else 18 - 16 * (value - low) / height)
+        for index, value in enumerate(values)
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    x, y = points[-1]
+    label = f"last {len(values)} values, {low:.4g} to {high:.4g}, now {values[-1]:.4g}"
+    return format_html(
+        '<svg class="spark" viewBox="0 0 80 20" width="80" height="20" role="img" aria-label="{}">'
+        '<title>{}</title><polyline points="{}"/><circle cx="{}" cy="{}" r="2"/></svg>',
+        label,
+        label,
+        line,
+        f"{x:.1f}",
+        f"{y:.1f}",
+    )
