@@ -1,0 +1,133 @@
+"""Verdict rows of touched series: read the history once, judge each point from the touched one on, write.
+
+Ingest marks a series in its own transaction (`Series.touched_at`); pages read what is written here and
+never compute history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from django.db import connection, transaction
+from hud.analysis.verdict import Rule, Verdict, judge
+from hud.models import ACTIVE, Measurement, Metric, Series
+from hud.models import Verdict as VerdictRow
+from runner.summary import median
+
+_HISTORY = 100
+_SILENT = {"unchanged", "new"}  # no row where there is nothing to say
+
+
+@dataclass(frozen=True)
+class _Point:
+    run_id: int
+    environment_id: int
+    at: datetime
+    class_key: str
+    good: bool  # its status is ok
+    medians: tuple[float, ...]  # one for each fresh process; empty where none gave a number
+
+
+def work_off(limit: int = 200) -> int:
+    """Judges up to `limit` touched series whose runs are complete; returns how many it did."""
+    done = 0
+    for series in _touched(limit):
+        judge_series(series)
+        done += 1
+    return done
+
+
+def _touched(limit: int) -> list[Series]:
+    busy = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
+    return list(
+        Series.objects.select_related("metric", "experiment")
+        .filter(touched_at__isnull=False)
+        .exclude(pk__in=busy)
+        .order_by("touched_at")[:limit]
+    )
+
+
+def judge_series(series: Series) -> None:
+    """Writes the verdicts of one series from its touched point on, in one transaction."""
+    since = series.touched_at
+    if since is None:
+        return
+    with transaction.atomic():
+        # a measurement that comes in meanwhile waits for this lock and marks the series anew
+        if not Series.objects.filter(pk=series.pk, touched_at=since).update(touched_at=None):
+            return
+        rows = list(_verdict_rows(series, _points(series), since))
+        VerdictRow.objects.filter(series=series, at__gte=since).delete()
+        VerdictRow.objects.bulk_create(rows)
+
+
+def _points(series: Series) -> list[_Point]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status = 0, m.median
+            FROM hud_measurement m JOIN hud_environment e ON e.id = m.environment_id
+            WHERE m.series_id = %s ORDER BY m.at, m.run_id, m.environment_id, m.process
+            """,
+            [series.pk],
+        )
+        rows = cursor.fetchall()
+    return [
+        _Point(*key, tuple(row[5] for row in group if row[5] is not None))
+        for key, group in groupby(rows, key=lambda row: row[:5])
+    ]
+
+
+def _verdict_rows(series: Series, points: Sequence[_Point], since: datetime) -> Iterator[VerdictRow]:
+    rule = rule_of(series.metric)
+    earlier: dict[str, list[_Point]] = {}
+    for place, point in enumerate(points):
+        history = earlier.setdefault(point.class_key, [])
+        if point.at >= since:
+            verdict = _judge_status(history, point) if rule.kind == "status" else _judge(history, point, rule)
+            first_of_class = verdict.verdict == "new" and place > 0
+            if first_of_class or verdict.verdict not in _SILENT:
+                yield _row(series, point, verdict)
+        history.append(point)
+
+
+def _judge(history: Sequence[_Point], point: _Point, rule: Rule) -> Verdict:
+    values = [median(one.medians) for one in history[-_HISTORY:] if one.medians]
+    return judge(values, point.medians, rule)
+
+
+def _judge_status(history: Sequence[_Point], point: _Point) -> Verdict:
+    """Of a metric that is a word, such as accuracy: passing or not is what changes."""
+    if not history:
+        return Verdict("new")
+    was = history[-1].good
+    word = "unchanged" if was == point.good else "improved" if point.good else "regressed"
+    return Verdict(word, baseline_n=len(history))  # type: ignore[arg-type]  # mypy joins the words to str
+
+
+def _row(series: Series, point: _Point, verdict: Verdict) -> VerdictRow:
+    return VerdictRow(
+        run_id=point.run_id,
+        series=series,
+        environment_id=point.environment_id,
+        verdict=verdict.verdict,
+        change=verdict.change,
+        noise=verdict.noise,
+        factor=verdict.factor,
+        baseline=verdict.baseline,
+        baseline_n=verdict.baseline_n,
+        at=point.at,
+    )
+
+
+def rule_of(metric: Metric) -> Rule:
+    """The metric's rule from the registry."""
+    return Rule(
+        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
+        kind=metric.kind,  # type: ignore[arg-type]
+        relative_floor=metric.floor,
+        prior_noise=max(metric.floor / 3, 0.015),  # what has a wider floor is known to be noisier
+    )

@@ -1,0 +1,38 @@
+"""`manage.py judge`: works off touched series, until stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, InterfaceError, connection
+from hud import beacons
+from hud.judge import work_off
+
+ROUND_S = 1.0
+
+
+class Command(BaseCommand):
+    help = "Writes the verdicts of series that have new measurements, until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="work off what is there, then end")
+
+    def handle(self, *args: Any, once: bool, **options: Any) -> None:
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        while not stop.is_set():
+            try:
+                beacons.beat("judge")
+                done = work_off()
+            except (DatabaseError, InterfaceError) as error:
+                self.stderr.write(f"the database is away: {error}")
+                connection.close()
+                done = 0
+            if once and not done:
+                return
+            if not done:
+                stop.wait(ROUND_S)
