@@ -91,7 +91,7 @@ def make_folder(path: Path) -> Path:
 
 
 def run_folder(data: Path) -> Path:
-    """Folder of the sockets: `run` below the data folder, or a short stand-in where that cannot be a socket's."""
+    """Folder of the sockets: `run` below the data folder, or a short stand-in where that would not do."""
     folder = data / "run"
     if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER_BYTES and _PLAIN_PATH.fullmatch(str(folder)):
         return folder
@@ -148,7 +148,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     if cluster.exists():
         major = int((cluster / "PG_VERSION").read_text())
     binaries = _postgres_binaries(major)
-    unprivileged = _unprivileged(binaries)
+    unprivileged = unprivileged_prefix(binaries)
     if not cluster.exists():
         _create_cluster(cluster, binaries, major, unprivileged)
     _give_to_server(data, cluster, run, unprivileged)
@@ -156,7 +156,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     settings = {"max_connections": "100", "shared_buffers": "256MB"}
     if not durable:
         settings = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes"), "off")
-    command = [*unprivileged, *_dies_with_parent("INT"), str(binaries / "postgres")]
+    command = [*unprivileged, *dies_with_parent("INT"), str(binaries / "postgres")]
     command += ["-D", str(cluster), "-p", str(PORT), "-h", "", "-k", str(run)]
     command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     return Server("postgres", tuple(command), signal.SIGINT, run, _server_environment())
@@ -165,7 +165,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
 def redis(data: Path) -> Server:
     """Redis over `data/redis`, with an append-only file: what was queued survives a kill."""
     run = _private_run_folder(make_folder(data))
-    command = [*_dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
+    command = [*dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
     command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "700"]
     command += ["--dir", str(make_folder(data / "redis")), "--appendonly", "yes", "--appendfsync", "everysec"]
     command += [
@@ -231,7 +231,7 @@ def _server_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not _DROPPED_VARIABLES.match(name)}
 
 
-def _dies_with_parent(signal_name: str) -> tuple[str, ...]:
+def dies_with_parent(signal_name: str) -> tuple[str, ...]:
     """Prefix that ends a server when whoever started it was killed, so that none is ever left behind."""
     return ("setpriv", "--pdeathsig", signal_name) if shutil.which("setpriv") else ()
 
@@ -261,7 +261,7 @@ def _redis_binary() -> str:
 
 
 @functools.cache
-def _unprivileged(binaries: Path) -> tuple[str, ...]:
+def unprivileged_prefix(binaries: Path) -> tuple[str, ...]:
     """Prefix that takes root's rights away, since PostgreSQL refuses to run with them; () for other users.
 
     A user namespace keeps root's files readable; where none may be made, the server runs as nobody.

@@ -1,0 +1,45 @@
+"""gunicorn's settings: a few processes of threads, one listening address, and a sign of life."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+
+from hud.processes import die_with_parent
+
+bind = f"{os.environ.get('BIND') or '127.0.0.1'}:{os.environ.get('PORT') or '8000'}"
+workers = int(os.environ.get("WEB_CONCURRENCY") or 2)
+worker_class = "gthread"
+threads = 4
+timeout = 60
+graceful_timeout = 5
+preload_app = True  # one import for all processes, and a fault in it ends the master at once
+worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk
+
+BEAT_S = 10  # tick breaks no lease while the web has not been going round for a while
+
+
+def post_fork(_server: Any, _worker: Any) -> None:
+    """A killed master must not leave workers that hold the port."""
+    die_with_parent()
+
+
+def post_worker_init(_worker: Any) -> None:
+    threading.Thread(target=_beat_forever, name="beacon", daemon=True).start()
+
+
+def _beat_forever() -> None:
+    from django.db import DatabaseError, close_old_connections  # noqa: PLC0415 - needs settings
+
+    from hud.beacons import beat  # noqa: PLC0415
+
+    pause = threading.Event()
+    while True:
+        try:
+            close_old_connections()
+            beat("web")
+        except DatabaseError as error:
+            logging.getLogger("gunicorn.error").warning("no sign of life: %s", error)
+        pause.wait(BEAT_S)

@@ -1,0 +1,84 @@
+"""`manage.py bootstrap`: what a new installation needs before its first page; runs at every start."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import secrets
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import transaction
+
+from hud.embedded import make_folder, write_private
+from hud.keys import create_key, find_key
+from hud.models import Host, Metric
+from runner.catalog.metrics import METRICS
+
+WHO = "bootstrap"
+OPERATOR = "operator"
+
+
+class Command(BaseCommand):
+    help = "Creates the operator's account, this machine as a host with its key, and the registry of metrics."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--hud",
+            default="http://127.0.0.1:8000",
+            help="address under which the embedded agent finds the web",
+        )
+
+    @transaction.atomic
+    def handle(self, *_args: Any, **options: Any) -> None:
+        make_folder(settings.HUD_DATA)
+        sync_metrics()
+        sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
+        path = settings.HUD_DATA / "operator.json"
+        password = sync_operator(path)
+        if password:
+            self.stdout.write(f'Operator account "{OPERATOR}", password {password} (kept in {path})')
+
+
+def sync_metrics() -> None:
+    """Brings the registry's rows to what `runner.catalog.metrics` says; unknown metrics keep their rows."""
+    names = [item.name for item in dataclasses.fields(next(iter(METRICS.values())))]
+    Metric.objects.bulk_create(
+        [Metric(**dataclasses.asdict(info)) for info in METRICS.values()],
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=[name for name in names if name != "name"],
+    )
+
+
+def sync_host(path: Path, *, hud: str) -> None:
+    """This machine as a host; its key stays while it is valid, since an agent may be using it."""
+    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    name = known.get("name") or platform.node() or "localhost"
+    host, _new = Host.objects.get_or_create(name=name)
+    if host.detached_at:  # an operator's decision; a registration token takes it back
+        return
+    key = find_key(known.get("key", ""))
+    secret = known.get("key", "")
+    if key is None or key.host_id != host.pk:
+        _key, secret = create_key(name=f"host {name}"[:100], scopes=["host"], who=WHO, host=host)
+    write_private(path, json.dumps({"hud": hud, "name": name, "key": secret}))
+
+
+def sync_operator(path: Path) -> str:
+    """The first account. Returns its password where the account is new, else ''.
+
+    An account that exists keeps its password; a lost file is not a reason to open the door again.
+    """
+    user_model = get_user_model()
+    if user_model.objects.filter(username=OPERATOR).exists():
+        return ""
+    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    password = known.get("password") or secrets.token_urlsafe(12)
+    user_model.objects.create_superuser(OPERATOR, password=password)
+    write_private(path, json.dumps({"username": OPERATOR, "password": password}))
+    return password

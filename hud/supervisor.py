@@ -1,0 +1,123 @@
+"""Keeps programs running: starts them in order, brings dead ones back, stops them in the opposite order.
+
+circus does the supervising. What is ours: programs start and stop by stages (circus stops all at once),
+signals are taken here (circus reloads on SIGHUP), logs are limited, and nothing survives the supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.handlers
+import os
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from circus import logger as circus_logger
+from circus.arbiter import Arbiter
+from circus.exc import ConflictError
+from circus.watcher import Watcher
+from tornado.ioloop import IOLoop
+
+from hud.processes import adopt_orphans, descendants
+
+MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
+CHECK_S = 0.5  # dead programs are looked for this often
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process to keep running, in its own session."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_s: float = 10  # patience before SIGKILL
+
+
+class LogFile:
+    """What a program writes: `<name>.log` and one predecessor, each of limited size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("ab", buffering=0)
+
+    def __call__(self, data: Mapping[str, Any]) -> None:
+        if self._file.tell() > MAX_LOG_BYTES:
+            self._file.close()
+            self.path.replace(self.path.with_suffix(".log.1"))
+            self._file = self.path.open("ab", buffering=0)
+        with suppress(OSError):  # a full disk must not stop the programs
+            self._file.write(data["data"])
+
+
+class Supervisor:
+    """Runs stages of programs inside an asyncio loop: `start` each stage, then `stop` once for all."""
+
+    def __init__(self, stages: Sequence[Sequence[Program]], *, run: Path, logs: Path) -> None:
+        """`run`: folder of circus's sockets, which only its owner may enter. `logs`: folder of the logs."""
+        _log_to(logs / "supervisor.log")
+        adopt_orphans()
+        self._stages = [[_watcher(program, logs) for program in stage] for stage in stages]
+        self._arbiter = Arbiter(
+            [watcher for stage in self._stages for watcher in stage],
+            f"ipc://{run}/circus.sock",
+            f"ipc://{run}/circus-events.sock",
+            check_delay=CHECK_S,
+            loop=IOLoop.current(),
+        )
+        self.stop_asked = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop_asked.set)
+
+    # circus's public start and stop refuse while it looks for dead programs, and stop one at a time:
+    # hence _start and _stop, which its own arbiter calls.
+
+    async def start(self, stage: int) -> None:
+        """Starts one stage, and from now on brings its programs back when they die."""
+        if not self._arbiter.running:
+            await self._arbiter.start()
+        for watcher in self._stages[stage]:
+            await watcher._start()
+
+    async def stop(self) -> None:
+        """Stops the stages, last one first, then whatever their programs left behind."""
+        for stage in reversed(self._stages):
+            await asyncio.gather(*(watcher._stop() for watcher in stage))
+        while self._arbiter.running:
+            with suppress(ConflictError):
+                await self._arbiter.stop()
+            await asyncio.sleep(0.05)
+        for number in descendants():
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
+def _watcher(program: Program, logs: Path) -> Watcher:
+    stream = {"stream": LogFile(logs / f"{program.name}.log")}
+    return Watcher(
+        program.name,
+        shlex.quote(program.command[0]),
+        args=list(program.command[1:]),
+        env=dict(program.environment),
+        stop_signal=program.stop_signal,
+        graceful_timeout=program.stop_s,
+        stdout_stream=stream,
+        stderr_stream=stream,
+        autostart=False,
+        singleton=True,
+    )
+
+
+def _log_to(path: Path) -> None:
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    circus_logger.handlers[:] = [handler]
+    circus_logger.setLevel(logging.INFO)
+    circus_logger.propagate = False

@@ -1,0 +1,139 @@
+"""What every test may ask for. Servers start when the first test needs them, and end with the session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from hud import embedded
+from tests.servers import EmbeddedServer, Hud, RedisServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+POSTGRES_MAJOR = int(os.environ.get("TEST_POSTGRES") or 18)
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked soak run only where they are asked for by `-m`."""
+    if "soak" in config.getoption("-m"):
+        return
+    chosen = [item for item in items if not item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "browser" in report.keywords]
+    if skipped:
+        terminalreporter.section("BROWSER TESTS WERE SKIPPED", sep="!", red=True)
+        terminalreporter.line(f"{len(skipped)} tests that drive a browser did not run: {NO_BROWSER}.")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["HUD_TEST_DATA"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The session's HUD_DATA."""
+    folder: Path = settings.HUD_DATA
+    return folder
+
+
+@pytest.fixture(scope="session")
+def postgres_server(data: Path) -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer(
+        lambda: embedded.postgres(data, durable=False, major=POSTGRES_MAJOR), data / "postgres.log"
+    )
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(postgres_server: EmbeddedServer) -> None:
+    """pytest-django asks for this before it creates the test database."""
+
+
+@pytest.fixture(scope="session")
+def _redis_of_session(data: Path) -> Iterator[RedisServer]:
+    server = RedisServer(data)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_server(_redis_of_session: RedisServer) -> RedisServer:
+    """The Redis of settings.REDIS_URL, running. A test may `kill`, `wipe` and `start` it."""
+    if not _redis_of_session.running:
+        _redis_of_session.start()
+    return _redis_of_session
+
+
+@pytest.fixture
+def hud_process(data: Path, transactional_db: None) -> Iterator[Hud]:
+    """The web application under gunicorn, not started yet: `start(HUD_LEASE_S="2")`, `kill`, `stop`."""
+    database = settings.DATABASES["default"]
+    hud = Hud(data, f"postgresql://hud@/{connection.settings_dict['NAME']}?host={database['HOST']}")
+    yield hud
+    hud.stop()
+
+
+@pytest.fixture
+def live_hud(hud_process: Hud, redis_server: RedisServer) -> Hud:
+    """The web application under gunicorn, answering at `live_hud.url`."""
+    hud_process.start()
+    return hud_process
+
+
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, ("/usr/bin/chromium", "chromium", "google-chrome"))), None)
+    if path is None:
+        if os.environ.get("BROWSER_REQUIRED") == "1":
+            pytest.fail(NO_BROWSER)
+        pytest.skip(NO_BROWSER)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser(_chromium: Browser) -> Browser:
+    """Headless Chromium. Tests that use it are marked `browser`."""
+    return _chromium
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page. The test fails where a script of the page raised an error."""
+    context: Any = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert not errors, f"scripts of the page failed: {errors}"

@@ -1,0 +1,25 @@
+"""Settings of the tests: the project's own, over a data folder that lives as long as the session.
+
+Servers named by the developer's environment are never touched. Processes that a test starts inherit
+`HUD_TEST_DATA`, and with it the same folder and the same servers.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+if "HUD_TEST_DATA" not in os.environ:
+    # directly below /tmp: a socket's path must stay short
+    os.environ["HUD_TEST_DATA"] = tempfile.mkdtemp(prefix="hud-tests-", dir="/tmp")
+    for name in ("DATABASE_URL", "REDIS_URL", "HUD_ENV", "ALLOWED_HOSTS", "HUD_PUBLIC_READ", "SECRET_KEY"):
+        os.environ.pop(name, None)
+os.environ["HUD_DATA"] = os.environ["HUD_TEST_DATA"]
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # playwright's event loop runs in the tests' thread
+
+from hud.settings import *  # noqa: F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # PBKDF2 takes a third of a second
+STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"  # noqa: F405
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = True
