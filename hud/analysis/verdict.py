@@ -18,7 +18,7 @@ from runner.summary import MAD_TO_SD, median
 
 Word = Literal["improved", "unchanged", "regressed", "inconclusive", "failed", "new"]
 _SHORT = 8  # fewer earlier values than this say little of their own noise
-_BASELINE = 10  # the level is the median of this many latest values
+_BASELINE = 16  # the level is the median of this many latest values
 _NOISE_WINDOW = 100
 
 

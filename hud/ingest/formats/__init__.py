@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from hud.ingest.errors import BadUpload, Fault
+from hud.ingest.errors import BadUpload, Fault, MalformedUpload
 from runner.records import Record
 
 
@@ -37,7 +37,7 @@ FORMATS = {"v3": "hud.ingest.formats.v3"}
 
 
 def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:
-    """The named format, or the first one whose content this is; raises BadUpload where there is none."""
+    """The named format, or the first one whose content this is; raises BadUpload where it is none."""
     if name:
         if name not in FORMATS:
             known = ", ".join(FORMATS)
@@ -47,7 +47,7 @@ def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:
         module = _load(candidate)
         if module.matches(body, filename):
             return candidate, module
-    raise BadUpload("this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")])
+    raise MalformedUpload("this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")])
 
 
 def _load(name: str) -> Format:

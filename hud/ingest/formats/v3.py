@@ -103,6 +103,8 @@ def _place_faults(body: bytes) -> Iterator[Placed]:
         except msgspec.ValidationError as error:
             faults.append(_fault(error, None))
         items = []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(error, body) from error
     for index, item in enumerate(items):
         try:
             _ONE.decode(item)

@@ -1,0 +1,73 @@
+"""The judge works off touched series: rows only where there is something to say, late points judged anew."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from hud.ingest import ingest
+from hud.ingest.parameters import Parameters
+from hud.judge import work_off
+from hud.models import Run, Series, State, Verdict
+from tests.records import as_list, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def upload(value: float, day: int, **over: object) -> None:
+    body = as_list(v3_record(values=[value], timestamp=1_700_000_000 + day * 86_400, **over))
+    ingest(body, Parameters(driver="580.1"))
+
+
+def verdicts() -> list[str]:
+    return list(Verdict.objects.order_by("at").values_list("verdict", flat=True))
+
+
+def test_a_quiet_series_has_no_rows_and_a_step_has_one() -> None:
+    for day in range(20):
+        upload(2500 + day % 3, day)
+    call_command("judge", "--once")
+    assert verdicts() == []
+    upload(2000, 20)
+    assert work_off() == 1
+    row = Verdict.objects.get()
+    assert (row.verdict, row.baseline_n) == ("regressed", 20)
+    assert row.change == pytest.approx(-0.2, abs=0.01)
+    assert not Series.objects.filter(touched_at__isnull=False).exists()
+
+
+def test_a_late_point_judges_its_series_from_there_on() -> None:
+    for day in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11):
+        upload(2500 if day < 11 else 2000, day)
+    work_off()
+    assert verdicts() == ["regressed"]
+    upload(2000, 10)
+    work_off()
+    assert verdicts()[0] == "regressed"
+    assert Verdict.objects.count() == 2
+
+
+def test_another_environment_class_is_no_baseline() -> None:
+    for day in range(10):
+        upload(2500, day)
+    ingest(as_list(v3_record(values=[1000], timestamp=1_800_000_000)), Parameters(driver="999.1"))
+    work_off()
+    assert verdicts() == ["new"]
+
+
+def test_a_run_that_is_not_complete_waits() -> None:
+    upload(2500, 0)
+    Run.objects.update(state=State.RUNNING, finished=None)
+    assert work_off() == 0
+    Run.objects.update(state=State.SUCCEEDED, finished=timezone.now())
+    assert work_off() == 1
+
+
+def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
+    for day, word in enumerate(("pass", "pass", "fail_accuracy")):
+        record = v3_record("accuracy", [], timestamp=1_700_000_000 + day * 86_400)
+        record["metric"] = {"name": "accuracy", "extra_info": {"benchmark_values": [word]}}
+        ingest(as_list(record), Parameters())
+    work_off()
+    assert verdicts() == ["regressed"]
