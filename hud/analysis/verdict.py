@@ -31,7 +31,7 @@ class Rule:
     kind: Literal["timing", "deterministic", "status"] = "timing"
     relative_floor: float = 0.05
     absolute_floor: float = 0.0
-    noise_factor: float = 4.0
+    noise_factor: float = 3.5
     prior_noise: float = 0.015
 
 
