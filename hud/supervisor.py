@@ -12,6 +12,7 @@ import logging.handlers
 import os
 import shlex
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import Any
 from circus import logger as circus_logger
 from circus.arbiter import Arbiter
 from circus.exc import ConflictError
+from circus.process import DEAD_OR_ZOMBIE, UNEXISTING
 from circus.watcher import Watcher
 from tornado.ioloop import IOLoop
 
@@ -28,6 +30,8 @@ from hud.processes import adopt_orphans, descendants
 
 MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
 CHECK_S = 0.5  # dead programs are looked for this often
+YOUNG_S = 10  # a program that dies younger than this has probably failed to start
+MAX_WAIT_S = 8  # below YOUNG_S: waiting must not look like living
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,37 @@ class Supervisor:
                 os.kill(number, signal.SIGKILL)
 
 
+class PatientWatcher(Watcher):  # type: ignore[misc]
+    """Brings a dead program back at once; one that keeps dying young waits longer each time.
+
+    Otherwise a program that cannot start would take a whole core from what is being measured.
+    """
+
+    processes: dict[int, Any]
+    _early_deaths = 0
+    _spawned_at = 0.0
+
+    def manage_processes(self) -> Any:
+        self.processes = {
+            number: process
+            for number, process in self.processes.items()
+            if process.status not in {DEAD_OR_ZOMBIE, UNEXISTING}
+        }
+        wait_s = min(0.5 * 2**self._early_deaths, MAX_WAIT_S) if self._early_deaths > 1 else 0
+        if self.is_active() and not self.processes and time.monotonic() < self._spawned_at + wait_s:
+            return asyncio.sleep(0)
+        return super().manage_processes()
+
+    def spawn_process(self, recovery_wid: int | None = None) -> Any:
+        age_s = time.monotonic() - self._spawned_at
+        self._early_deaths = self._early_deaths + 1 if age_s < YOUNG_S else 0
+        self._spawned_at = time.monotonic()
+        return super().spawn_process(recovery_wid)
+
+
 def _watcher(program: Program, logs: Path) -> Watcher:
     stream = {"stream": LogFile(logs / f"{program.name}.log")}
-    return Watcher(
+    return PatientWatcher(
         program.name,
         shlex.quote(program.command[0]),
         args=list(program.command[1:]),

@@ -246,7 +246,8 @@ def _manage(options: Options, *arguments: str) -> str:
             stderr=file,
             check=False,
         )
-        file.write(done.stdout)
+        if done.returncode:  # otherwise not kept: bootstrap prints a password
+            file.write(done.stdout)
     if done.returncode:
         raise UpError(f"manage.py {arguments[0]} failed; {log} ends with:\n{_tail(log)}")
     return done.stdout.decode(errors="replace")

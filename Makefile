@@ -1,0 +1,59 @@
+# Compiler HUD. `make up` runs the dashboard, `make test` checks everything; both set themselves up.
+# Variables: PORT=8000  HUD_DATA=var  DEMO=1  BIND=127.0.0.1  PYTHON=python3.11
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint soak bench clean
+SHELL := /bin/sh
+PY := .venv/bin/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PORT HUD_DATA DEMO BIND
+
+help:
+	@echo 'make up     [PORT=8000] [HUD_DATA=var] [DEMO=1]   run the dashboard; Ctrl-C stops it'
+	@echo 'make test                                         lint, types and all tests'
+	@echo 'make lint   ruff, mypy, migrations        make soak   faults and load at full numbers'
+	@echo 'make bench  [PART=...]  figures           make clean  remove caches (not data, not .venv)'
+
+# exec: make passes SIGTERM to the process it started, and that must be the supervisor, not a shell
+up: .venv/run.stamp
+	@exec $(PY) -m hud.up
+
+test: lint
+	@exec $(PY) -m pytest
+
+lint: .venv/dev.stamp
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@SECRET_KEY=lint $(PY) -m mypy hud runner tests manage.py
+	@SECRET_KEY=lint $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+soak: .venv/dev.stamp
+	@exec $(PY) -m pytest -m soak -s
+
+bench: .venv/dev.stamp
+	@exec $(PY) -m tests.bench $(PART)
+
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# The environment: made once, brought up to date when the lists of requirements change.
+.venv/run.stamp: requirements.txt | .venv/bin/pip
+	$(PY) -m pip install --quiet -r requirements.txt
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.txt .venv/run.stamp
+	$(PY) -m pip install --quiet -r requirements-dev.txt
+	@touch $@
+
+# PYTHON, or the first of these that is Python 3.11 or 3.12
+.venv/bin/pip:
+	@for python in $(or $(PYTHON),python3.11 python3.12 python3 python); do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info[:2] not in {(3, 11), (3, 12)})' 2>/dev/null; then \
+	    echo "Making .venv with $$($$python --version), then installing requirements (about a minute) ..."; \
+	    if $$python -m venv --clear .venv; then exit 0; fi; \
+	    echo "make: $$python cannot make a virtual environment (Debian: apt-get install $$python-venv)" >&2; exit 1; \
+	  fi; \
+	done; \
+	echo "make: Python 3.11 or 3.12 is needed and none was found; name one with PYTHON=/path/to/python3.11" >&2; \
+	exit 1
