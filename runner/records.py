@@ -83,7 +83,8 @@ class Record:
 
     def to_json(self) -> dict[str, Json]:
         """The JSON object, without the fields that say nothing."""
-        return _without_none(dataclasses.asdict(self))
+        said: dict[str, Json] = _without_none(dataclasses.asdict(self))
+        return said
 
 
 def _without_none(value: Json) -> Json:

@@ -153,10 +153,10 @@ def _checked(spec: TaskSpec) -> TaskSpec:
     if not isinstance(spec.timeout_s, int) or not 1 <= spec.timeout_s <= suite.timeout_s:
         raise BadRequest(f"{place}: the time limit is 1 to {suite.timeout_s} s, not {spec.timeout_s!r}")
     offered_knobs = {knob.name: knob for knob in suite.knobs}
-    for name, value in spec.knobs.items():
+    for name, setting in spec.knobs.items():
         if name not in offered_knobs:
             raise BadRequest(f"{place} has no knob {name!r}; it has: {', '.join(sorted(offered_knobs))}")
-        problem = offered_knobs[name].problem(value)
+        problem = offered_knobs[name].problem(setting)
         if problem:
             raise BadRequest(f"{place}: knob {name}: {problem}")
     return spec

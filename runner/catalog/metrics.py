@@ -25,7 +25,9 @@ class MetricInfo:
     floor: float = 0.05
 
 
-def _timing(name: str, title: str, unit: str, direction: Direction, precision: int, floor: float) -> MetricInfo:
+def _timing(
+    name: str, title: str, unit: str, direction: Direction, precision: int, floor: float
+) -> MetricInfo:
     return MetricInfo(name, title, unit, direction, "timing", precision, floor)
 
 

@@ -71,7 +71,10 @@ _MICRO = Suite(
         Case("mlp_layer_norm_gelu", "Linear, LayerNorm, Linear, LayerNorm of one vector of D", ("bfloat16",)),
     ),
     backends=("inductor",),
-    knobs=(Knob("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384), _REPEAT),
+    knobs=(
+        Knob("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
+        _REPEAT,
+    ),
 )
 
 _CEILINGS = Suite(

@@ -1,0 +1,202 @@
+"""Facts about this host, read without torch: CPU, memory, GPUs, C++ compiler, measured ceilings."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime
+import fcntl
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parent.parent
+_NVIDIA_SMI_S = 20  # it answers in 0.1 s, and after minutes where a driver is broken
+_TORCH_FACTS_S = 120
+DAILY_READINGS = 7  # a ceiling is the median of this many
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int
+    driver: str
+
+
+def gpus() -> list[Gpu]:
+    """NVIDIA GPUs as nvidia-smi lists them; empty where it is missing or answers nothing."""
+    rows = nvidia_smi("index,name,uuid,memory.total,driver_version")
+    return [
+        Gpu(int(index), name, uuid, int(memory) * 2**20, driver) for index, name, uuid, memory, driver in rows
+    ]
+
+
+def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
+    """Rows of `nvidia-smi --query-gpu=FIELDS`; empty where there is no such program or it fails."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(
+            command + ([f"--id={gpu}"] if gpu else []),
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_SMI_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = csv.reader(answer.stdout.splitlines(), skipinitialspace=True)
+    return [row for row in rows if len(row) == fields.count(",") + 1]
+
+
+def cpu_name() -> str:
+    """Model of the processor, or the machine type where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def memory_bytes() -> int:
+    """Main memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def usable_cpus() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def cpp_compiler() -> str:
+    """First line of `--version` of the C++ compiler inductor would use (CXX, else g++), or ''."""
+    program = shutil.which(os.environ.get("CXX") or "g++")
+    if program is None:
+        return ""
+    try:
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.partition("\n")[0].strip()
+
+
+def operating_system() -> str:
+    """Name of the distribution with the kernel's release."""
+    name = platform.system()
+    with contextlib.suppress(OSError):
+        name = platform.freedesktop_os_release().get("PRETTY_NAME", name)
+    return f"{name}, {platform.release()}"
+
+
+def facts() -> dict[str, Any]:
+    """What a host tells the hud of itself."""
+    return {
+        "name": platform.node(),
+        "cpu": cpu_name(),
+        "cpu_count": usable_cpus(),
+        "memory_bytes": memory_bytes(),
+        "os": operating_system(),
+        "python": platform.python_version(),
+        "compiler": cpp_compiler(),
+        "gpus": [asdict(gpu) for gpu in gpus()],
+    }
+
+
+def torch_facts(device: str, python: str = sys.executable) -> dict[str, Any]:
+    """Environment (runner.records) as the torch of `python` sees it on a device, asked in a child process.
+
+    Raises RuntimeError with the last line that the child said where there is no torch or no such device.
+    """
+    try:
+        answer = subprocess.run(
+            [python, "-m", "runner.measure.environment", device],
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=_TORCH_FACTS_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RuntimeError(f"{python} could not be asked for its torch: {error}") from error
+    if answer.returncode:
+        said = answer.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{python}: {said[-1]}")
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+# Ceilings: {"version": 1, "accelerators": {UUID or CPU name: {"copy_gbps": [{"day", "value", "torch"}]}}}
+_CEILINGS_VERSION = 1
+
+
+def ceilings_path() -> Path:
+    """Where this host keeps its readings: RUNNER_CEILINGS, else the user's cache folder."""
+    given = os.environ.get("RUNNER_CEILINGS")
+    return Path(given) if given else cache_folder() / "ceilings.json"
+
+
+def cache_folder() -> Path:
+    """What may be lost at any time: compiled kernels and readings of people who run from a terminal."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "compiler-hud"
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]:
+    """The last seven daily readings of one ceiling, oldest first; empty where there are none."""
+    found: list[dict[str, Any]] = _load(path)["accelerators"].get(accelerator, {}).get(ceiling, [])
+    return found
+
+
+def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
+    """Median of the stored daily readings, None where there is none."""
+    values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
+    return float(statistics.median(values)) if values else None
+
+
+def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:
+    """Keeps today's reading, in place of an earlier one of today, and the six days before it."""
+    with _locked(path):
+        stored = _load(path)
+        kept = stored["accelerators"].setdefault(accelerator, {}).setdefault(ceiling, [])
+        kept[:] = [reading for reading in kept if reading["day"] != today()]
+        kept.append({"day": today(), "value": value, "torch": torch})
+        kept[:] = kept[-DAILY_READINGS:]
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(stored, indent=1) + "\n")
+        fresh.replace(path)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError):
+        stored = None
+    if isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION:
+        return stored
+    return {"version": _CEILINGS_VERSION, "accelerators": {}}
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,79 @@
+"""Call time: the host's clock around one call, from one synchronisation to the next."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runner.measure.device import Device
+from runner.summary import block_standard_error, median
+
+Call = Callable[[], Any]
+
+_ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs say no more
+_MOST_PAIRS = 300
+_CHECK_EVERY = 10
+_WINDOW_S = 0.01
+_MOST_CALLS = 1000
+
+
+@dataclass(frozen=True)
+class PairedTimes:
+    """Samples in ms, in the order in which they were taken; `eager[i]` and `compiled[i]` are neighbours."""
+
+    eager: list[float]
+    compiled: list[float]
+
+    @property
+    def speedup(self) -> float:
+        return median(self.eager) / median(self.compiled)
+
+
+def paired(eager: Call, compiled: Call, device: Device, *, at_least: int, budget_s: float) -> PairedTimes:
+    """Eager and compiled in turn, the order changing from pair to pair, so that drift hits both alike.
+
+    Takes `at_least` pairs, then more until the ratio is known to 0.5 % or the budget is spent.
+    """
+    times = PairedTimes([], [])
+    ends = time.perf_counter() + budget_s
+    for pair in range(_MOST_PAIRS):
+        if pair >= at_least and (time.perf_counter() > ends or _known(times, pair)):
+            break
+        if pair % 2:
+            compiled_ms = one_call_ms(compiled, device)
+            eager_ms = one_call_ms(eager, device)
+        else:
+            eager_ms = one_call_ms(eager, device)
+            compiled_ms = one_call_ms(compiled, device)
+        times.eager.append(eager_ms)
+        times.compiled.append(compiled_ms)
+    return times
+
+
+def one_call_ms(call: Call, device: Device) -> float:
+    device.synchronize()
+    started = time.perf_counter()
+    call()
+    device.synchronize()
+    return (time.perf_counter() - started) * 1e3
+
+
+def back_to_back_ms(call: Call, device: Device, *, windows: int) -> list[float]:
+    """Time of a call among many that follow each other without synchronisation, one sample a window."""
+    calls = min(_MOST_CALLS, max(1, math.ceil(_WINDOW_S * 1e3 / one_call_ms(call, device))))
+
+    def window() -> None:
+        for _ in range(calls):
+            call()
+
+    return [one_call_ms(window, device) / calls for _ in range(windows)]
+
+
+def _known(times: PairedTimes, pairs: int) -> bool:
+    if pairs % _CHECK_EVERY:
+        return False
+    ratios = [math.log(eager / compiled) for eager, compiled in zip(times.eager, times.compiled, strict=True)]
+    return block_standard_error(ratios) < _ENOUGH

@@ -1,0 +1,73 @@
+"""What the host itself reaches: a large copy, a large matrix product."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from runner import host
+from runner.measure.call_time import one_call_ms
+from runner.measure.device import Device
+from runner.summary import median
+
+COPY = "copy_gbps"
+MATMUL = "matmul_bfloat16_tflops"
+CLOCKS = {"cuda": "CUDA events around one call", "cpu": "host clock around one call"}
+_SAMPLES = 30
+_WARM_CALLS = 5
+_COPY_BYTES = {"cuda": 2**32, "cpu": 2**28}  # of one side; far more than any cache
+_MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
+
+
+def ceiling(name: str, device: Device) -> float:
+    """Median of the host's daily readings, after a first one where today has none."""
+    path = host.ceilings_path()
+    days = [reading["day"] for reading in host.readings(path, device.key, name)]
+    if host.today() not in days:
+        read(name, device)
+    found = host.ceiling_median(path, device.key, name)
+    assert found is not None
+    return found
+
+
+def read(name: str, device: Device) -> list[float]:
+    """Takes today's reading and keeps its median in the host's file. Returns the samples."""
+    samples = {COPY: _copy_gbps, MATMUL: _matmul_tflops}[name](device)
+    host.add_reading(host.ceilings_path(), device.key, name, median(samples), torch.__version__)
+    return samples
+
+
+def _copy_gbps(device: Device) -> list[float]:
+    """Bytes read plus bytes written by time."""
+    size = min(_COPY_BYTES[device.type], device.free_bytes() // 8)
+    source = torch.empty(size // 2, dtype=torch.bfloat16, device=device.type).normal_()
+    target = torch.empty_like(source)
+    times_ms = _times_ms(lambda: target.copy_(source), device)
+    return [2 * size / (time_ms * 1e6) for time_ms in times_ms]
+
+
+def _matmul_tflops(device: Device) -> list[float]:
+    """Random data: a product of zeros runs faster."""
+    size = _MATMUL_SIZE[device.type]
+    left, right = (torch.randn(size, size, device=device.type).to(torch.bfloat16) for _ in range(2))
+    times_ms = _times_ms(lambda: left @ right, device)
+    return [2 * size**3 / (time_ms * 1e9) for time_ms in times_ms]
+
+
+def _times_ms(call: Callable[[], Any], device: Device) -> list[float]:
+    """One call a sample: they take milliseconds, so on CUDA events around one say its device time."""
+    for _ in range(_WARM_CALLS):
+        call()
+    if device.type == "cpu":
+        return [one_call_ms(call, device) for _ in range(_SAMPLES)]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(_SAMPLES + 1)]
+    call()  # keeps the device busy until the host has queued the first timed one
+    marks[0].record()
+    for mark in marks[1:]:
+        call()
+        mark.record()
+    marks[-1].synchronize()
+    return [float(before.elapsed_time(after)) for before, after in itertools.pairwise(marks)]

@@ -1,0 +1,93 @@
+"""Compilation by inductor, with proof that inductor did it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor import metrics
+from torch._inductor.codecache import PyCodeCache
+
+from runner.failures import TaskFailure
+from runner.measure.device import Device
+
+_WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """`kernels`: name of each generated kernel → hash of its binary (Triton) or of its source (C++)."""
+
+    call: Callable[..., Any]
+    kernels: Mapping[str, str]
+    extern_calls: int  # operators left to a library, such as cuBLAS
+    first_call_s: float
+
+    @property
+    def kernels_hash(self) -> str:
+        """Equal in two processes that run the same kernels (measuring rule 21)."""
+        text = " ".join(f"{name}={value}" for name, value in sorted(self.kernels.items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def compile_inductor(
+    function: Callable[..., Any],
+    operands: tuple[Any, ...],
+    device: Device,
+    options: Mapping[str, bool],
+) -> Compiled:
+    """Compiles for static shapes in default mode (no CUDA graphs), calls once, then warms up.
+
+    Raises TaskFailure (failed, not_compiled) where inductor generated nothing, as under
+    TORCHDYNAMO_DISABLE: eager code is never measured under inductor's name.
+    """
+    torch._dynamo.reset()
+    counters.clear()
+    metrics.reset()
+    loaded = len(PyCodeCache.modules)
+    call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=dict(options))
+    started = time.perf_counter()
+    call(*operands)
+    device.synchronize()
+    first_call_s = time.perf_counter() - started
+    if counters["stats"]["unique_graphs"] == 0 or metrics.generated_kernel_count == 0:
+        raise TaskFailure("failed", "not_compiled", "inductor generated no kernel: this would be eager code")
+    for _ in range(_WARM_CALLS):
+        call(*operands)
+    device.synchronize()
+    return Compiled(
+        call=call,
+        kernels=_kernels(PyCodeCache.modules[loaded:]),
+        extern_calls=counters["inductor"]["extern_calls"],
+        first_call_s=first_call_s,
+    )
+
+
+def recompiled() -> int:
+    """Graphs compiled beyond the first since `compile_inductor`."""
+    return int(counters["stats"]["unique_graphs"]) - 1
+
+
+def _kernels(modules: list[Any]) -> dict[str, str]:
+    """Generated kernels of inductor's wrapper modules, which are those that define `call`."""
+    found = {}
+    for module in modules:
+        if not hasattr(module, "call"):
+            continue
+        source = hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()[:16]
+        for name, kernel in vars(module).items():
+            if name.startswith(("triton_", "cpp_")) and name not in found:
+                found[name] = _binary_hash(kernel) or source
+    return found
+
+
+def _binary_hash(kernel: Any) -> str:
+    """Hash of the binary that autotuning chose, '' for a kernel that is no autotuned Triton kernel."""
+    launchers = getattr(kernel, "launchers", None) or []
+    return str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""

@@ -1,0 +1,55 @@
+"""The device under measurement: threads, cache, memory, synchronisation."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from runner import host
+from runner.failures import TaskFailure
+
+SEED = 1337
+
+
+@dataclass(frozen=True)
+class Device:
+    """`key` names the accelerator in the host's ceilings: a GPU's UUID, or the processor's name."""
+
+    type: str  # cuda or cpu
+    name: str  # as gpt-fast says it: torch.cuda.get_device_name(), or the machine type
+    key: str
+    cache_bytes: int  # L2 of a GPU; 0 on a CPU, where operands are not rotated
+    threads: int
+
+    def synchronize(self) -> None:
+        if self.type == "cuda":
+            torch.cuda.synchronize()
+
+    def free_bytes(self) -> int:
+        """Memory that new operands may take."""
+        if self.type == "cuda":
+            return int(torch.cuda.mem_get_info()[0])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def release(self) -> None:
+        """Gives freed blocks back, so that the next operands lie on other pages."""
+        gc.collect()
+        if self.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def prepare(device: str) -> Device:
+    """Fixes the threads and the seed. Raises TaskFailure (unsupported) where there is no such device."""
+    threads = int(os.environ.get("OMP_NUM_THREADS") or host.usable_cpus())
+    torch.set_num_threads(threads)
+    torch.manual_seed(SEED)
+    if device == "cpu":
+        return Device("cpu", platform.machine(), host.cpu_name(), 0, threads)
+    if not torch.cuda.is_available():
+        raise TaskFailure("unsupported", "no_cuda", f"torch {torch.__version__} sees no CUDA device")
+    facts = torch.cuda.get_device_properties(0)
+    return Device("cuda", facts.name, f"GPU-{facts.uuid}", facts.L2_cache_size, threads)

@@ -1,0 +1,124 @@
+"""Device time: a CUDA graph over rotating operands, replayed back to back.
+
+Why so: a call of a 7 µs kernel takes 45 µs, so call time says nothing of the kernel; and one set of
+operands would stay in the L2 cache, which no real model's does.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from runner.failures import TaskFailure
+from runner.measure.device import Device
+
+CLOCK = "CUDA graph replay, rotating operands"
+_CACHES = 4  # operands of one round are this many times the L2 cache
+_LEAST_SETS = 4
+_ROUND_MS = 1.0  # a graph is at least this long, so that the gap between two replays is lost in it
+_MOST_NODES = 1024
+_WINDOW_MS = 5.0
+_LEAD_MS = 0.5  # queued before the start event: the host is ahead when the clock starts
+_WARM_MS = 100.0  # the clocks of the GPU are up, and the caches hold what they will hold
+_MEMORY_SHARE = 0.6
+_CAPTURES = 5  # each with new operands, since where they lie in memory changes the time
+_WINDOWS = 10  # samples of each capture
+
+
+@dataclass(frozen=True)
+class ReplayTimes:
+    """Milliseconds of one call, ten samples for each of five captures, one capture after the other."""
+
+    eager: list[float] = field(default_factory=list)
+    compiled: list[float] = field(default_factory=list)
+    sets: int = 0
+
+
+def replay(
+    eager: Callable[..., Any],
+    compiled: Callable[..., Any],
+    operands: tuple[Any, ...],
+    device: Device,
+    *,
+    touched_bytes: int,
+) -> ReplayTimes:
+    """Both functions over the same rotating operands; `touched_bytes` of one call decide how many sets."""
+    sets = _sets(operands, device, touched_bytes)
+    times = ReplayTimes(sets=sets)
+    for capture in range(_CAPTURES):
+        device.release()
+        rotation = [copy.deepcopy(operands) for _ in range(sets)]
+        order = ((eager, times.eager), (compiled, times.compiled))
+        for function, samples in order if capture % 2 else reversed(order):
+            samples.extend(_samples(function, rotation))
+        del rotation
+    device.release()
+    return times
+
+
+def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> int:
+    sets = max(_LEAST_SETS, math.ceil(_CACHES * device.cache_bytes / touched_bytes))
+    needed = sets * max(touched_bytes, _bytes_of(operands))
+    if needed > _MEMORY_SHARE * device.free_bytes():
+        raise TaskFailure(
+            "oom",
+            "out_of_memory",
+            f"{sets} sets of operands need {needed / 2**30:.1f} GiB of device memory",
+        )
+    return sets
+
+
+def _bytes_of(operands: tuple[Any, ...]) -> int:
+    tensors: list[torch.Tensor] = []
+    for operand in operands:
+        tensors += operand.parameters() if isinstance(operand, torch.nn.Module) else [operand]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]]) -> list[float]:
+    """Milliseconds of a call, one sample for each window of at least 5 ms."""
+    graph, outputs = _captured(function, rotation)
+    round_ms = _window_ms(graph, 1, lead=1)
+    rounds = min(math.ceil(_ROUND_MS / round_ms), _MOST_NODES // len(rotation))
+    if rounds > 1:
+        del graph, outputs
+        graph, outputs = _captured(function, rotation * rounds)
+        round_ms = _window_ms(graph, 1, lead=1)
+    lead = math.ceil(_LEAD_MS / round_ms)
+    _window_ms(graph, math.ceil(_WARM_MS / round_ms), lead=lead)
+    replays = math.ceil(_WINDOW_MS / round_ms)
+    calls = replays * len(outputs)
+    return [_window_ms(graph, replays, lead=lead) / calls for _ in range(_WINDOWS)]
+
+
+def _captured(
+    function: Callable[..., Any], rotation: list[tuple[Any, ...]]
+) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
+    """The graph and its outputs. As long as the outputs live, no two calls write to the same memory."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function(*rotation[0])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        outputs = [function(*operands) for operands in rotation]
+    return graph, outputs
+
+
+def _window_ms(graph: torch.cuda.CUDAGraph, replays: int, *, lead: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(lead):
+        graph.replay()
+    start.record()
+    for _ in range(replays):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))

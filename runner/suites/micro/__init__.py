@@ -1,0 +1,227 @@
+"""gpt-fast's micro-benchmarks: each size is measured for itself, the mean over sizes is derived.
+
+Every size: compile, compare with eager, then the clocks. On CUDA these are call time, graph replay and
+gpt-fast's own; on a CPU the same without graph replay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.catalog.arches import arch_key, peaks
+from runner.catalog.suites import MICRO_SIZES
+from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
+from runner.failures import TaskFailure, failure_of
+from runner.measure import accuracy, call_time, ceilings, gpt_fast_clock, graph_replay
+from runner.measure.compiled import Compiled, compile_inductor, recompiled
+from runner.measure.device import SEED, Device, prepare
+from runner.measure.gpu_state import gpu_state, warning
+from runner.measure.recorder import Recorder, Result
+from runner.report import Report
+from runner.suites.micro.kernels import Kernel, build
+from runner.summary import geometric_mean, median
+
+_LEAST_PAIRS = 30
+_BUDGET_S = 3.0  # of call time for each size
+_SAMPLES = 20  # of the clocks that have no pairs
+_A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
+_CALL_CLOCK = "host clock around one call"
+_CHAINED_CLOCK = "host clock around calls without synchronisation"
+_GOES_ON = ("wrong", "oom")  # after these the other sizes can still be measured
+
+_CALL_METRICS = ("eager_latency_ms", "compiled_latency_ms", "call_bandwidth_gbps", "speedup")
+_DEVICE_METRICS = ("device_latency_ms", "device_bandwidth_gbps", "share_of_ceiling", "device_speedup")
+_GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
+_MEANS = (
+    "device_bandwidth_gbps",
+    "share_of_ceiling",
+    "call_bandwidth_gbps",
+    "flops_utilization_of_peak",
+    *_GPT_FAST_METRICS,
+)
+_GEOMETRIC_MEANS = ("speedup", "device_speedup")
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Measures every size; returns the first failure, after which sizes that can still be tried were."""
+    device = prepare(spec.device)
+    states = [gpu_state(device)]
+    recorder = Recorder(spec, report, device)
+    sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
+    complete: list[list[Result]] = []
+    failure: TaskFailure | None = None
+    for done, size in enumerate(sizes):
+        say = _progress(report, done, len(sizes), size)
+        try:
+            results = _measure(spec, size, device, say)
+        except Exception as error:  # a size that fails is a result too
+            problem = failure_of(error)
+            for metric in _CALL_METRICS + (_DEVICE_METRICS if device.type == "cuda" else ()):
+                recorder.missing(metric, problem, knobs={"D": size})
+            failure = failure or problem
+            if problem.status not in _GOES_ON:
+                raise
+        else:
+            states.append(gpu_state(device))
+            for result in results:
+                recorder.add(result, knobs={"D": size}, warning=warning(states))
+            complete.append(results)
+        device.release()
+    if set(sizes) == set(MICRO_SIZES[spec.device]) and failure is None:
+        for result in _means(spec, complete):
+            recorder.add(result, knobs={"D": "mean"}, warning=warning(states))
+    report.event("finished", len(sizes), len(sizes))
+    told = [dataclasses.asdict(state) for state in states if state]
+    report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
+    return failure
+
+
+def _progress(report: Report, done: int, total: int, size: int) -> Callable[[str], None]:
+    return lambda phase: report.event(phase, done, total, f"D={size}")
+
+
+def _measure(spec: TaskSpec, size: int, device: Device, say: Callable[[str], None]) -> list[Result]:
+    """All metrics of one size. Raises TaskFailure (wrong) before any clock runs."""
+    torch.manual_seed(SEED)
+    kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
+    say("compile")
+    with torch.no_grad():
+        compiled = compile_inductor(kernel.function, kernel.operands, device, kernel.options)
+        say("accuracy")
+        errors = accuracy.check(
+            compiled.call(*kernel.operands), kernel.function(*kernel.operands), kernel.reference()
+        )
+        device.release()
+        say("measure")
+        at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
+        results = _call_results(kernel, compiled, device, at_least)
+        if device.type == "cuda":
+            results += _device_results(kernel, compiled, device)
+        results += _utilization(kernel, results, device)
+        results += _counts(compiled, errors)
+    say("gpt-fast's clock")
+    return results + _gpt_fast_results(kernel)
+
+
+def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:
+    def eager_call() -> torch.Tensor:
+        return kernel.function(*kernel.operands)
+
+    def compiled_call() -> torch.Tensor:
+        return compiled.call(*kernel.operands)
+
+    times = call_time.paired(eager_call, compiled_call, device, at_least=at_least, budget_s=_BUDGET_S)
+    chained = call_time.back_to_back_ms(compiled_call, device, windows=_SAMPLES)
+    return [
+        Result("eager_latency_ms", times.eager, _CALL_CLOCK),
+        Result("compiled_latency_ms", times.compiled, _CALL_CLOCK),
+        Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK),
+        Result("call_bandwidth_gbps", _gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK),
+        Result("speedup", [times.speedup], _CALL_CLOCK, n=len(times.compiled)),
+    ]
+
+
+def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[Result]:
+    times = graph_replay.replay(
+        kernel.function,
+        compiled.call,
+        kernel.operands,
+        device,
+        touched_bytes=kernel.moved_bytes,
+    )
+    bandwidth = _gbps(kernel.moved_bytes, times.compiled)
+    ceiling = ceilings.ceiling(ceilings.COPY, device)
+    of_ceiling = {"ceiling_gbps": ceiling, "ceiling": "copy on this GPU, median of its daily readings"}
+    shares = [value / ceiling for value in bandwidth]
+    speedup = median(times.eager) / median(times.compiled)
+    clock = graph_replay.CLOCK
+    return [
+        Result("device_latency_ms", times.compiled, clock, facts={"operand_sets": times.sets}),
+        Result("device_bandwidth_gbps", bandwidth, clock, facts={"moved_bytes": kernel.moved_bytes}),
+        Result("share_of_ceiling", shares, clock, facts=of_ceiling),
+        Result("device_speedup", [speedup], clock, n=len(times.compiled)),
+    ]
+
+
+def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[Result]:
+    """Share of peak FLOP/s, by device time where there is one."""
+    if not kernel.flops:
+        return []
+    by_metric = {result.metric: result for result in results}
+    latency = by_metric.get("device_latency_ms") or by_metric["compiled_latency_ms"]
+    sheet = peaks(arch_key(device.name))
+    if sheet and sheet.bf16_tflops:
+        peak_tflops, peak = float(sheet.bf16_tflops), "data sheet, dense bfloat16"
+    else:
+        peak_tflops, peak = (
+            ceilings.ceiling(ceilings.MATMUL, device),
+            "bfloat16 product measured on this host",
+        )
+    shares = [kernel.flops / (time_ms * 1e9) / peak_tflops for time_ms in latency.values]
+    facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
+    return [Result("flops_utilization_of_peak", shares, latency.clock, facts=facts)]
+
+
+def _counts(compiled: Compiled, errors: accuracy.Accuracy) -> list[Result]:
+    facts = {
+        "kernels": dict(compiled.kernels),
+        "kernels_hash": compiled.kernels_hash,
+        "extern_calls": compiled.extern_calls,
+        "relative_error_compiled": errors.compiled,
+        "relative_error_eager": errors.eager,
+    }
+    return [
+        Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
+        Result("recompiles", [float(recompiled())]),
+    ]
+
+
+def _gpt_fast_results(kernel: Kernel) -> list[Result]:
+    """Under gpt-fast's own names, by its formulas, right or wrong."""
+    times_ms = gpt_fast_clock.samples_ms(kernel.function, kernel.operands, kernel.options, samples=_SAMPLES)
+    if kernel.flops:
+        # time multiplied by flops, as benchmark.py has it
+        values = [time_ms * 1e3 * kernel.flops / 1e9 / _A100_40GB_TFLOPS for time_ms in times_ms]
+        return [Result("flops_utilization", values, gpt_fast_clock.CLOCK)]
+    return [Result("memory_bandwidth(GB/s)", _gbps(kernel.moved_bytes, times_ms), gpt_fast_clock.CLOCK)]
+
+
+def _gbps(moved_bytes: int, times_ms: list[float]) -> list[float]:
+    return [moved_bytes / (time_ms * 1e6) for time_ms in times_ms]
+
+
+def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
+    """Over the sizes: sample i is the mean of the sizes' samples i; for ratios it is the geometric mean."""
+    by_size = [{result.metric: result for result in results} for results in complete]
+    means = []
+    for metric in (*_MEANS, *_GEOMETRIC_MEANS):
+        parts = [results[metric] for results in by_size if metric in results]
+        if not parts:
+            continue
+        mean = geometric_mean if metric in _GEOMETRIC_MEANS else _arithmetic_mean
+        result = Result(
+            metric,
+            [mean(samples) for samples in zip(*(part.values for part in parts), strict=False)],
+            parts[0].clock,
+            n=min(part.n or len(part.values) for part in parts),
+        )
+        means.append(_with_target(spec, result) if metric in _GPT_FAST_METRICS else result)
+    return means
+
+
+def _with_target(spec: TaskSpec, result: Result) -> Result:
+    return dataclasses.replace(
+        result,
+        target=gpt_fast_target(spec.case, spec.dtype),
+        facts={"target_arch": GPT_FAST_TARGET_ARCH},
+    )
+
+
+def _arithmetic_mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

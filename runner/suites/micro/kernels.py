@@ -1,0 +1,122 @@
+"""The functions of gpt-fast's benchmark.py, their operands, and the least they have to move."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+_ROWS = 4096  # of layer_norm's input
+_EXPERTS = 8
+_CHOSEN = (3, 5)  # experts that gather_gemv reads
+_HIDDEN = 14336  # of the mlp
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One case at one size. `options` are inductor's, as the script sets them for this case."""
+
+    function: Callable[..., torch.Tensor]
+    operands: tuple[Any, ...]
+    reference: Callable[[], torch.Tensor]  # the result, computed in float64
+    moved_bytes: int  # by the script's formula; for the mlp, which has none: parameters, input, output
+    flops: int = 0
+    options: dict[str, bool] = field(default_factory=dict)
+
+
+def build(case: str, size: int, dtype: torch.dtype, device: str) -> Kernel:
+    """The kernel of a case of the suite `micro` at D = size, its operands random and on the device."""
+    kernel: Kernel = _BUILDERS[case](size, dtype, device)
+    return kernel
+
+
+def _apply(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return module(x)
+
+
+def _gemv(weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return weights.to(x.dtype) @ x
+
+
+def _gather_gemv(weights: torch.Tensor, chosen: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return weights[chosen].to(x.dtype) @ x
+
+
+class _Mlp(nn.Module):
+    """Linear, LayerNorm, Linear, LayerNorm: gpt-fast's `mlp_layer_norm_gelu`, which has no GELU."""
+
+    def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(size, _HIDDEN, dtype=dtype, device=device),
+            nn.LayerNorm(_HIDDEN, dtype=dtype, device=device),
+            nn.Linear(_HIDDEN, size, dtype=dtype, device=device),
+            nn.LayerNorm(size, dtype=dtype, device=device),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def _layer_norm_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
+    module = nn.LayerNorm(size, device=device)
+    # ones and zeros, as constructed, would hide a result that forgets them
+    nn.init.normal_(module.weight)
+    nn.init.normal_(module.bias)
+    x = torch.randn(_ROWS, size, device=device, dtype=dtype)
+    return Kernel(
+        function=_apply,
+        operands=(module, x),
+        reference=lambda: copy.deepcopy(module).double()(x.double()),
+        moved_bytes=2 * _ROWS * size * dtype.itemsize,
+    )
+
+
+def _gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
+    weights = torch.randn(size, size, device=device).to(dtype)
+    x = torch.randn(size, device=device, dtype=torch.bfloat16)
+    return Kernel(
+        function=_gemv,
+        operands=(weights, x),
+        reference=lambda: weights.double() @ x.double(),
+        moved_bytes=size * size * dtype.itemsize,
+        options={"coordinate_descent_tuning": True},
+    )
+
+
+def _gather_gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
+    weights = torch.randn(_EXPERTS, size, size, device=device).to(dtype)
+    x = torch.randn(size, device=device, dtype=torch.bfloat16)
+    chosen = torch.tensor(_CHOSEN, device=device)
+    return Kernel(
+        function=_gather_gemv,
+        operands=(weights, chosen, x),
+        reference=lambda: weights[chosen].double() @ x.double(),
+        moved_bytes=len(_CHOSEN) * size * size * dtype.itemsize,
+        options={"coordinate_descent_tuning": True},
+    )
+
+
+def _mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
+    module = _Mlp(size, dtype, device)
+    x = torch.randn(size, device=device, dtype=dtype)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return Kernel(
+        function=_apply,
+        operands=(module, x),
+        reference=lambda: copy.deepcopy(module).double()(x.double()),
+        moved_bytes=(parameters + 2 * size) * dtype.itemsize,
+        flops=2 * 2 * size * _HIDDEN,
+    )
+
+
+_BUILDERS: dict[str, Callable[[int, torch.dtype, str], Kernel]] = {
+    "layer_norm": _layer_norm_kernel,
+    "gemv": _gemv_kernel,
+    "gather_gemv": _gather_gemv_kernel,
+    "mlp_layer_norm_gelu": _mlp_kernel,
+}
