@@ -71,7 +71,6 @@ MIDDLEWARE = [
     "hud.access.ReadAccessMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "hud.access.ErrorPagesMiddleware",
 ]
 ROOT_URLCONF = "hud.urls"
 WSGI_APPLICATION = "hud.wsgi.application"

@@ -1,0 +1,40 @@
+"""For load balancers: `/healthz` says the process lives, `/readyz` that it can do its work."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.http import HttpRequest, JsonResponse
+
+
+def healthz(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "ok"})
+
+
+def readyz(request: HttpRequest) -> JsonResponse:
+    """503 while the database does not answer or the data folder cannot be written."""
+    wrong = [problem for problem in (_database_problem(), _disk_problem()) if problem]
+    return JsonResponse({"status": "; ".join(wrong) or "ok"}, status=503 if wrong else 200)
+
+
+def _database_problem() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM hud_metric LIMIT 1")
+    except (DatabaseError, InterfaceError):
+        return "the database does not answer"
+    return ""
+
+
+def _disk_problem() -> str:
+    try:
+        with tempfile.TemporaryFile(dir=settings.HUD_DATA) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"the data folder cannot be written: {error.strerror}"
+    return ""

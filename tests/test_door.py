@@ -1,0 +1,177 @@
+"""The API over HTTP: results, keys and scopes, problems with places, series, runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from hud.keys import create_key, revoke_key
+from hud.models import Experiment, Measurement, Upload
+from tests.records import as_lines, as_list, v3_record
+
+pytestmark = pytest.mark.django_db
+RESULTS = "/api/v1/results"
+
+
+@pytest.fixture
+def key() -> str:
+    return create_key(name="t", scopes=["upload", "read"], who="t")[1]
+
+
+def post(client: Client, body: bytes, key: str = "", query: str = "", **headers: str) -> Any:
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    # the content type of `curl --data-binary`: it must not matter
+    return client.post(
+        RESULTS + query, data=body, content_type="application/x-www-form-urlencoded", headers=headers
+    )
+
+
+def assert_problem(response: Any, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    return problem
+
+
+def test_an_upload_gets_its_receipt_and_the_same_again_stores_nothing(client: Client, key: str) -> None:
+    body = as_lines(v3_record(), v3_record("token_per_sec", [3]))
+    first = post(client, body, key, "?filename=night.json")
+    assert first.status_code == 201
+    receipt = first.json()
+    assert (receipt["stored"], receipt["duplicates"], receipt["skipped"]) == (2, 0, [])
+    assert client.get(receipt["links"]["runs"]).status_code == 200
+    second = post(client, body, key, "?filename=other.json")
+    assert second.status_code == 200
+    assert (second.json()["stored"], second.json()["duplicates"]) == (0, 2)
+    assert second.json()["id"] == receipt["id"]
+    assert Upload.objects.get().filename == "night.json"
+
+
+def test_gzip_bodies_are_taken(client: Client, key: str) -> None:
+    response = post(client, gzip.compress(as_list(v3_record())), key, **{"content-encoding": "gzip"})
+    assert response.status_code == 201
+    assert_problem(post(client, b"no gzip", key, **{"content-encoding": "gzip"}), 400)
+    assert_problem(post(client, b"x", key, **{"content-encoding": "br"}), 415)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer"),
+    [
+        (b"not json", 400, ""),
+        (as_list(v3_record()).replace(b"2542.4", b"NaN"), 400, ""),
+        (as_list(v3_record(values=[True])), 422, "/0/metric/benchmark_values/0"),
+        (as_list(v3_record(values=["fast"])), 422, "/0/metric/benchmark_values/0"),
+        (as_list(v3_record(model=[])), 422, "/0/model"),
+    ],
+)
+def test_bad_bodies_are_problems_with_the_place(
+    client: Client, key: str, body: bytes, status: int, pointer: str
+) -> None:
+    problem = assert_problem(post(client, body, key), status)
+    assert problem["errors"][0]["pointer"] == pointer
+    assert not Measurement.objects.exists()
+
+
+def test_unknown_parameters_and_formats_are_named(client: Client, key: str) -> None:
+    problem = assert_problem(post(client, as_list(v3_record()), key, "?comit=1"), 422)
+    assert problem["errors"] == [{"pointer": "?comit", "detail": "no parameter is called 'comit'"}]
+    assert_problem(post(client, as_list(v3_record()), key, "?format=xml"), 422)
+
+
+def test_a_body_over_the_limit_is_413(client: Client, key: str, settings: Any) -> None:
+    settings.HUD_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
+    assert_problem(post(client, b" " * 101, key), 413)
+    assert_problem(post(client, gzip.compress(b" " * 5000), key, **{"content-encoding": "gzip"}), 413)
+
+
+def test_a_chunked_body_is_never_an_empty_success(client: Client, key: str) -> None:
+    response = client.generic(
+        "POST", RESULTS, b"", headers={"authorization": f"Bearer {key}", "transfer-encoding": "chunked"},
+        CONTENT_LENGTH="",
+    )  # fmt: skip
+    assert_problem(response, 411)
+
+
+def test_keys_and_scopes(client: Client, key: str) -> None:
+    body = as_list(v3_record())
+    assert_problem(post(client, body), 401)
+    assert_problem(post(client, body, "hud_wrong"), 401)
+    assert_problem(post(client, body, "ключ"), 401)
+    reader = create_key(name="r", scopes=["read"], who="t")[1]
+    assert_problem(post(client, body, reader), 403)
+    revoked, secret = create_key(name="x", scopes=["upload"], who="t")
+    revoke_key(key=revoked, who="t")
+    assert_problem(post(client, body, secret), 401)
+    host_key = create_key(name="h", scopes=["host"], who="t")[1]
+    assert_problem(post(client, body, host_key), 403)
+    assert not Upload.objects.exists()
+
+
+def test_reading_needs_a_key_where_it_is_not_public(client: Client, key: str, settings: Any) -> None:
+    settings.HUD_PUBLIC_READ = False
+    assert_problem(client.get("/api/v1/experiments"), 401)
+    assert client.get("/api/v1/experiments", headers={"authorization": f"Bearer {key}"}).status_code == 200
+    uploader = create_key(name="u", scopes=["upload"], who="t")[1]
+    assert_problem(client.get("/api/v1/experiments", headers={"authorization": f"Bearer {uploader}"}), 403)
+
+
+def test_a_series_has_its_target_samples_and_etag(client: Client, key: str) -> None:
+    post(client, as_list(v3_record(values=[2500, 2600, 2550])), key, "?run_time=2026-11-21T07:52:00Z")
+    (item,) = client.get("/api/v1/experiments?suite=micro&case=layer_norm").json()["items"]
+    assert (item["arch"], item["knobs"]) == ("h200", {"D": "mean"})
+    url = f"/api/v1/series/{item['id']}/memory_bandwidth(GB/s)"
+    response = client.get(url)
+    (point,) = response.json()["points"]
+    assert (point["value"], point["samples"], point["n"]) == (2550.0, [2500.0, 2600.0, 2550.0], 3)
+    assert (point["target"], point["target_arch"], point["target_met"]) == (950.0, "a100-40gb", None)
+    assert (response.json()["unit"], response.json()["direction"]) == ("GB/s", "up")
+    assert point["time"] == "2026-11-21T07:52:00+00:00"
+    assert client.get(url, headers={"if-none-match": response["ETag"]}).status_code == 304
+    post(client, as_list(v3_record(values=[1])), key)
+    assert client.get(url, headers={"if-none-match": response["ETag"]}).status_code == 200
+    assert_problem(client.get(f"/api/v1/series/{item['id']}/nothing"), 404)
+    assert_problem(client.get("/api/v1/series/999999999999/x"), 404)
+
+
+def test_experiments_come_in_pages(client: Client) -> None:
+    Experiment.objects.bulk_create(Experiment(suite="s", case=f"c{number}") for number in range(5))
+    first = client.get("/api/v1/experiments?suite=s&limit=3").json()
+    second = client.get(f"/api/v1/experiments?suite=s&limit=3&cursor={first['next']}").json()
+    cases = [item["case"] for item in first["items"] + second["items"]]
+    assert cases == [f"c{number}" for number in range(5)]
+    assert second["next"] is None
+    assert_problem(client.get("/api/v1/experiments?limit=0"), 422)
+
+
+def test_runs_over_the_api_say_why_they_cannot_be(client: Client) -> None:
+    key = create_key(name="r", scopes=["run"], who="t")[1]
+
+    def start(**body: Any) -> Any:
+        return client.post(
+            "/api/v1/runs",
+            json.dumps(body),
+            content_type="application/json",
+            headers={"authorization": f"Bearer {key}"},
+        )
+
+    assert "no experiment has the id 77" in assert_problem(start(experiment=77), 404)["detail"]
+    assert "no host is attached" in assert_problem(start(suite="micro"), 422)["detail"]
+    assert "no suite is called 'x; rm'" in assert_problem(start(suite="x; rm"), 422)["detail"]
+    assert "no host is called 'nobody'" in assert_problem(start(suite="micro", host="nobody"), 422)["detail"]
+    assert_problem(start(suite="micro", repeats=10**6), 422)
+    assert_problem(start(suite="micro", command="rm -rf /"), 422)
+    assert_problem(client.get("/api/v1/runs/5"), 404)
+    assert_problem(client.post("/api/v1/runs/5/cancel", headers={"authorization": f"Bearer {key}"}), 404)
+
+
+def test_nothing_under_the_api_answers_with_a_page(client: Client) -> None:
+    assert_problem(client.get("/api/v1/nothing/here"), 404)
+    assert client.get("/api/v1/openapi.json").json()["openapi"].startswith("3.1")
