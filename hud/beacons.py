@@ -18,7 +18,8 @@ def beat(name: str) -> None:
         cursor.execute(
             """
             INSERT INTO hud_beacon (name, started, last, trusted_from)
-            VALUES (%(name)s, clock_timestamp(), clock_timestamp(), clock_timestamp() + %(grace)s * interval '1 s')
+            VALUES (%(name)s, clock_timestamp(), clock_timestamp(),
+                clock_timestamp() + %(grace)s * interval '1 s')
             ON CONFLICT (name) DO UPDATE SET
                 last = clock_timestamp(),
                 trusted_from = CASE

@@ -11,11 +11,12 @@ import django_rq
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
-from hud.models import Accelerator, Run
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
+
+from hud.models import Accelerator, Run
 
 logger = logging.getLogger(__name__)
 _FUNCTION = "runner.jobs.work"  # by name only: the web process never imports the runner's jobs

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
+
 from hud import audit
 from hud.keys import create_key, digest
 from hud.models import Accelerator, ApiKey, Host
@@ -88,7 +89,13 @@ def create_token(*, who: str) -> str:
 
 
 def beat(
-    *, host: Host, protocol: int, sent_at: float, facts: dict[str, Any], labels: dict[str, Any], devices: list[Device]
+    *,
+    host: Host,
+    protocol: int,
+    sent_at: float,
+    facts: dict[str, Any],
+    labels: dict[str, Any],
+    devices: list[Device],
 ) -> dict[str, Accelerator]:
     """Notes that a host lives and what it has. Raises OtherProtocol."""
     if protocol != PROTOCOL:
@@ -126,7 +133,9 @@ def drain(*, host: Host, note: str, who: str) -> None:
 def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
     """Like drain, until a time."""
     Host.objects.filter(pk=host.pk).update(paused_until=until, note=note[:500])
-    audit.note(who=who, action="host.pause", subject=host.name, detail={"until": until.isoformat(), "note": note})
+    audit.note(
+        who=who, action="host.pause", subject=host.name, detail={"until": until.isoformat(), "note": note}
+    )
 
 
 def resume(*, host: Host, who: str) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import groupby
 
 from django.db import connection, transaction
+
 from hud.analysis.verdict import Rule, Verdict, judge
 from hud.models import ACTIVE, Measurement, Metric, Series
 from hud.models import Verdict as VerdictRow
@@ -76,8 +77,10 @@ def _points(series: Series) -> list[_Point]:
         )
         rows = cursor.fetchall()
     return [
-        _Point(*key, tuple(row[5] for row in group if row[5] is not None))
-        for key, group in groupby(rows, key=lambda row: row[:5])
+        _Point(
+            run_id, environment_id, at, class_key, good, tuple(row[5] for row in group if row[5] is not None)
+        )
+        for (run_id, environment_id, at, class_key, good), group in groupby(rows, key=lambda row: row[:5])
     ]
 
 
@@ -103,9 +106,9 @@ def _judge_status(history: Sequence[_Point], point: _Point) -> Verdict:
     """Of a metric that is a word, such as accuracy: passing or not is what changes."""
     if not history:
         return Verdict("new")
-    was = history[-1].good
-    word = "unchanged" if was == point.good else "improved" if point.good else "regressed"
-    return Verdict(word, baseline_n=len(history))  # type: ignore[arg-type]  # mypy joins the words to str
+    if history[-1].good == point.good:
+        return Verdict("unchanged", baseline_n=len(history))
+    return Verdict("improved" if point.good else "regressed", baseline_n=len(history))
 
 
 def _row(series: Series, point: _Point, verdict: Verdict) -> VerdictRow:

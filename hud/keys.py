@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
+
 from hud.audit import note
 from hud.models import ApiKey, Host
 

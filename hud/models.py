@@ -14,6 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+
 from runner.records import STATUSES
 
 
@@ -364,8 +365,7 @@ class Measurement(models.Model):
                 name="target_is_finite",
             ),
             models.CheckConstraint(
-                condition=Q(samples__isnull=True)
-                | ~Q(samples__overlap=["NaN", "Infinity", "-Infinity"]),
+                condition=Q(samples__isnull=True) | ~Q(samples__overlap=["NaN", "Infinity", "-Infinity"]),
                 name="samples_are_finite",
             ),
             models.CheckConstraint(

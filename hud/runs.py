@@ -6,11 +6,12 @@ truth; Redis only carries the doorbell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
+
 from hud import audit, doorbell
 from hud.models import ACTIVE, Accelerator, Experiment, Host, Run, State, Task
 from runner.catalog import SUITES, BadRequest, TaskSpec, plan
@@ -85,7 +86,11 @@ def request_run(
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
-            request={"suite": specs[0].suite, "cases": sorted({spec.case for spec in specs}), "repeats": repeats},
+            request={
+                "suite": specs[0].suite,
+                "cases": sorted({spec.case for spec in specs}),
+                "repeats": repeats,
+            },
             host=host,
             arch=arch,
             device=device,
@@ -144,7 +149,9 @@ def _find_accelerators(*, host: Host | None, arch: str, device: str, suites: set
     found = Accelerator.objects.filter(present=True, host__detached_at__isnull=True).select_related("host")
     attached = list(found)
     if not attached:
-        raise NotPossible("no host is attached; attach one with: python -m runner attach --hud URL --token TOKEN")
+        raise NotPossible(
+            "no host is attached; attach one with: python -m runner attach --hud URL --token TOKEN"
+        )
     if host:
         attached = [item for item in attached if item.host_id == host.pk]
         if not attached:
@@ -157,7 +164,9 @@ def _find_accelerators(*, host: Host | None, arch: str, device: str, suites: set
         raise NotPossible(f"no attached host has device {device}; attached are: {', '.join(there)}")
     able = [item for item in fitting if suites <= set(item.catalog.get("suites", []))]
     if not able:
-        raise NotPossible(f"no attached host can run {', '.join(sorted(suites))}: its runner does not offer it")
+        raise NotPossible(
+            f"no attached host can run {', '.join(sorted(suites))}: its runner does not offer it"
+        )
 
 
 def cancel(*, run: Run, who: str) -> None:
@@ -166,7 +175,9 @@ def cancel(*, run: Run, who: str) -> None:
         # tasks before the run, as `claim` and `finish` lock them
         queued = Task.objects.select_for_update().filter(run=run, state=Task.State.QUEUED)
         ids = list(queued.order_by("pk").values_list("pk", flat=True))
-        asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(cancel_asked=Now())
+        asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(
+            cancel_asked=Now()
+        )
         if not asked:
             return
         Task.objects.filter(pk__in=ids).update(
@@ -195,7 +206,7 @@ def settle(run_id: int) -> None:
     Run.objects.filter(pk=run_id, state__in=ACTIVE).update(state=state, reason=reason[:500], finished=Now())
 
 
-def _end_of(tasks: Sequence[dict[str, Any]]) -> tuple[State, str]:
+def _end_of(tasks: Sequence[Mapping[str, Any]]) -> tuple[State, str]:
     for state, applies in _ENDS:
         for task in tasks:
             if applies(task):

@@ -134,7 +134,10 @@ _plotly = importlib.util.find_spec("plotly")
 STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 if _plotly and _plotly.origin:
     STATICFILES_DIRS.append(("plotly", Path(_plotly.origin).parent / "package_data"))
-STATICFILES_FINDERS = ["hud.staticfiles.ProjectFinder", "django.contrib.staticfiles.finders.AppDirectoriesFinder"]
+STATICFILES_FINDERS = [
+    "hud.staticfiles.ProjectFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
+
 from hud.models import Artifact, Host, Task
 from hud.tasks import held
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Value
+from django.db.models import DurationField, F, Value
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
+
 from hud import ingest, runs
 from hud.models import Accelerator, Environment, Host, Run, State, Task
 from runner.records import STATUSES
@@ -22,7 +24,7 @@ from runner.records import STATUSES
 HANDED_BACK = "handed_back"  # code of a task that its host gives back undone
 
 
-class LeaseBroken(Exception):  # noqa: N818 — the domain's word
+class LeaseBroken(Exception):
     """The token is not (any longer) that of a running task."""
 
 
@@ -94,14 +96,13 @@ def _claim_next(accelerator: Accelerator, nonce: str) -> Claim | None:
     )
     task = Task.objects.get(pk=row[0])
     Run.objects.filter(pk=task.run_id, state=State.QUEUED).update(
-        state=State.RUNNING, started=Now(), host_id=accelerator.host_id, host_name=accelerator.host.name
+        state=State.RUNNING, started=Now(), host_name=accelerator.host.name
     )
     return Claim(task, task.run_id)
 
 
-def _lease_end() -> ExpressionWrapper:
-    lease = Value(timedelta(seconds=settings.HUD_LEASE_S), output_field=DurationField())
-    return ExpressionWrapper(Now() + lease, output_field=DateTimeField())
+def _lease_end() -> Combinable:
+    return Now() + Value(timedelta(seconds=settings.HUD_LEASE_S), output_field=DurationField())
 
 
 def held(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
@@ -116,7 +117,7 @@ def held(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) ->
 
 
 def _is_of(task: Task, host: Host) -> bool:
-    return Accelerator.objects.filter(pk=task.accelerator_id, host=host).exists()
+    return Accelerator.objects.filter(tasks=task, host=host).exists()
 
 
 def report(*, task: Task, progress: dict[str, Any]) -> Orders:
@@ -142,15 +143,11 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
 def _note_environment(run_id: int) -> None:
     """A run's commit is torch's, where its measurements say one."""
     Run.objects.filter(pk=run_id, commit="").update(
-        commit=Environment.objects.filter(measurement__run_id=run_id)
-        .order_by("pk")
-        .values("torch_git")[:1]
+        commit=Environment.objects.filter(measurement__run_id=run_id).order_by("pk").values("torch_git")[:1]
     )
 
 
-def finish(
-    *, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str
-) -> Task:
+def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:
     """Ends a task, once; the same call again answers the same. Raises LeaseBroken, UnknownTask."""
     if status not in STATUSES and status != "cancelled":
         raise ValueError(f"a task ends as one of {', '.join(STATUSES)} or cancelled, not {status!r}")

@@ -114,7 +114,7 @@ def test_the_same_upload_again_stores_nothing_new() -> None:
 
 
 def test_a_workflow_s_attempt_is_one_run_however_it_is_cut_into_files() -> None:
-    ids = {"workflow_id": 11, "job_id": 22, "run_attempt": 1, "head_sha": "abc"}
+    ids: dict[str, Any] = {"workflow_id": 11, "job_id": 22, "run_attempt": 1, "head_sha": "abc"}
     first = ingest(as_list(v3_record(**ids)), Parameters())
     second = ingest(as_list(v3_record(**ids), v3_record("token_per_sec", [5], **ids)), Parameters())
     assert first.run_ids == second.run_ids

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.core.management import call_command
 from django.utils import timezone
@@ -15,7 +17,7 @@ from tests.records import as_list, v3_record
 pytestmark = pytest.mark.django_db
 
 
-def upload(value: float, day: int, **over: object) -> None:
+def upload(value: float, day: int, **over: Any) -> None:
     body = as_list(v3_record(values=[value], timestamp=1_700_000_000 + day * 86_400, **over))
     ingest(body, Parameters(driver="580.1"))
 

@@ -205,10 +205,11 @@ def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: 
     task = claim(accelerator)
     assert task.token
 
+    token = task.token
+
     def deliver(value: float) -> None:
-        tasks.take_results(
-            uid=task.uid, token=task.token, host=accelerator.host, body=as_list(v3_record(values=[value]))
-        )  # type: ignore[arg-type]
+        body = as_list(v3_record(values=[value]))
+        tasks.take_results(uid=task.uid, token=token, host=accelerator.host, body=body)
 
     deliver(1.0)
     deliver(1.0)
@@ -284,12 +285,19 @@ def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> N
     )  # fmt: skip
     run = runs.request_rerun(experiment=experiment, host=None, arch="", device="cpu", repeats=1, who="me")
     spec = run.tasks.get().spec
-    assert (spec["case"], spec["dtype"], spec["knobs"], spec["device"]) == ("gemv", "int8", {"D": [256]}, "cpu")
+    assert (spec["case"], spec["dtype"], spec["knobs"], spec["device"]) == (
+        "gemv",
+        "int8",
+        {"D": [256]},
+        "cpu",
+    )
     again = runs.request_rerun(experiment=experiment, host=None, arch="", device="cpu", repeats=1, who="me")
     assert again.retry_of_id == run.pk
 
 
-def test_tick_breaks_no_lease_before_it_may_trust_the_silence(accelerator: Accelerator, settings: Any) -> None:
+def test_tick_breaks_no_lease_before_it_may_trust_the_silence(
+    accelerator: Accelerator, settings: Any
+) -> None:
     settings.HUD_GRACE_S = 60
     request()
     task = claim(accelerator)
@@ -346,7 +354,11 @@ def test_cancel_racing_claims_ends_in_one_true_state() -> None:
             try:
                 start.wait(30)
                 while got := tasks.claim(accelerator=accelerator, nonce=uuid.uuid4().hex):
-                    end(got.task, accelerator, "cancelled" if tasks.report(task=got.task, progress={}).cancel else "ok")
+                    end(
+                        got.task,
+                        accelerator,
+                        "cancelled" if tasks.report(task=got.task, progress={}).cancel else "ok",
+                    )
             finally:
                 connection.close()
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
 from runner.summary import MAD_TO_SD, median
 
 Word = Literal["improved", "unchanged", "regressed", "inconclusive", "failed", "new"]
@@ -101,7 +103,7 @@ def series_noise(history: Sequence[float], prior: float) -> float:
     return max(own, prior / 10)  # equal values to the last digit are a clock's, not the world's
 
 
-def _lag_1(logs: np.ndarray) -> float:  # type: ignore[type-arg]
+def _lag_1(logs: NDArray[np.float64]) -> float:
     """Lag-1 correlation after steps are taken out by a running median, so a step is not correlation."""
     if logs.size < 12:
         return 0.0

@@ -7,12 +7,13 @@ import logging
 from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+
 from hud.api import agent, door, reading, running
 from hud.api.problems import Problem
 from hud.ingest.errors import Fault
 from hud.tasks import LeaseBroken, UnknownTask
-from ninja import NinjaAPI
-from ninja.errors import HttpError, ValidationError
 
 logger = logging.getLogger(__name__)
 api = NinjaAPI(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs")

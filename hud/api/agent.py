@@ -12,6 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from ninja import Router, Status
+
 from hud import hosts, tasklogs, tasks
 from hud.api.auth import host_of, scope
 from hud.api.door import body_of, refusal
@@ -19,7 +21,6 @@ from hud.api.problems import Problem
 from hud.api.schemas import BeatIn, ClaimIn, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.ingest import BadUpload
 from hud.models import Accelerator
-from ninja import Router, Status
 from runner.catalog import PROTOCOL
 
 router = Router(tags=["hosts"])

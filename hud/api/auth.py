@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.http import HttpRequest
+
 from hud.api.problems import Problem
 from hud.keys import find_key
 from hud.models import ApiKey, Host

@@ -7,13 +7,14 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
+from ninja import Router, Status
+
 from hud.api.auth import scope
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ReceiptOut
 from hud.ingest import BadUpload, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
 from hud.ingest.parameters import Parameters
-from ninja import Router, Status
 
 router = Router(tags=["results"])
 
@@ -47,7 +48,7 @@ def refusal(error: BadUpload) -> Problem:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "PyTorch v3 benchmark records: a JSON list, one object, JSON lines, lines of lists.",
+            "description": "PyTorch v3 benchmark records: a JSON list, an object, JSON lines, lines of lists",
             "content": {"application/json": {"schema": {}}, "application/x-ndjson": {"schema": {}}},
         }
     },

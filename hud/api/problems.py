@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 from django.http import HttpResponse
+
 from hud.ingest.errors import Fault
 
 
-class Problem(Exception):  # noqa: N818 — RFC 9457's word
+class Problem(Exception):
     """Raised anywhere under the API, answered at its edge."""
 
     def __init__(

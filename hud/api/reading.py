@@ -6,14 +6,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import parse_etags
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
 from hud.api.auth import reader
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
 from hud.models import Experiment
 from hud.queries.series import series_points, series_stamp
-from ninja import Query, Router
-from ninja.schema import Schema
-from pydantic import Field
 
 router = Router(tags=["reading"])
 
@@ -41,7 +42,9 @@ def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dic
     found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
     page = found[: given.limit]
     return {
-        "items": [{"id": item.pk, **{name: getattr(item, name) for name in Experiment.IDENTITY}} for item in page],
+        "items": [
+            {"id": item.pk, **{name: getattr(item, name) for name in Experiment.IDENTITY}} for item in page
+        ],
         "next": str(page[-1].pk) if len(found) > given.limit else None,
     }
 

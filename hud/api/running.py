@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from ninja import Router, Status
+
 from hud import runs, tasklogs
 from hud.api.auth import reader, scope
 from hud.api.problems import Problem
@@ -12,7 +14,6 @@ from hud.api.schemas import Error, RunIn, RunOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of
-from ninja import Router, Status
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -92,7 +93,9 @@ def get_log(request: HttpRequest, run_id: int, start: int = 0, task: int | None 
     data = tasklogs.read(chosen, start, _MAX_LOG_PIECE_BYTES) if chosen else b""
     response = HttpResponse(data, content_type="text/plain; charset=utf-8")
     response["X-Next-Offset"] = str(start + len(data))
-    response["X-More"] = "1" if chosen and (chosen.state == "running" or start + len(data) < chosen.log_bytes) else "0"
+    response["X-More"] = (
+        "1" if chosen and (chosen.state == "running" or start + len(data) < chosen.log_bytes) else "0"
+    )
     response["X-Content-Type-Options"] = "nosniff"
     return response
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from hud.ingest.formats import format_of
 from hud.ingest.observe import Observation, Observer, RunKey
@@ -68,7 +69,9 @@ def ingest(body: bytes, parameters: Parameters, *, key: ApiKey | None = None) ->
     observations = observer.observations
     content_key = _content_key(body, name, parameters)
     if parameters.dry_run in {"1", "true"}:
-        return Receipt(skipped=observer.skipped, warnings=["dry run: nothing was stored"], stored=len(observations))
+        return Receipt(
+            skipped=observer.skipped, warnings=["dry run: nothing was stored"], stored=len(observations)
+        )
     with transaction.atomic():
         upload_id = _claim_upload(content_key, name, parameters, key)
         if upload_id is None:
@@ -169,11 +172,11 @@ def _run(key: RunKey, suites: list[str], parameters: Parameters, upload_id: int)
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO hud_run (uid, state, reason, title, request, host_name, arch, device, upload_id, source,
-                external_id, repo, branch, "commit", provenance, at, at_source, requested_by, watched,
+            INSERT INTO hud_run (uid, state, reason, title, request, host_name, arch, device, upload_id,
+                source, external_id, repo, branch, "commit", provenance, at, at_source, requested_by, watched,
                 started, finished)
-            VALUES (gen_random_uuid(), %(state)s, '', %(title)s, '{}', %(host)s, '', '', %(upload)s, %(source)s,
-                %(external_id)s, %(repo)s, %(branch)s, %(commit)s, %(provenance)s,
+            VALUES (gen_random_uuid(), %(state)s, '', %(title)s, '{}', %(host)s, '', '', %(upload)s,
+                %(source)s, %(external_id)s, %(repo)s, %(branch)s, %(commit)s, %(provenance)s,
                 coalesce(%(at)s::timestamptz, now()), %(at_source)s, '', false, now(), now())
             ON CONFLICT (source, external_id, host_name, "commit") WHERE external_id IS NOT NULL
             DO UPDATE SET title = CASE

@@ -119,7 +119,9 @@ class Observer:
             status=status,
             code=(code or _text(extra.get("code")) or None) if (code or status != "ok") else None,
             target=target,
-            target_arch=(_text(extra.get("target_arch")) or about.target_arch) if target is not None else None,
+            target_arch=(_text(extra.get("target_arch")) or about.target_arch)
+            if target is not None
+            else None,
             warning=_text(extra.get("warning"))[:300] or None,
             place=placed,
         )
@@ -235,9 +237,7 @@ def _target(record: Record) -> float | None:
 
 
 def _too_long(observation: Observation) -> Fault | None:
-    for name, limit, value in zip(
-        _LIMITS, _LIMITS.values(), _identity_texts(observation), strict=True
-    ):
+    for name, limit, value in zip(_LIMITS, _LIMITS.values(), _identity_texts(observation), strict=True):
         if len(value) > limit:
             return Fault("", f"the {name} is longer than {limit} characters")
     if len(observation.metric) > 200:

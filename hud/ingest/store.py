@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+
 from hud.ingest.observe import Observation, RunKey
 from hud.models import STATUS_CODES
 from runner.catalog.metrics import metric_info
@@ -38,7 +39,9 @@ def store(
     replace: bool = False,
 ) -> Stored:
     """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one."""
-    environments = _environment_ids({item.environment.fingerprint(): item.environment for item in observations})
+    environments = _environment_ids(
+        {item.environment.fingerprint(): item.environment for item in observations}
+    )
     metrics = _metric_ids(sorted({item.metric for item in observations}))
     experiments = _experiment_ids(sorted({item.identity for item in observations}))
     pairs = sorted({(experiments[item.identity], metrics[item.metric]) for item in observations})
@@ -61,7 +64,9 @@ def store(
     return Stored(stored, len(rows) - stored + repeated, conflicts)
 
 
-def _row(item: Observation, run_id: int, series_id: int, environment_id: int, at: datetime) -> tuple[Any, ...]:
+def _row(
+    item: Observation, run_id: int, series_id: int, environment_id: int, at: datetime
+) -> tuple[Any, ...]:
     samples = item.samples
     keep_samples = samples if len(samples) > 1 else None
     return (
@@ -119,7 +124,9 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
                 ON CONFLICT {conflict} RETURNING series_id, at
             ), touched AS (
                 UPDATE hud_series SET touched_at = least(coalesce(touched_at, first.at), first.at)
-                FROM (SELECT series_id, min(at) AS at FROM written GROUP BY series_id ORDER BY series_id) AS first
+                FROM (
+                    SELECT series_id, min(at) AS at FROM written GROUP BY series_id ORDER BY series_id
+                ) AS first
                 WHERE id = first.series_id
             )
             SELECT count(*) FROM written

@@ -30,7 +30,8 @@ def progress_of(run: Run) -> Progress:
         SELECT t.finished IS NOT NULL, extract(epoch FROM now() - t.started)::float8, usual.seconds
         FROM hud_task t
         LEFT JOIN LATERAL (
-            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM past.finished - past.started)) seconds
+            SELECT percentile_cont(0.5)
+                WITHIN GROUP (ORDER BY extract(epoch FROM past.finished - past.started)) seconds
             FROM (
                 SELECT p.started, p.finished FROM hud_task p
                 WHERE t.finished IS NULL AND p.state = 'done' AND p.status = 'ok'

@@ -73,7 +73,8 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         Value,
         f"""
         SELECT * FROM (
-            SELECT {VALUE_COLUMNS} FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id {VERDICT_JOIN}
+            SELECT {VALUE_COLUMNS}
+            FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id {VERDICT_JOIN}
             WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
         ) newest ORDER BY at, run_id, process
         """,  # noqa: S608 — constants of the room

@@ -47,7 +47,9 @@ def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:
         module = _load(candidate)
         if module.matches(body, filename):
             return candidate, module
-    raise MalformedUpload("this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")])
+    raise MalformedUpload(
+        "this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")]
+    )
 
 
 def _load(name: str) -> Format:

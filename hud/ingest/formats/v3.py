@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload
 from hud.ingest.formats import Placed
 from runner.records import Record

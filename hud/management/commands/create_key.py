@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+
 from hud.keys import SCOPES, UnknownScope, create_key
 
 

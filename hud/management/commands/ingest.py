@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
+
 from hud.ingest import BadUpload, Receipt, inflate, ingest
 from hud.ingest.parameters import Parameters
 
@@ -30,7 +31,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print receipts as JSON")
         for field in fields(Parameters):
             if field.name not in {"filename", "dry_run"}:
-                parser.add_argument(f"--{field.name.replace('_', '-')}", dest=f"given_{field.name}", default="")
+                parser.add_argument(
+                    f"--{field.name.replace('_', '-')}", dest=f"given_{field.name}", default=""
+                )
 
     def handle(self, *args: Any, paths: list[Path], **options: Any) -> None:
         given = {
@@ -104,8 +107,11 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
 def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
         places = "; ".join(
-            f"line {fault.get('line', '?')} {fault['pointer']}: {fault['detail']}" for fault in outcome["errors"][:5]
+            f"line {fault.get('line', '?')} {fault['pointer']}: {fault['detail']}"
+            for fault in outcome["errors"][:5]
         )
         return f"{outcome['file']}: refused: {outcome['error']}{'; ' + places if places else ''}"
-    counts = f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {len(outcome['skipped'])} skipped"
+    counts = (
+        f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {len(outcome['skipped'])} skipped"
+    )
     return f"{outcome['file']}: {counts}"

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
+
 from hud import beacons, doorbell, tasks
 
 ADVISORY_LOCK = 7_014_001
@@ -56,8 +57,8 @@ def _is_mine() -> bool:
     """Session-wide advisory lock: held by one process, freed by PostgreSQL when that process dies."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND pid = pg_backend_pid()"
-            " AND granted",
+            "SELECT count(*) > 0 FROM pg_locks"
+            " WHERE locktype = 'advisory' AND objid = %s AND pid = pg_backend_pid() AND granted",
             [ADVISORY_LOCK],
         )
         if cursor.fetchone()[0]:
