@@ -7,6 +7,7 @@ asked of a host, so nothing that reaches Redis or the API can become a command.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,11 @@ class TaskSpec:
         except TypeError as error:
             raise BadRequest(f"a task needs more: {error}") from error
         return _checked(spec)
+
+    def fingerprint(self) -> str:
+        """Identity of what is measured: 16 hex digits over everything but the time limit."""
+        said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
+        return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
 
     def command(self) -> str:
         """The line a person types to reproduce this task, without the web application."""

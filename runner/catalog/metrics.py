@@ -25,7 +25,7 @@ class MetricInfo:
     floor: float = 0.05
 
 
-def _timing(
+def _timing(  # noqa: PLR0917 - a table reads best in rows
     name: str, title: str, unit: str, direction: Direction, precision: int, floor: float
 ) -> MetricInfo:
     return MetricInfo(name, title, unit, direction, "timing", precision, floor)

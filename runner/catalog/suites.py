@@ -86,7 +86,6 @@ _CEILINGS = Suite(
         Case("matmul", "Matrix product 8192×8192×8192 (1024 on a CPU), random data", ("bfloat16",)),
     ),
     backends=("eager",),
-    timeout_s=300,
 )
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (_MICRO, _CEILINGS)}

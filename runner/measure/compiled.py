@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from torch._dynamo.utils import counters
 from torch._inductor import metrics
 from torch._inductor.codecache import PyCodeCache
 
-from runner.failures import TaskFailure
-from runner.measure.device import Device
+from runner.failures import TaskFailure, failure_of
+from runner.measure.device import Device, prepare
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
 
@@ -91,3 +92,22 @@ def _binary_hash(kernel: Any) -> str:
     """Hash of the binary that autotuning chose, '' for a kernel that is no autotuned Triton kernel."""
     launchers = getattr(kernel, "launchers", None) or []
     return str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
+
+
+def main(device_name: str) -> int:
+    """Compiles one small function and says how that went: `python -m runner.measure.compiled DEVICE`."""
+    try:
+        device = prepare(device_name)
+        x = torch.randn(4096, device=device.type)
+        with torch.no_grad():
+            compiled = compile_inductor(lambda x: torch.sin(x) + 1, (x,), device, {})
+    except Exception as error:  # noqa: BLE001 - whatever keeps it from compiling is the answer
+        failure = failure_of(error)
+        sys.stdout.write(f"cannot compile: {failure.code}: {failure}\n")
+        return 1
+    sys.stdout.write(f"compiles; a small kernel took {compiled.first_call_s:.1f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

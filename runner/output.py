@@ -1,0 +1,185 @@
+"""Results as a file, in our shape, PyTorch's v3 shape or the outside system's own, and as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.catalog import BadRequest
+from runner.catalog.metrics import metric_info
+from runner.summary import median
+from runner.terminal import Finished
+
+Json = Any
+
+FORMATS = ("ours", "v3", "upstream")
+_COLUMNS = (
+    "device_bandwidth_gbps",
+    "share_of_ceiling",
+    "device_latency_ms",
+    "compiled_latency_ms",
+    "eager_latency_ms",
+    "call_bandwidth_gbps",
+    "matmul_tflops",
+    "speedup",
+    "device_speedup",
+)
+# gpt-fast's two names, and the columns of the CSV that its benchmark.py writes.
+_GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
+_GPT_FAST_COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
+
+
+class Output:
+    """A file that grows by one task at a time. `ours` is one line a task, `v3` one line a record.
+
+    `upstream` (suite micro) is gpt-fast's CSV and, beside it, its JSON lines. Raises BadRequest where
+    the file exists already and is not to be resumed.
+    """
+
+    def __init__(self, path: Path, form: str, *, resume: bool) -> None:
+        if path.exists() and not resume:
+            raise BadRequest(f"{path} exists; give --resume to go on with it, or another name")
+        if resume and form != "ours":
+            raise BadRequest("--resume reads what is done from --format ours")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._form = form
+        self._rows: list[dict[str, str]] = []
+
+    def done(self) -> set[str]:
+        """Fingerprints of the tasks that succeeded already; a failed one is tried again."""
+        if not self._path.exists():
+            return set()
+        lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+        return {line["fingerprint"] for line in lines if line["outcome"]["status"] == "ok"}
+
+    def add(self, finished: Finished) -> None:
+        if self._form == "upstream":
+            self._rows += _gpt_fast_rows(finished.records)
+            self._path.with_suffix(".csv").write_text(_gpt_fast_csv(self._rows))
+            self._path.with_suffix(".json").write_text(_lines(map(_gpt_fast_json, self._rows)))
+            return
+        with self._path.open("a") as file:
+            file.write(_lines(finished.records if self._form == "v3" else [_ours(finished)]))
+
+
+def records_of(text: str) -> str:
+    """A file of `--format ours` as v3 JSON lines; any other text as it is."""
+    try:
+        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        return text
+    if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
+        return text
+    return _lines(record for line in lines for record in line["records"])
+
+
+def table(finished: Sequence[Finished]) -> str:
+    """One row for each case and shape, one column for each metric that was measured, medians."""
+    rows = [row for task in finished for row in _table_rows(task)]
+    columns = [name for name in _COLUMNS if any(name in row for row in rows)]
+    heads = ["case", "dtype", *(_head(name) for name in columns), "status"]
+    keys = ["case", "dtype", *columns, "status"]
+    cells = [heads, *([row.get(key, "") for key in keys] for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
+    return "\n".join(_line(row, widths) for row in cells)
+
+
+def _head(metric: str) -> str:
+    unit = metric_info(metric).unit
+    name = metric.removesuffix("_gbps").removesuffix("_ms").removesuffix("_tflops")
+    return f"{name} {unit}" if unit not in {"", "ratio"} else name
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    texts = [
+        cell.ljust(width) if index < 2 or index == len(cells) - 1 else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(texts).rstrip()
+
+
+def _table_rows(finished: Finished) -> list[dict[str, str]]:
+    task, outcome = finished.task, finished.outcome
+    rows: dict[str, dict[str, str]] = {}
+    for record in finished.records:
+        knobs = record["benchmark"]["extra_info"]["knobs"]
+        text = ",".join(f"{name}={value}" for name, value in knobs.items())
+        case = f"{task.case}[{text}]" if text else task.case
+        metric = record["metric"]
+        said = metric["extra_info"]
+        row = rows.setdefault(text, {"case": case, "dtype": task.dtype, "status": ""})
+        row["status"] = " ".join(filter(None, (said["status"], said.get("code"))))
+        values = metric.get("benchmark_values")
+        if values:
+            row[metric["name"]] = f"{median(values):.{metric_info(metric['name']).precision}f}"
+    if outcome.status != "ok" and not any(row["status"] != "ok" for row in rows.values()):
+        status = " ".join(filter(None, (outcome.status, outcome.code)))
+        rows[""] = {"case": task.case, "dtype": task.dtype, "status": status}
+    return list(rows.values())
+
+
+def _lines(values: Iterable[Json]) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def _ours(finished: Finished) -> dict[str, Json]:
+    outcome = finished.outcome
+    return {
+        "fingerprint": finished.task.fingerprint(),
+        "task": finished.task.to_json(),
+        "outcome": {
+            "status": outcome.status,
+            "code": outcome.code,
+            "reason": outcome.reason,
+            "seconds": outcome.seconds,
+        },
+        "records": finished.records,
+    }
+
+
+def _gpt_fast_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
+    """Rows of its CSV: only means over the full set of sizes have one."""
+    return [
+        {
+            "name": record["model"]["name"],
+            "metric": record["metric"]["name"],
+            "target": record["metric"]["target_value"],
+            "actual": f"{median(record['metric']['benchmark_values']):.02f}",
+            "dtype": record["benchmark"]["dtype"],
+            "device": record["benchmark"]["extra_info"]["device"],
+            "arch": record["benchmark"]["extra_info"]["arch"],
+            "is_model": "False",
+        }
+        for record in records
+        if record["metric"]["name"] in _GPT_FAST_METRICS and "target_value" in record["metric"]
+    ]
+
+
+def _gpt_fast_csv(rows: Sequence[dict[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _GPT_FAST_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _gpt_fast_json(row: dict[str, str]) -> dict[str, Json]:
+    return {
+        "benchmark": {
+            "name": "PyTorch gpt-fast benchmark",
+            "mode": "inference",
+            "dtype": row["dtype"],
+            "extra_info": {"device": row["device"], "arch": row["arch"]},
+        },
+        "model": {"name": row["name"], "type": "micro-benchmark", "origins": ["pytorch"]},
+        "metric": {
+            "name": row["metric"],
+            "benchmark_values": [row["actual"]],
+            "target_value": row["target"],
+        },
+    }
