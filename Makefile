@@ -6,6 +6,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONUTF8 := 1
 export PORT HUD_DATA DEMO BIND
 
 help:

@@ -156,7 +156,7 @@ async def serve(options: Options) -> int:
         if started.done():
             started.result()
             await stop_asked
-        say("Stopping …")
+        say("Stopping ...")
     finally:
         started.cancel()
         stop_asked.cancel()
@@ -260,7 +260,7 @@ def _collect_static(options: Options) -> None:
     stamp_file = options.data / "static.stamp"
     if stamp_file.exists() and stamp_file.read_text() == stamp:
         return
-    say("Collecting static files …")
+    say("Collecting static files ...")
     _manage(options, "collectstatic", "--noinput", "--clear", "--verbosity=0")
     stamp_file.write_text(stamp)
 
@@ -274,7 +274,7 @@ def _take_in_samples(options: Options) -> None:
     new = sorted(name for name, digest in wanted.items() if seen.get(name) != digest)
     if not new:
         return
-    say(f"Taking in sample results: {', '.join(new)} …")
+    say(f"Taking in sample results: {', '.join(new)} ...")
     try:
         _manage(options, "ingest", *(str(SAMPLES / name) for name in new))
     except UpError as error:  # the dashboard is of use without them

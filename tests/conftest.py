@@ -115,6 +115,7 @@ def _chromium() -> Iterator[Browser]:
         pytest.skip(NO_BROWSER)
     from playwright.sync_api import sync_playwright
 
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # playwright's event loop runs in the tests' thread
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         yield browser

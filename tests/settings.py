@@ -15,7 +15,6 @@ if "HUD_TEST_DATA" not in os.environ:
     for name in ("DATABASE_URL", "REDIS_URL", "HUD_ENV", "ALLOWED_HOSTS", "HUD_PUBLIC_READ", "SECRET_KEY"):
         os.environ.pop(name, None)
 os.environ["HUD_DATA"] = os.environ["HUD_TEST_DATA"]
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # playwright's event loop runs in the tests' thread
 
 from hud.settings import *  # noqa: F403
 
