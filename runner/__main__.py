@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner import doctor, locks, request, terminal
+from runner import attach, doctor, locks, request, terminal
 from runner.catalog import SUITES, BadRequest, Knob, TaskSpec
 from runner.launch import Event
 from runner.output import FORMATS, Output, table
@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     sending.add_argument("--hud", default=os.environ.get("HUD_URL"), help="address (HUD_URL)")
     sending.add_argument("--key", default=os.environ.get("HUD_KEY"), help="key with scope upload (HUD_KEY)")
     sending.set_defaults(command=_upload)
+    attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
+    attach.add_arguments(attaching)
+    attaching.set_defaults(command=attach.main)
     return parser
 
 

@@ -13,9 +13,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -116,15 +117,19 @@ def facts() -> dict[str, Any]:
     }
 
 
-def torch_facts(device: str, python: str = sys.executable) -> dict[str, Any]:
-    """Environment (runner.records) as the torch of `python` sees it on a device, asked in a child process.
+def torch_facts(
+    device: str, python: str = sys.executable, variables: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Environment (runner.records) as the torch of `python` sees it on a device, asked in a child process
+    with these environment variables.
 
     Raises RuntimeError with the last line that the child said where there is no torch or no such device.
     """
+    paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH")])]
     try:
         answer = subprocess.run(
             [python, "-m", "runner.measure.environment", device],
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            env={**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
             text=True,
             timeout=_TORCH_FACTS_S,

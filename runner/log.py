@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 63 * 2**20  # the hud takes 64 MiB of a log; notices come on top
 TAIL_BYTES = 256 * 2**10  # the end, where errors stand, is kept whatever came before
 MAX_LINE_BYTES = 16 * 2**10
 

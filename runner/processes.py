@@ -23,11 +23,11 @@ _libc = ctypes.CDLL(None, use_errno=True)  # opened here: nothing may be loaded 
 
 
 class Process(NamedTuple):
-    """One row of /proc. `started` (clock ticks since boot) tells a reused pid from the old one."""
+    """One row of /proc."""
 
     pid: int
     parent: int
-    started: int
+    session: int
     state: str
 
     @property
@@ -63,7 +63,7 @@ def read_process(pid: int) -> Process | None:
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
-    return Process(pid, int(fields[1]), int(fields[19]), fields[0].decode())
+    return Process(pid, int(fields[1]), int(fields[3]), fields[0].decode())
 
 
 def below_me(besides: Collection[int] = ()) -> list[Process]:

@@ -1,0 +1,285 @@
+"""The agent of a host: beats, keeps one worker per accelerator alive, delivers what was left over.
+
+It runs until SIGTERM or SIGINT; then each running task is given back to the hud undone, and every process
+it started is gone within about twelve seconds. If it is killed instead, the kernel ends its workers, and
+they their benchmarks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner import host
+from runner.accelerators import Accelerator, in_use
+from runner.catalog import SUITES
+from runner.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
+from runner.processes import adopt_orphans, below_me, dying_with_me, reap, send
+from runner.spool import Folder, left_over
+from runner.station import Interpreter, Station
+
+STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
+_LOOK_S = 0.25
+_FIRST_BEAT_S = 10.0  # until the hud says how often
+_UNREACHABLE_S = 2.0
+_REFUSED_S = 30.0
+_DELIVERY_S = 2.0
+_SETTLED_S = 10.0  # a task without outcome is left to its worker for that long
+_LONGEST_RESTART_S = 30.0
+_SHORT_LIFE_S = 5.0  # a worker that ends sooner is started again with growing pauses
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """How this host is known to a hud."""
+
+    hud: str  # address
+    name: str
+    key: str = field(repr=False)
+
+
+@dataclass
+class _Worker:
+    station: Station
+    process: subprocess.Popen[bytes]
+    started: float
+    pause_s: float  # before the next start, if this one's life is short
+
+
+class Agent:
+    """One host attached to one hud."""
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        data: Path,
+        accelerators: Sequence[Accelerator],
+        *,
+        pythons: Mapping[str, Interpreter],
+        labels: Mapping[str, str],
+    ) -> None:
+        self._attachment = attachment
+        self._hud = Hud(attachment.hud, attachment.key)
+        self._data = data
+        self._accelerators = {item.name: item for item in accelerators}
+        self._pythons = dict(pythons)
+        self._labels = dict(labels)
+        self._facts: dict[str, Any] = {}
+        self._known = False  # whether the interpreters have been asked for their torch
+        self._news = threading.Event()  # the hud should hear of it before the next beat
+        self._answer: dict[str, Any] = {}
+        self._said = ""
+        self._workers: dict[str, _Worker] = {}
+        self._stopping = False
+        self._seen: dict[Path, float] = {}  # left-over folders without outcome: since when
+
+    def run(self) -> int:
+        """Works until a signal; returns the exit status. Call it in the main thread."""
+        adopt_orphans()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._ask_to_stop)
+        self._facts = host.facts()
+        for task in (self._look_around, self._beat_on, self._deliver_on):
+            threading.Thread(target=task, name=task.__name__.strip("_"), daemon=True).start()
+        while not self._stopping:
+            self._supervise()
+            time.sleep(_LOOK_S)
+        self._end_workers()
+        return 0
+
+    def _ask_to_stop(self, *_signal: object) -> None:
+        self._stopping = True
+
+    # What this host is
+
+    def _look_around(self) -> None:
+        """Asks each interpreter for its torch; nothing is measured meanwhile. Not on the GPU, which
+        another process may be using."""
+        found = {name: _torch_of(interpreter) for name, interpreter in self._pythons.items()}
+        self._facts = {**self._facts, "pythons": found}
+        self._known = True
+        self._news.set()
+
+    def _devices(self) -> list[dict[str, Any]]:
+        pids = [worker.process.pid for worker in list(self._workers.values())]
+        return [
+            {
+                "name": item.name,
+                "device": item.device,
+                "device_name": item.device_name,
+                "arch": item.arch,
+                "uuid": item.uuid,
+                "dirty": in_use(item, pids)[:300],
+                "suites": self._suites(),
+                "pythons": sorted(self._pythons),
+            }
+            for item in self._accelerators.values()
+        ]
+
+    def _suites(self) -> list[str]:
+        """What can run here: nothing where no interpreter has torch, all while that is not known yet."""
+        pythons = self._facts.get("pythons", {})
+        usable = not pythons or any("error" not in facts for facts in pythons.values())
+        return sorted(SUITES) if usable else []
+
+    # The beat
+
+    def _beat_on(self) -> None:
+        while not self._stopping:
+            self._news.wait(self._beat())
+            self._news.clear()
+
+    def _beat(self) -> float:
+        """One beat; returns the seconds until the next."""
+        try:
+            answer = self._hud.beat(self._facts, self._labels, self._devices())
+        except KeyRefused as error:
+            self._say(f"the hud does not know this host's key (any more): {error}; attach with a new token")
+            return _REFUSED_S
+        except Refused as error:
+            self._say(f"the hud refuses this host: {error}")
+            return _REFUSED_S
+        except Unreachable as error:
+            self._say(str(error))
+            return random.uniform(0.5, 1.0) * _UNREACHABLE_S  # noqa: S311 - spreads the hosts
+        self._answer = answer
+        note = f" ({answer['note']})" if answer.get("note") else ""
+        self._say(f"{self._attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}")
+        return float(answer.get("beat_s") or _FIRST_BEAT_S)
+
+    def _say(self, text: str) -> None:
+        """A line when something has changed, not one every ten seconds."""
+        if text != self._said:
+            logger.info("%s", text)
+            self._said = text
+
+    # Workers
+
+    def _supervise(self) -> None:
+        """Starts missing workers, ends those whose station has changed, and kills strays."""
+        stations = self._stations()
+        for name, worker in list(self._workers.items()):
+            code = worker.process.poll()
+            if code is not None:
+                self._bury(name, worker, code)
+            elif stations and stations.get(name) != worker.station:
+                worker.process.terminate()
+        for name, station in stations.items():
+            if name not in self._workers:
+                self._workers[name] = self._start(station, pause_s=_LOOK_S)
+        self._kill_strays()
+
+    def _stations(self) -> dict[str, Station]:
+        """What the workers have to know, by accelerator; empty until the hud has answered."""
+        numbers = self._answer.get("accelerators", {}) if self._known else {}
+        return {
+            name: Station(
+                hud=self._attachment.hud,
+                key=self._attachment.key,
+                host=self._attachment.name,
+                accelerator=int(number),
+                name=name,
+                lock=self._accelerators[name].lock,
+                visible=self._accelerators[name].visible,
+                queue=str(self._answer["queues"][name]),
+                redis_url=str(self._answer["redis_url"]),
+                data=str(self._data),
+                pythons=self._pythons,
+            )
+            for name, number in numbers.items()
+            if name in self._accelerators
+        }
+
+    def _start(self, station: Station, *, pause_s: float) -> _Worker:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "runner.worker", str(station.save())],
+            cwd=Path(__file__).resolve().parent.parent,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before
+        )
+        logger.info("worker of %s is process %s", station.name, process.pid)
+        return _Worker(station, process, time.monotonic(), pause_s)
+
+    def _bury(self, name: str, worker: _Worker, code: int) -> None:
+        """Takes a dead worker out; its place is filled at once, or later where it did not live long."""
+        age_s = time.monotonic() - worker.started
+        if age_s > _SHORT_LIFE_S:
+            worker.pause_s = _LOOK_S
+        elif age_s < worker.pause_s:
+            return
+        logger.warning("worker of %s ended with %s after %.0f s", name, code, age_s)
+        self._workers[name] = self._start(
+            self._stations().get(name, worker.station),
+            pause_s=min(2 * worker.pause_s, _LONGEST_RESTART_S),
+        )
+
+    def _kill_strays(self) -> None:
+        """What a killed worker left behind has become our child. Our own helpers share our session."""
+        workers = [worker.process.pid for worker in self._workers.values()]
+        for process in below_me(besides=workers):
+            if process.session == os.getsid(0):
+                continue
+            if not process.dead:
+                logger.warning("killed process %s, which a dead worker had left behind", process.pid)
+                send([process.pid], signal.SIGKILL)
+            elif process.parent == os.getpid():
+                reap(process.pid)
+
+    def _end_workers(self) -> None:
+        """SIGTERM: each gives its task back and ends; SIGKILL for what is left after STOP_S."""
+        processes = [worker.process for worker in self._workers.values()]
+        for process in processes:
+            process.terminate()
+        until = time.monotonic() + STOP_S
+        while any(process.poll() is None for process in processes) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self._workers.clear()
+        self._kill_strays()
+
+    # The spool
+
+    def _deliver_on(self) -> None:
+        while not self._stopping:
+            for folder in left_over(self._data):
+                self._bring_home(folder)
+            time.sleep(_DELIVERY_S)
+
+    def _bring_home(self, folder: Folder) -> None:
+        """Delivers a left-over; of a task that was killed with its worker, the log as evidence: its lease
+        ends by itself, and only then may somebody else have it."""
+        try:
+            if folder.outcome is not None:
+                folder.deliver(self._hud)
+            elif time.monotonic() - self._seen.setdefault(folder.path, time.monotonic()) > _SETTLED_S:
+                folder.send_log(self._hud)
+        except LeaseBroken as error:
+            folder.refuse(str(error))
+        except (HudError, OSError) as error:
+            self._say(f"task {folder.lease.task} waits in the spool: {error}")
+        finally:
+            folder.release()
+
+
+def _torch_of(interpreter: Interpreter) -> dict[str, Any]:
+    try:
+        return host.torch_facts("cpu", interpreter.path, interpreter.environment)
+    except RuntimeError as error:
+        logger.warning("interpreter %s", error)
+        return {"error": str(error)[:500]}

@@ -1,0 +1,248 @@
+"""The RQ job, and what a host does when it comes.
+
+The job is a doorbell: it says "there is work" and nothing else. What is to be done is claimed over HTTP and
+is data out of the catalogue; nothing that somebody puts into Redis becomes code here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from rq.exceptions import NoSuchJobError
+from rq.job import Job
+
+from runner import locks
+from runner.catalog import BadRequest, TaskSpec
+from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
+from runner.launch import Event, Outcome, launch
+from runner.spool import HANDED_BACK, Folder
+from runner.station import Interpreter, Station
+
+_REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
+_LONGEST_REPORT_S = 2.5
+_PATIENCE_S = 10.0  # with a hud that does not answer; what is not delivered by then, the agent delivers
+_HURRY_S = 3.0  # for a call while this host stops
+_MESSAGE_BYTES = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class Doorbell(Job):
+    """An RQ job of which nothing counts but that it came and has one UUID as its only argument.
+
+    RQ's own class imports and calls the function, callbacks and webhooks that a message names, so that
+    whoever can write to Redis would own every host.
+    """
+
+    _message = b""
+
+    @classmethod
+    def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> Doorbell:  # noqa: A002 - RQ's name
+        """The job of that id. Raises NoSuchJobError for anything that is none, which RQ passes over."""
+        try:
+            doorbell: Doorbell = super().fetch(id, connection=connection, serializer=serializer)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise NoSuchJobError(f"job {id!r} is no doorbell: {error}") from error
+        return doorbell
+
+    def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
+        """Takes the message's bytes; RQ would unpack twenty fields more."""
+        self._message = raw_data.get(b"data", b"")
+
+    def is_valid(self) -> bool:
+        """True for a message with one argument, a UUID."""
+        try:
+            text = zlib.decompressobj().decompress(self._message, _MESSAGE_BYTES)
+            _function, instance, arguments, named = json.loads(text)
+            (argument,) = arguments
+            uuid.UUID(argument)
+        except (ValueError, TypeError, AttributeError, RecursionError, zlib.error):
+            return False
+        return instance is None and not named
+
+    def perform(self) -> None:
+        """Called by RQ's own workers only, for which this job is not meant."""
+        raise PermissionError("a doorbell carries no code; runner.worker answers it")
+
+
+def work(station: Station, stopping: Callable[[], bool]) -> None:
+    """Claims task after task and runs each, until there is none, or this host stops.
+
+    The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
+    """
+    hud = Hud(station.hud, station.key)
+    try:
+        lock_fd = locks.acquire(locks.default_folder(), station.lock, what=f"agent of {station.host}")
+    except locks.Busy as error:
+        logger.warning("%s", error)  # the agent tells the hud
+        return
+    try:
+        go_on = True
+        while go_on and not stopping():
+            lease = _claim(hud, station, stopping)
+            go_on = lease is not None and _run(hud, station, lease, lock_fd, stopping)
+    except HudError as error:
+        logger.warning("%s: no task could be claimed: %s", station.name, error)
+    finally:
+        os.close(lock_fd)
+
+
+def _claim(hud: Hud, station: Station, stopping: Callable[[], bool]) -> Lease | None:
+    """Claims under a nonce that outlives this process until its answer is here: a claim whose answer was
+    lost is the same claim the next time."""
+    path = Path(station.data) / "claims" / str(station.accelerator)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError), path.open("x") as file:
+        file.write(uuid.uuid4().hex)
+    nonce = path.read_text() or uuid.uuid4().hex
+    lease = patiently(lambda: hud.claim(station.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
+    path.unlink()
+    return lease
+
+
+def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
+    """Runs a claimed task and brings it home; False where nothing more shall be claimed."""
+    logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
+    try:
+        folder = Folder.create(Path(station.data), lease, station.name)
+    except OSError as error:
+        logger.warning("no folder for task %s: %s", lease.task, error)
+        with contextlib.suppress(HudError):
+            hud.finish(lease, "failed", "host_error", f"{station.host} cannot keep results: {error}", 0.0)
+        return False
+    try:
+        courier = Courier(hud, folder)
+        outcome = _launch(station, folder, lock_fd, courier, stopping)
+        if outcome.status == Courier.LOST:
+            folder.refuse("its lease was broken while it ran")
+            return True
+        _end(folder, outcome)
+        _deliver(hud if outcome.status != HANDED_BACK else _hasty(station), folder, stopping)
+        return not courier.yields and not outcome.leftover
+    finally:
+        folder.release()
+
+
+def _launch(
+    station: Station, folder: Folder, lock_fd: int, courier: Courier, stopping: Callable[[], bool]
+) -> Outcome:
+    try:
+        spec = TaskSpec.from_json(folder.lease.spec)
+        interpreter = station.pythons[folder.lease.python]
+    except BadRequest as error:
+        return Outcome(
+            "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"
+        )
+    except KeyError as error:
+        return Outcome("unsupported", "unknown_python", f"{station.host} has no interpreter called {error}")
+    with courier:
+        try:
+            return launch(
+                spec,
+                folder.path,
+                python=interpreter.path,
+                environment=_environment(station, interpreter),
+                lock_fd=lock_fd,
+                on_event=courier.note,
+                should_stop=lambda: HANDED_BACK if stopping() else courier.word,
+            )
+        except OSError as error:  # the disk is full, or the machine has no process left
+            return Outcome("failed", "host_error", f"{station.host}: {error}")
+
+
+def _environment(station: Station, interpreter: Interpreter) -> dict[str, str]:
+    return {
+        "CUDA_VISIBLE_DEVICES": station.visible,
+        "RUNNER_HOST": station.host,
+        "RUNNER_CEILINGS": str(Path(station.data) / "ceilings.json"),
+        **interpreter.environment,
+    }
+
+
+def _end(folder: Folder, outcome: Outcome) -> None:
+    if outcome.status == HANDED_BACK:
+        folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
+    else:
+        folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
+
+
+def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
+    """Brings the folder home; what the hud does not take now stays for the agent."""
+    patience_s = 0.0 if stopping() else _PATIENCE_S
+    try:
+        patiently(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
+    except HudError as error:
+        logger.warning("task %s stays in the spool: %s", folder.lease.task, error)
+
+
+def _hasty(station: Station) -> Hud:
+    return Hud(station.hud, station.key, timeout_s=_HURRY_S)
+
+
+class Courier:
+    """Talks to the hud while a task runs: reports, results as they land, the log as it grows.
+
+    A thread of its own, so that a slow hud never delays the end of a task. Its orders come back as
+    `word`, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
+    """
+
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+    def __init__(self, hud: Hud, folder: Folder) -> None:
+        self._hud = hud
+        self._whole = folder
+        self._folder = dataclasses.replace(folder)  # of this thread's own: it may outlast the task
+        self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
+        self._event: Event = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._go, name="courier", daemon=True)
+        self.word = ""
+        self.yields = False
+
+    def __enter__(self) -> Courier:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Ends the talk. What is still on its way then is said again by the delivery."""
+        self._done.set()
+        self._thread.join(_HURRY_S)
+        if not self._thread.is_alive():
+            self._whole.results_offset = self._folder.results_offset
+            self._whole.log_offset = self._folder.log_offset
+            self._whole.refusal = self._folder.refusal
+
+    def note(self, event: Event) -> None:
+        """The latest progress; told with the next report."""
+        self._event = event
+
+    def _go(self) -> None:
+        while not self._done.wait(self._period_s) and self.word != self.LOST:
+            self._talk()
+
+    def _talk(self) -> None:
+        try:
+            orders = self._hud.progress(self._folder.lease, self._event)
+            self.yields = orders.yields
+            if orders.cancel:
+                self.word = self.CANCELLED
+            self._folder.send_results(self._hud)
+            self._folder.send_log(self._hud)
+        except LeaseBroken:
+            self.word = self.LOST
+        except Unreachable as error:
+            logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
+        except (HudError, OSError) as error:
+            logger.warning("task %s: %s", self._folder.lease.task, error)

@@ -1,0 +1,48 @@
+"""A station: one accelerator of this host, and all that its worker has to know."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.spool import write_json
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that has torch, and what its environment has besides ours."""
+
+    path: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Station:
+    """Written by the agent for each worker it starts, in a file that only its owner may read."""
+
+    hud: str  # address
+    key: str
+    host: str
+    accelerator: int  # its number at the hud
+    name: str  # cpu, cuda:0
+    lock: str  # name of its lock
+    visible: str  # CUDA_VISIBLE_DEVICES
+    queue: str
+    redis_url: str
+    data: str  # the agent's data folder
+    pythons: Mapping[str, Interpreter]
+
+    def save(self) -> Path:
+        path = Path(self.data) / "stations" / f"{self.name.replace(':', '-')}.json"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, dataclasses.asdict(self))
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Station:
+        value = json.loads(path.read_bytes())
+        pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
+        return cls(pythons=pythons, **value)
