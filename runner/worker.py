@@ -182,9 +182,10 @@ def _death(status: int) -> tuple[str, str]:
 
 def _connect(url: str) -> Redis:
     """Waits for Redis as long as it takes."""
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     while True:
         connection = Redis.from_url(
-            url, socket_connect_timeout=_CONNECT_S, socket_keepalive=True, retry=Retry(NoBackoff(), 0)
+            url, socket_connect_timeout=_CONNECT_S, retry=Retry(NoBackoff(), 0), **keepalive
         )
         try:
             connection.ping()
