@@ -94,6 +94,8 @@ class ApiKey(models.Model):
     expires = models.DateTimeField(null=True)
     last_used = models.DateTimeField(null=True)
     revoked = models.DateTimeField(null=True)
+    calls_left = models.FloatField(default=0)  # token bucket of `hud.keys.take_call`
+    calls_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
@@ -211,6 +213,24 @@ class Upload(models.Model):
 
     def __str__(self) -> str:
         return f"upload {self.pk}"
+
+
+class IdempotencyKey(models.Model):
+    """A client's own name for one request, and the answer it got: the same request gets it again."""
+
+    key = models.ForeignKey(ApiKey, models.CASCADE)
+    text = models.CharField(max_length=200)
+    content_key = models.CharField(max_length=64)  # of the request that used it first
+    receipt = models.JSONField()
+    created = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["key", "text"], name="idempotency_key_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Run(models.Model):

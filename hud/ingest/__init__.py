@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,15 +17,16 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
-from hud.ingest.formats import format_of
-from hud.ingest.observe import Observation, Observer, RunKey
-from hud.ingest.parameters import Parameters
+from hud.ingest.formats import Format, format_of
+from hud.ingest.observe import Observation, Observer, RunKey, skipped
+from hud.ingest.parameters import Parameters, switch
 from hud.ingest.store import Stored, store
-from hud.models import ApiKey, Run, State, Upload
+from hud.models import ApiKey, IdempotencyKey, Run, State, Upload
 
-__all__ = ["BadUpload", "Receipt", "deliver", "inflate", "ingest"]
+__all__ = ["BadUpload", "KeyInUse", "KeyMisused", "Receipt", "deliver", "inflate", "ingest"]
 
 _MAX_FAULTS = 20
+_PIECE = 5000  # observations that are stored together; bounds the memory of a large upload
 _MAX_RATIO = 100  # inflated bytes for each byte on the wire
 
 
@@ -40,9 +41,18 @@ class Receipt:
     skipped: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
+    replayed: bool = False  # the answer to an earlier request with the same idempotency key
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "replayed"}
+
+
+class KeyInUse(Exception):
+    """Another request with this idempotency key has not ended yet."""
+
+
+class KeyMisused(ValueError):
+    """The idempotency key belongs to an upload with other content."""
 
 
 def inflate(body: bytes) -> bytes:
@@ -60,33 +70,52 @@ def inflate(body: bytes) -> bytes:
     return content
 
 
-def ingest(body: bytes, parameters: Parameters, *, key: ApiKey | None = None) -> Receipt:
-    """Stores an upload whole or not at all. Raises BadUpload with every fault.
+def ingest(
+    body: bytes, parameters: Parameters, *, key: ApiKey | None = None, idempotency_key: str = ""
+) -> Receipt:
+    """Stores an upload whole or not at all, or with `partial` its good part. Raises BadUpload with faults.
 
-    The same content with the same parameters is the same upload: it stores nothing new.
+    The same content with the same parameters is the same upload: it stores nothing new. The same
+    idempotency key gets the same receipt again; raises KeyInUse or KeyMisused.
     """
-    name, observer = _observed(body, parameters)
-    observations = observer.observations
+    name, file_format = _format(body, parameters)
     content_key = _content_key(body, name, parameters)
-    if parameters.dry_run in {"1", "true"}:
-        return Receipt(
-            skipped=observer.skipped, warnings=["dry run: nothing was stored"], stored=len(observations)
-        )
     with transaction.atomic():
+        if key and idempotency_key:
+            known = _answered(key, idempotency_key, content_key)
+            if known:
+                return known
         upload_id = _claim_upload(content_key, name, parameters, key)
         if upload_id is None:
-            return _receipt_again(content_key)
-        runs = _runs(observations, parameters, upload_id)
-        result = store(observations, run_ids=runs)
-        receipt = Receipt(
-            id=upload_id,
-            run_ids=sorted({run_id for run_id, _at in runs.values()}),
-            stored=result.stored,
-            duplicates=result.duplicates,
-            skipped=observer.skipped + _conflicts(result),
-        )
-        receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"} if receipt.run_ids else {}
-        Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
+            receipt = _receipt_again(content_key)
+        else:
+            receipt = _stored(body, file_format, parameters, upload_id)
+        if switch(parameters.dry_run):
+            transaction.set_rollback(True)
+            receipt.id, receipt.run_ids, receipt.links = None, [], {}
+            receipt.warnings.insert(0, "dry run: nothing was stored")
+        elif key and idempotency_key:
+            IdempotencyKey.objects.create(
+                key=key, text=idempotency_key, content_key=content_key, receipt=receipt.to_json()
+            )
+    return receipt
+
+
+def _stored(body: bytes, file_format: Format, parameters: Parameters, upload_id: int) -> Receipt:
+    receipt = Receipt(id=upload_id)
+    observer = Observer(parameters)
+    runs: dict[RunKey, tuple[int, datetime]] = {}
+    for observations in _pieces(file_format, body, observer, parameters):
+        _add_runs(runs, observations, parameters, upload_id)
+        _add(receipt, store(observations, run_ids=runs))
+    receipt.run_ids = sorted({run_id for run_id, _at in runs.values()})
+    receipt.skipped = sorted(
+        [*observer.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
+    )
+    receipt.warnings += observer.warnings
+    if receipt.run_ids:
+        receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
+    Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
 
 
@@ -95,33 +124,69 @@ def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
 
     A later attempt of a task replaces what an earlier one delivered.
     """
-    _name, observer = _observed(body, Parameters(format="v3", source="runner"))
-    runs = {item.run: (run.pk, run.at) for item in observer.observations}
-    result = store(observer.observations, run_ids=runs, process=process, replace=True)
-    return Receipt(
-        run_ids=[run.pk],
-        stored=result.stored,
-        duplicates=result.duplicates,
-        skipped=observer.skipped + _conflicts(result),
-    )
+    parameters = Parameters(format="v3", source="runner")
+    _name, file_format = _format(body, parameters)
+    observer = Observer(parameters)
+    receipt = Receipt(run_ids=[run.pk])
+    for observations in _pieces(file_format, body, observer, parameters):
+        run_ids = {item.run: (run.pk, run.at) for item in observations}
+        _add(receipt, store(observations, run_ids=run_ids, process=process, replace=True))
+    receipt.skipped += observer.skipped
+    return receipt
 
 
-def _observed(body: bytes, parameters: Parameters) -> tuple[str, Observer]:
+def _format(body: bytes, parameters: Parameters) -> tuple[str, Format]:
     if len(body) > settings.HUD_MAX_BODY_BYTES:
         raise UploadTooLarge(f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes")
     if not body.strip():
-        raise MalformedUpload("the body is empty", [Fault("", "nothing to read")])
-    name, file_format = format_of(parameters.format, body, parameters.filename)
-    observer = Observer(parameters)
+        raise MalformedUpload("the body is empty", [Fault("", "nothing to read", malformed=True)])
+    return format_of(parameters.format, body, parameters.filename)
+
+
+def _pieces(
+    file_format: Format, body: bytes, observer: Observer, parameters: Parameters
+) -> Iterator[list[Observation]]:
+    """Observations in pieces of bounded size. Raises BadUpload after the last record has been looked at."""
+    partial = switch(parameters.partial)
     for count, placed in enumerate(file_format.read(body, parameters.filename), start=1):
         if count > settings.HUD_MAX_RECORDS:
             raise UploadTooLarge(f"more than {settings.HUD_MAX_RECORDS} records in one upload")
         observer.take(placed)
+        if observer.faults and partial:
+            observer.skip_faults()
         if len(observer.faults) >= _MAX_FAULTS:
             break
+        if len(observer.observations) >= _PIECE and not observer.faults:
+            yield observer.hand_over()
     if observer.faults:
-        raise BadUpload("values of the upload are wrong", observer.faults)
-    return name, observer
+        malformed = any(fault.malformed for fault in observer.faults)
+        kind = MalformedUpload if malformed else BadUpload
+        raise kind("parts of the upload are wrong; nothing was stored", observer.faults)
+    yield observer.hand_over()
+
+
+def _add(receipt: Receipt, result: Stored) -> None:
+    receipt.stored += result.stored
+    receipt.duplicates += result.duplicates
+    for item, reason in result.conflicts:
+        assert item.place is not None
+        receipt.skipped.append(skipped(item.place, reason))
+    if result.refined:
+        receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
+
+
+def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
+    """The receipt this idempotency key got before. Holds the key until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))", [text, key.pk])
+        if not cursor.fetchone()[0]:
+            raise KeyInUse("a request with this Idempotency-Key is still running; ask again")
+    known = IdempotencyKey.objects.filter(key=key, text=text).first()
+    if known is None:
+        return None
+    if known.content_key != content_key:
+        raise KeyMisused("this Idempotency-Key was used for another upload")
+    return Receipt(**known.receipt, replayed=True)
 
 
 def _content_key(body: bytes, name: str, parameters: Parameters) -> str:
@@ -154,17 +219,19 @@ def _receipt_again(content_key: str) -> Receipt:
     return receipt
 
 
-def _runs(
-    observations: Sequence[Observation], parameters: Parameters, upload_id: int
-) -> dict[RunKey, tuple[int, datetime]]:
+def _add_runs(
+    runs: dict[RunKey, tuple[int, datetime]],
+    observations: Sequence[Observation],
+    parameters: Parameters,
+    upload_id: int,
+) -> None:
     """A run for each commit and host of the upload; one that a file of the same run made is joined."""
     suites: dict[RunKey, set[str]] = {}
     for item in observations:
-        suites.setdefault(item.run, set()).add(item.identity[0])
-    found: dict[RunKey, tuple[int, datetime]] = {}
+        if item.run not in runs:
+            suites.setdefault(item.run, set()).add(item.identity[0])
     for key in sorted(suites, key=lambda item: (item.source, item.external_id or "", item.host, item.commit)):
-        found[key] = _run(key, sorted(suites[key]), parameters, upload_id)
-    return found
+        runs[key] = _run(key, sorted(suites[key]), parameters, upload_id)
 
 
 def _run(key: RunKey, suites: list[str], parameters: Parameters, upload_id: int) -> tuple[int, datetime]:
@@ -202,13 +269,3 @@ def _run(key: RunKey, suites: list[str], parameters: Parameters, upload_id: int)
         )
         run_id, at = cursor.fetchone()
     return int(run_id), at
-
-
-def _conflicts(result: Stored) -> list[dict[str, Any]]:
-    reason = "another record of this upload is the same experiment and metric with another value"
-    entries = []
-    for item in result.conflicts:
-        assert item.place is not None
-        entry: dict[str, Any] = {"pointer": item.place.pointer, "line": item.place.line, "reason": reason}
-        entries.append({name: value for name, value in entry.items() if value is not None})
-    return entries

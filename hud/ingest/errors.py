@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Fault:
     """One thing that is wrong: a JSON pointer within the record's line or the body, the line where the
-    container has lines, and the words."""
+    container has lines, and the words. `malformed`: the text is not of the format at all."""
 
     pointer: str
     detail: str
     line: int | None = None
+    malformed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        entry: dict[str, Any] = {"pointer": self.pointer, "detail": self.detail}
+        return entry if self.line is None else {**entry, "line": self.line}
 
 
 class BadUpload(ValueError):

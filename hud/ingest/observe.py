@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -65,19 +65,38 @@ class Observer:
         self.observations: list[Observation] = []
         self.skipped: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
+        self.warnings: list[str] = []
         self._environments: dict[str, Environment] = {}
+
+    def hand_over(self) -> list[Observation]:
+        """The observations so far; the next ones start anew."""
+        taken, self.observations = self.observations, []
+        return taken
+
+    def skip_faults(self) -> None:
+        """What is wrong becomes what is left out, with its reason."""
+        self.skipped += [{**fault.to_json(), "reason": fault.detail} for fault in self.faults]
+        for entry in self.skipped[-len(self.faults) :]:
+            entry.pop("detail", None)
+        self.faults = []
 
     def take(self, placed: Placed) -> None:
         record = placed.record
+        if placed.warning and placed.warning not in self.warnings:
+            self.warnings.append(placed.warning)
+        if placed.fault:
+            self.faults.append(placed.fault)
+            return
         if record is None or placed.skip or record.metric is None:
-            self._skip(placed, placed.skip or "the record has no metric")
+            if placed.skip or not placed.warning:
+                self.skipped.append(skipped(placed, placed.skip or "the record has no metric"))
             return
         numbers, code, fault = _values(record)
         if fault:
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
         if not numbers and code is None and not _said_status(record):
-            self._skip(placed, "the metric has no values")
+            self.skipped.append(skipped(placed, "the metric has no values"))
             return
         observation = self._observe(record, numbers, code, placed)
         if fault := _too_long(observation):
@@ -85,13 +104,9 @@ class Observer:
             return
         self.observations.append(observation)
 
-    def _skip(self, placed: Placed, reason: str) -> None:
-        entry = {"pointer": placed.pointer, "line": placed.line, "reason": reason}
-        self.skipped.append({name: value for name, value in entry.items() if value is not None})
-
     def _observe(self, record: Record, numbers: list[float], code: str | None, placed: Placed) -> Observation:
         assert record.metric is not None
-        given = self.parameters
+        given = self._given(placed)
         about = describe(record, given.suite)
         info = record.benchmark.extra_info or {}
         device_name = _text(info.get("arch")) or _runner_type(record) or given.arch
@@ -113,8 +128,8 @@ class Observer:
                 about.dynamic or bool(given.dynamic and switch(given.dynamic)),
             ),
             metric=about.metric,
-            run=self._run_key(record),
-            environment=self._environment(record, device_name),
+            run=self._run_key(record, given),
+            environment=self._environment(record, device_name, given),
             samples=numbers,
             status=status,
             code=(code or _text(extra.get("code")) or None) if (code or status != "ok") else None,
@@ -126,8 +141,14 @@ class Observer:
             place=placed,
         )
 
-    def _run_key(self, record: Record) -> RunKey:
-        given = self.parameters
+    def _given(self, placed: Placed) -> Parameters:
+        """Parameters of the upload, and where they are silent what the file's name suggests."""
+        if not placed.hints:
+            return self.parameters
+        silent = {name: value for name, value in placed.hints.items() if not getattr(self.parameters, name)}
+        return replace(self.parameters, **silent)
+
+    def _run_key(self, record: Record, given: Parameters) -> RunKey:
         external_id = None
         if record.workflow_id not in (None, 0, "0", ""):
             external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
@@ -145,8 +166,7 @@ class Observer:
             at_source=at_source,
         )
 
-    def _environment(self, record: Record, device_name: str) -> Environment:
-        given = self.parameters
+    def _environment(self, record: Record, device_name: str, given: Parameters) -> Environment:
         environment = Environment.from_record(record)
         environment.torch = environment.torch or given.torch
         environment.cuda = environment.cuda or given.cuda
@@ -155,6 +175,12 @@ class Observer:
         if not environment.gpu and device not in {"cpu", ""}:
             environment.gpu = device_name
         return self._environments.setdefault(environment.fingerprint(), environment)
+
+
+def skipped(placed: Placed, reason: str) -> dict[str, Any]:
+    """An entry of the receipt's `skipped`."""
+    entry: dict[str, Any] = {"pointer": placed.pointer, "reason": reason}
+    return entry if placed.line is None else {**entry, "line": placed.line}
 
 
 def _text(value: Any) -> str:

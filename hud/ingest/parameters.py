@@ -12,6 +12,11 @@ from hud.ingest.errors import BadUpload, Fault
 
 _MAX_LENGTH = 200
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
+_NOT_IDENTITY = {
+    "filename",
+    "dry_run",
+    "partial",
+}  # the same content with another of these is the same upload
 _SWITCHES = {"": False, "0": False, "1": True, "true": True, "false": False}
 
 
@@ -42,6 +47,7 @@ class Parameters:
     source: str = ""
     provenance: str = ""
     dry_run: str = ""
+    partial: str = ""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Parameters:
@@ -66,7 +72,7 @@ class Parameters:
     def identity(self) -> dict[str, str]:
         """What makes the same content another upload: all but the file's name and the dry run."""
         given = self.given()
-        return {name: given[name] for name in sorted(given) if name not in {"filename", "dry_run"}}
+        return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
 
 
 def _problem(name: str, value: str) -> str:
@@ -74,7 +80,7 @@ def _problem(name: str, value: str) -> str:
         return ""
     if name in {"commit_date", "run_time"}:
         return "" if parse_time(value) else "a time such as 2026-11-21T07:52:00Z"
-    if name in {"dynamic", "dry_run"}:
+    if name in {"dynamic", "dry_run", "partial"}:
         return "" if value.lower() in _SWITCHES else "0 or 1"
     if name == "batch_size":
         return "" if value.isdecimal() and 0 < int(value) < 2**31 else "a positive integer"
@@ -84,6 +90,7 @@ def _problem(name: str, value: str) -> str:
 
 
 def switch(value: str) -> bool:
+    """A checked text of a switch, "1" or "true", as a truth value; '' is off."""
     return _SWITCHES[value.lower()]
 
 

@@ -26,9 +26,18 @@ _CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "num
 
 @dataclass(frozen=True)
 class Stored:
+    """`conflicts`: same identity as a stored one or as another of this upload, with another value, and
+    so left out, each with the reason. `refined`: duplicates whose value was the same in more digits."""
+
     stored: int
     duplicates: int
-    conflicts: list[Observation]  # same identity as another of this upload, other value
+    conflicts: list[tuple[Observation, str]]
+    refined: int = 0
+
+
+_Key = tuple[int, int, int]
+_OTHER_VALUE = "this upload holds the same experiment and metric with another value"
+_STORED_VALUE = "the run already has this experiment and metric with another value"
 
 
 def store(
@@ -39,40 +48,46 @@ def store(
     replace: bool = False,
 ) -> Stored:
     """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one."""
+    if not observations:
+        return Stored(0, 0, [])
+    keys = _keys(observations, run_ids)
+    rows: dict[_Key, tuple[Any, ...]] = {}
+    places: dict[_Key, Observation] = {}
+    conflicts, repeated = [], 0
+    for key, item in zip(keys, observations, strict=True):
+        row = (*key, *_row(item, run_ids[item.run][1]), process)
+        earlier = rows.setdefault(key, row)
+        if earlier is row:
+            places[key] = item
+        elif earlier == row:
+            repeated += 1
+        else:
+            conflicts.append((item, _OTHER_VALUE))
+    stored = _copy_measurements(list(rows.values()), replace=replace)
+    refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored()
+    conflicts += [(places[key], _STORED_VALUE) for key in clashing]
+    return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
+
+
+def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, datetime]]) -> list[_Key]:
+    """Run, series and environment of each observation; what is not there yet is made."""
     environments = _environment_ids(
         {item.environment.fingerprint(): item.environment for item in observations}
     )
     metrics = _metric_ids(sorted({item.metric for item in observations}))
     experiments = _experiment_ids(sorted({item.identity for item in observations}))
-    pairs = sorted({(experiments[item.identity], metrics[item.metric]) for item in observations})
-    series = _series_ids(pairs)
-    rows: dict[tuple[int, int, int], tuple[Any, ...]] = {}
-    conflicts, repeated = [], 0
-    for item in observations:
-        run_id, at = run_ids[item.run]
-        series_id = series[experiments[item.identity], metrics[item.metric]]
-        environment_id = environments[item.environment.fingerprint()]
-        row = (*_row(item, run_id, series_id, environment_id, at), process)
-        earlier = rows.setdefault((run_id, series_id, environment_id), row)
-        if earlier is row:
-            continue
-        if earlier == row:
-            repeated += 1
-        else:
-            conflicts.append(item)
-    stored = _copy_measurements(list(rows.values()), replace=replace)
-    return Stored(stored, len(rows) - stored + repeated, conflicts)
+    pairs = [(experiments[item.identity], metrics[item.metric]) for item in observations]
+    series = _series_ids(sorted(set(pairs)))
+    return [
+        (run_ids[item.run][0], series[pair], environments[item.environment.fingerprint()])
+        for item, pair in zip(observations, pairs, strict=True)
+    ]
 
 
-def _row(
-    item: Observation, run_id: int, series_id: int, environment_id: int, at: datetime
-) -> tuple[Any, ...]:
+def _row(item: Observation, at: datetime) -> tuple[Any, ...]:
     samples = item.samples
     keep_samples = samples if len(samples) > 1 else None
     return (
-        run_id,
-        series_id,
-        environment_id,
         at,
         median(samples) if samples else None,
         keep_samples,
@@ -133,6 +148,40 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
             """  # noqa: S608 — only constants of this module are put into the text
         )
         return int(cursor.fetchone()[0])
+
+
+_SAME_KEY = """old.run_id = new.run_id AND old.series_id = new.series_id
+    AND old.environment_id = new.environment_id AND old.process = new.process"""
+
+
+def _rounds_to(precise: str, coarse: str) -> str:
+    """SQL: the precise median, rounded to the coarse one's digits, is the coarse one."""
+    return f"""(length({precise}.median::text) > length({coarse}.median::text) AND
+        round({precise}.median::text::numeric, scale({coarse}.median::text::numeric))
+        = {coarse}.median::text::numeric)"""
+
+
+def _compare_with_stored() -> tuple[int, list[_Key]]:
+    """Looks at what the upload brought again: takes over the same value in more digits (a script's CSV
+    rounds what its JSON lines say in full); returns how many, and the keys whose value is another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE hud_measurement old
+            SET median = new.median, samples = new.samples, spread = new.spread, n = new.n
+            FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
+            """  # noqa: S608 — only constants of this module are put into the text
+        )
+        refined = cursor.rowcount
+        cursor.execute(
+            f"""
+            SELECT new.run_id, new.series_id, new.environment_id
+            FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
+            WHERE (old.median IS DISTINCT FROM new.median AND NOT coalesce({_rounds_to("old", "new")}, false))
+               OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
+            """  # noqa: S608
+        )
+        return refined, cursor.fetchall()
 
 
 def _has_incoming(cursor: Any) -> bool:

@@ -5,7 +5,7 @@ Adding one: a module here with `matches` and `read`, and its line in `FORMATS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
@@ -16,12 +16,18 @@ from runner.records import Record
 
 @dataclass(frozen=True)
 class Placed:
-    """A record and where it stood; `skip` says why it cannot become a measurement."""
+    """A record and where it stood. `skip` says why it cannot become a measurement; `fault` that it is
+    wrong, which refuses the upload unless its sender asked for the good part."""
 
     record: Record | None
     pointer: str
     line: int | None = None
     skip: str = ""
+    fault: Fault | None = None
+    warning: str = ""  # about the file as a whole; the receipt says each once
+    hints: Mapping[str, str] | None = (
+        None  # upload parameters that the file's name suggests: the weakest word
+    )
 
 
 class Format(Protocol):
@@ -29,7 +35,7 @@ class Format(Protocol):
         """True where the content is of this format."""
 
     def read(self, body: bytes, filename: str) -> Iterator[Placed]:
-        """Every record; raises BadUpload with all faults."""
+        """Every record, wrong ones with their fault; raises BadUpload where the body has no records."""
 
 
 # In the order in which they are asked; imported on first use.

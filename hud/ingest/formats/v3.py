@@ -16,7 +16,6 @@ from hud.ingest.errors import BadUpload, Fault, MalformedUpload
 from hud.ingest.formats import Placed
 from runner.records import Record
 
-_MAX_FAULTS = 20
 _WHOLE = msgspec.json.Decoder(list[Record] | Record)
 _LINE = msgspec.json.Decoder(Record | list[Record])
 _ONE = msgspec.json.Decoder(Record)
@@ -33,12 +32,12 @@ def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the name is
 
 
 def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
-    """Every record with its place. Raises BadUpload with the place of each fault."""
+    """Every record with its place; raises BadUpload for a body that is not JSON."""
     _refuse_nul(body)
     try:
         whole = _WHOLE.decode(body)
     except msgspec.ValidationError:
-        yield from _place_faults(body)
+        yield from _read_items(body)
         return
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         lines = body.splitlines()
@@ -57,15 +56,18 @@ def _placed(record: Record, pointer: str, line: int | None) -> Placed:
     return Placed(record, pointer, line, "" if record.metric else "the record has no metric")
 
 
+def _wrong(fault: Fault) -> Placed:
+    return Placed(None, fault.pointer, fault.line, fault=fault)
+
+
 def _malformed(error: Exception, body: bytes) -> MalformedUpload:
     found = _BYTE.search(str(error))
     line = body[: int(found[1])].count(b"\n") + 1 if found else None
-    return MalformedUpload("the body is not JSON", [Fault("", str(error), line)])
+    return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
 
 
 def _read_lines(lines: list[bytes], whole_error: Exception, body: bytes) -> Iterator[Placed]:
     placed: list[Placed] = []
-    faults: list[Fault] = []
     parsed = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -73,58 +75,44 @@ def _read_lines(lines: list[bytes], whole_error: Exception, body: bytes) -> Iter
         try:
             entry = _LINE.decode(line)
         except msgspec.ValidationError as error:
-            faults.append(_fault(error, number))
+            placed.append(_wrong(_fault(error, "", number)))
             parsed += 1
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            faults.append(Fault("", f"the line is not JSON: {error}", number))
+            placed.append(_wrong(Fault("", f"the line is not JSON: {error}", number, malformed=True)))
         else:
             parsed += 1
             if isinstance(entry, Record):
                 placed.append(_placed(entry, "", number))
             else:
                 placed += [_placed(item, f"/{index}", number) for index, item in enumerate(entry)]
-        if len(faults) >= _MAX_FAULTS:
-            break
     if not parsed:
         raise _malformed(whole_error, body) from whole_error
-    if faults:
-        kind = MalformedUpload if any("not JSON" in fault.detail for fault in faults) else BadUpload
-        raise kind("lines of the body are wrong", faults)
     yield from placed
 
 
-def _place_faults(body: bytes) -> Iterator[Placed]:
-    """The body is JSON but not all records: name every one that is not."""
-    faults: list[Fault] = []
+def _read_items(body: bytes) -> Iterator[Placed]:
+    """The body is JSON but not all records: each that is not comes with its fault."""
     try:
         items = _RAW_LIST.decode(body)
     except msgspec.ValidationError:
-        try:
-            _ONE.decode(body)
-        except msgspec.ValidationError as error:
-            faults.append(_fault(error, None))
-        items = []
+        items = None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(error, body) from error
-    for index, item in enumerate(items):
+    for index, item in enumerate([body] if items is None else items):
+        pointer = "" if items is None else f"/{index}"
         try:
-            _ONE.decode(item)
+            yield _placed(_ONE.decode(item), pointer, None)
         except msgspec.ValidationError as error:
-            fault = _fault(error, None)
-            faults.append(Fault(f"/{index}{fault.pointer}", fault.detail))
-        if len(faults) >= _MAX_FAULTS:
-            break
-    raise BadUpload("records of the body are wrong", faults)
-    yield
+            yield _wrong(_fault(error, pointer, None))
 
 
-def _fault(error: msgspec.ValidationError, line: int | None) -> Fault:
+def _fault(error: msgspec.ValidationError, pointer: str, line: int | None) -> Fault:
     text = str(error)
     found = _PLACE.search(text)
     if not found:
-        return Fault("", text, line)
-    pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
-    return Fault(pointer, text[: found.start()], line)
+        return Fault(pointer, text, line)
+    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
+    return Fault(pointer + path, text[: found.start()], line)
 
 
 def _refuse_nul(body: bytes) -> None:
