@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from datetime import datetime, timedelta
 
+from django.db import connection
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -53,6 +55,27 @@ def find_key(secret: str) -> ApiKey | None:
     if key and (key.last_used is None or now - key.last_used > _LAST_USE_PRECISION):
         ApiKey.objects.filter(pk=key.pk).update(last_used=now)
     return key
+
+
+def take_call(key: ApiKey, per_minute: int) -> int:
+    """Takes one call out of the key's bucket, which refills at `per_minute`; returns 0, or how many
+    seconds to wait where it is empty. One statement, so that concurrent calls cannot overdraw it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH level AS (
+                SELECT id, least(%(most)s, coalesce(
+                    calls_left + %(most)s / 60.0 * extract(epoch FROM clock_timestamp() - calls_at),
+                    %(most)s)) AS calls
+                FROM hud_apikey WHERE id = %(key)s FOR UPDATE
+            )
+            UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()
+            FROM level WHERE k.id = level.id AND level.calls >= 1 RETURNING 1
+            """,
+            {"most": float(per_minute), "key": key.pk},
+        )
+        taken = cursor.fetchone() is not None
+    return 0 if taken else max(1, math.ceil(60 / per_minute))
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:

@@ -100,6 +100,30 @@ def test_a_chunked_body_is_never_an_empty_success(client: Client, key: str) -> N
     assert_problem(response, 411)
 
 
+def test_an_idempotency_key_gets_the_first_answer_again(client: Client, key: str) -> None:
+    body = as_list(v3_record())
+    first = post(client, body, key, **{"idempotency-key": "night-7"})
+    again = post(client, body, key, **{"idempotency-key": "night-7"})
+    assert (again.status_code, again.json()) == (first.status_code, first.json()) == (201, first.json())
+    assert (first["Idempotent-Replayed"], again["Idempotent-Replayed"]) == ("false", "true")
+    assert_problem(post(client, as_list(v3_record("x")), key, **{"idempotency-key": "night-7"}), 422)
+    assert_problem(post(client, body, key, **{"idempotency-key": "x" * 201}), 422)
+    assert Measurement.objects.count() == 1
+
+
+def test_a_refused_upload_has_not_used_its_idempotency_key(client: Client, key: str) -> None:
+    assert_problem(post(client, b"nonsense", key, **{"idempotency-key": "k"}), 400)
+    assert post(client, as_list(v3_record()), key, **{"idempotency-key": "k"}).status_code == 201
+
+
+def test_too_many_uploads_are_told_to_wait(client: Client, key: str, settings: Any) -> None:
+    settings.HUD_UPLOADS_PER_MINUTE = 2
+    answers = [post(client, as_list(v3_record()), key) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 200, 429]
+    assert_problem(answers[2], 429)
+    assert int(answers[2]["Retry-After"]) >= 1
+
+
 def test_keys_and_scopes(client: Client, key: str) -> None:
     body = as_list(v3_record())
     assert_problem(post(client, body), 401)

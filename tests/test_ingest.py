@@ -267,6 +267,59 @@ def test_the_command_ends_with_1_where_something_was_refused(tmp_path: Path) -> 
     assert caught.value.code == 2
 
 
+def test_partial_stores_the_good_part_and_names_the_rest() -> None:
+    body = as_lines(v3_record(), v3_record(case="b", values=["fast"]), v3_record(case="c")) + b"{broken\n"
+    with pytest.raises(BadUpload):
+        ingest(body, Parameters())
+    receipt = ingest(body, Parameters(partial="1"))
+    assert receipt.stored == 2
+    assert [(entry["line"], entry["pointer"]) for entry in receipt.skipped] == [
+        (2, "/metric/benchmark_values/0"),
+        (4, ""),
+    ]
+    assert receipt.skipped[0]["reason"] == "'fast' is not a number"
+
+
+def test_a_dry_run_counts_and_stores_nothing() -> None:
+    ingest(as_list(v3_record(workflow_id=1)), Parameters())
+    body = as_list(v3_record(workflow_id=1), v3_record("token_per_sec", [5], workflow_id=1))
+    receipt = ingest(body, Parameters(dry_run="1"))
+    assert (receipt.stored, receipt.duplicates, receipt.id) == (1, 1, None)
+    assert Measurement.objects.count() == 1
+    assert ingest(body, Parameters()).stored == 1, "the dry run has not used the upload up"
+
+
+@pytest.mark.parametrize("order", ["rounded first", "precise first"])
+def test_of_the_same_value_in_two_precisions_the_more_precise_one_stays(order: str) -> None:
+    rounded = as_list(v3_record(values=["1.101870"], workflow_id=1))
+    precise = as_list(v3_record(values=[1.1018698381921996], workflow_id=1))
+    bodies = [rounded, precise] if order == "rounded first" else [precise, rounded]
+    ingest(bodies[0], Parameters())
+    receipt = ingest(bodies[1], Parameters())
+    assert (receipt.stored, receipt.duplicates, receipt.skipped) == (0, 1, [])
+    assert Measurement.objects.get().median == 1.1018698381921996
+    assert bool(receipt.warnings) == (order == "rounded first")
+
+
+def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:
+    ingest(as_list(v3_record(values=[1.5], workflow_id=1)), Parameters())
+    receipt = ingest(as_list(v3_record(values=[2.5], workflow_id=1)), Parameters())
+    assert (receipt.stored, receipt.duplicates) == (0, 0)
+    assert "with another value" in receipt.skipped[0]["reason"]
+    assert Measurement.objects.get().median == 1.5
+
+
+def test_a_large_upload_is_stored_in_pieces_and_still_whole_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hud.ingest._PIECE", 10)
+    records = [v3_record(case=f"c{number}") for number in range(35)]
+    with pytest.raises(BadUpload):
+        ingest(as_lines(*records, v3_record(values=["x"])), Parameters())
+    assert not Measurement.objects.exists()
+    assert ingest(as_lines(*records), Parameters()).stored == 35
+
+
 @pytest.mark.django_db(transaction=True)
 def test_eight_clients_with_the_same_upload_store_it_once() -> None:
     body = as_lines(*(v3_record(case=f"case{number}") for number in range(50)))

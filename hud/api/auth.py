@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from hud.api.problems import Problem
-from hud.keys import find_key
+from hud.keys import find_key, take_call
 from hud.models import ApiKey, Host
 
 
@@ -48,6 +48,13 @@ def reader(request: HttpRequest) -> ApiKey | bool:
     if settings.HUD_PUBLIC_READ or request.user.is_authenticated:
         return True
     raise Problem(401, "reading needs a key: Authorization: Bearer KEY")
+
+
+def spend_call(key: ApiKey, per_minute: int) -> None:
+    """Counts a call against the key's allowance. Raises Problem 429 with the seconds to wait."""
+    wait_s = take_call(key, per_minute)
+    if wait_s:
+        raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
 
 
 def host_of(request: HttpRequest) -> Host:

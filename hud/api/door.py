@@ -6,15 +6,16 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from hud.api.auth import scope
+from hud.api.auth import scope, spend_call
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ReceiptOut
-from hud.ingest import BadUpload, inflate, ingest
+from hud.ingest import BadUpload, KeyInUse, KeyMisused, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
 from hud.ingest.parameters import Parameters
+from hud.models import ApiKey
 
 router = Router(tags=["results"])
 
@@ -44,7 +45,7 @@ def refusal(error: BadUpload) -> Problem:
 @router.post(
     "/results",
     auth=scope("upload"),
-    response={200: ReceiptOut, 201: ReceiptOut, (400, 401, 403, 411, 413, 415, 422, 503): Error},
+    response={200: ReceiptOut, 201: ReceiptOut, (400, 401, 403, 409, 411, 413, 415, 422, 429, 503): Error},
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -53,11 +54,21 @@ def refusal(error: BadUpload) -> Problem:
         }
     },
 )
-def post_results(request: HttpRequest) -> Status[dict[str, Any]]:
+def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """Stores an upload whole or not at all; the same again stores nothing new."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
+    idempotency_key = request.headers.get("Idempotency-Key", "")
+    if len(idempotency_key) > 200 or "\0" in idempotency_key:
+        raise Problem(422, "an Idempotency-Key is a text of at most 200 characters")
+    spend_call(key, settings.HUD_UPLOADS_PER_MINUTE)
     try:
         parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
-        receipt = ingest(body_of(request), parameters, key=request.auth)  # type: ignore[attr-defined]
+        receipt = ingest(body_of(request), parameters, key=key, idempotency_key=idempotency_key)
     except BadUpload as error:
         raise refusal(error) from error
+    except KeyInUse as error:
+        raise Problem(409, str(error), retry_after_s=1) from error
+    except KeyMisused as error:
+        raise Problem(422, str(error)) from error
+    response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
     return Status(201 if receipt.stored else 200, receipt.to_json())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from hud import runs, tasklogs
-from hud.api.auth import reader, scope
+from hud.api.auth import reader, scope, spend_call
 from hud.api.problems import Problem
 from hud.api.schemas import Error, RunIn, RunOut
 from hud.ingest.errors import Fault
@@ -19,10 +20,11 @@ router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 
 
-@router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 503): Error})
+@router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """A rerun of an experiment, or a run of a suite's cases."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]
+    spend_call(key, settings.HUD_RUNS_PER_MINUTE)
     host = _host(given.host)
     who = f"key {key.prefix}"
     try:
