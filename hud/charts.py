@@ -96,10 +96,9 @@ def samples(values: Sequence[float], metric: Metric) -> Figure:
 
 
 def axis_title(metric: Metric) -> str:
-    """``Memory bandwidth (GB/s), more is better``."""
-    unit = f" ({metric.unit})" if metric.unit not in ("", "count") else ""
-    better = {"up": ", more is better", "down": ", less is better"}.get(metric.direction, "")
-    return escape(f"{metric.title}{unit}{better}")
+    """``GB/s, more is better``: the metric's title stands above the chart."""
+    better = {"up": "more is better", "down": "less is better"}.get(metric.direction, "")
+    return escape(", ".join(filter(None, (metric.unit, better))))
 
 
 def _opened(symbol: str, opened: str) -> str:

@@ -83,6 +83,10 @@ class History:
         return self.points[-1] if self.points else None
 
     @property
+    def newest_first(self) -> list[Point]:
+        return self.points[::-1]
+
+    @property
     def order(self) -> list[str]:
         """By which time the points are placed; more than one where they differ."""
         return sorted({point.origin.at_source for point in self.points})
@@ -99,6 +103,7 @@ class ExperimentPage:
     samples: list[float] = field(default_factory=list)  # of the newest point
     places: list[Place] = field(default_factory=list)  # where it can be run again
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
+    more_points: bool = False  # older ones were left out
 
 
 def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
@@ -134,6 +139,7 @@ def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> Experime
         point.environment for history in shown for point in reversed(history.points)
     )
     page.samples = _samples(page.history)
+    page.more_points = bool(page.history and len(page.history.points) == points < MAX_POINTS)
     return page
 
 

@@ -12,12 +12,15 @@ from hud.hosts import state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.queries.sql import fetch
 
+SILENT = {"lost", "detached"}
+SKEW_S = 5
 USABLE = {"online", "late"}
 
 
 @dataclass(slots=True)
 class AcceleratorLine:
     accelerator: Accelerator
+    heard: bool = True  # its host is not lost
     running: Task | None = None
     waiting: int = 0  # queued tasks that it may take
 
@@ -25,6 +28,8 @@ class AcceleratorLine:
     def state(self) -> str:
         if not self.accelerator.present:
             return "gone"
+        if not self.heard:
+            return "unknown"
         if self.accelerator.dirty:
             return "dirty"
         return "busy" if self.running else "idle"
@@ -35,6 +40,16 @@ class HostLine:
     host: Host
     state: str
     accelerators: list[AcceleratorLine] = field(default_factory=list)
+
+    @property
+    def resumable(self) -> bool:
+        """It was told to take nothing more."""
+        return self.host.drained or self.state == "paused"
+
+    @property
+    def skewed(self) -> bool:
+        """Its clock is far enough off to confuse a reader of its times."""
+        return abs(self.host.clock_skew_s or 0.0) > SKEW_S
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
@@ -66,17 +81,22 @@ def read() -> list[HostLine]:
     now = timezone.now()
     running = {task.accelerator_id: task for task in _running()}
     waiting = _waiting()
-    return [
-        HostLine(
-            host,
-            state_of(host, now),
-            [
-                AcceleratorLine(one, running.get(one.pk), waiting.get(one.pk, 0))
-                for one in sorted(host.accelerators.all(), key=lambda one: one.name)
-            ],
+    lines = []
+    for host in _hosts():
+        state = state_of(host, now)
+        heard = state not in SILENT
+        accelerators = sorted(host.accelerators.all(), key=lambda one: one.name)
+        lines.append(
+            HostLine(
+                host,
+                state,
+                [
+                    AcceleratorLine(one, heard, running.get(one.pk), waiting.get(one.pk, 0))
+                    for one in accelerators
+                ],
+            )
         )
-        for host in _hosts()
-    ]
+    return lines
 
 
 def _hosts() -> list[Host]:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from hud.models import ACTIVE, Environment, Run, Series, Task
 from hud.queries import values
 from hud.queries.progress import Progress, progress_of
-from hud.queries.runs import host_of, title_of
+from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
@@ -100,9 +100,7 @@ class RunPage:
 
     @property
     def seconds(self) -> float | None:
-        if self.run.started is None:
-            return None
-        return ((self.run.finished or timezone.now()) - self.run.started).total_seconds()
+        return seconds_of(self.run)
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [{**identity(one.experiment), **one.to_row()} for one in self.results]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.db.models import Count, Q, QuerySet
+from django.utils import timezone
 
-from hud.models import Run, Task
+from hud.models import ACTIVE, Run, Task
 
 PAGE_ROWS = 50
 Kind = Literal["", "rerun", "upload"]
@@ -36,6 +37,15 @@ class RunLine:
     @property
     def title(self) -> str:
         return title_of(self.run)
+
+    @property
+    def active(self) -> bool:
+        return self.run.state in ACTIVE
+
+    @property
+    def seconds(self) -> float | None:
+        """From start to end, or until now."""
+        return seconds_of(self.run)
 
     def to_row(self) -> dict[str, Any]:
         run = self.run
@@ -67,6 +77,13 @@ class RunsPage:
 
 def host_of(run: Run) -> str:
     return run.host.name if run.host else run.host_name
+
+
+def seconds_of(run: Run) -> float | None:
+    """How long it took, or has taken so far; None before it starts."""
+    if run.started is None:
+        return None
+    return ((run.finished or timezone.now()) - run.started).total_seconds()
 
 
 def title_of(run: Run) -> str:

@@ -18,7 +18,7 @@ from hud.queries.values import Reading
 from runner.catalog import SUITES
 
 PAGE_ROWS = 100
-MAX_COLUMNS = 7
+MAX_COLUMNS = 6
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 
@@ -38,6 +38,7 @@ class Filters:
 @dataclass(slots=True)
 class Row:
     experiment: Experiment
+    words: list[str]  # one for each choice that varies
     cells: list[Reading | None]  # one for each column
     trend: list[float]  # medians of the leading metric, oldest first
     leading: Reading | None
@@ -55,6 +56,16 @@ class SuitePage:
     hidden_columns: int = 0  # further metrics, shown on the experiment's own page
     total: int = 0
     choices: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def varying(self) -> list[str]:
+        """Choices that need a column, because the suite's experiments differ in them."""
+        return [name for name in CHOICES if len(self.choices[name]) > 1]
+
+    @property
+    def constant(self) -> list[str]:
+        """What all experiments of the suite have in common, said once."""
+        return [words[0] for words in self.choices.values() if len(words) == 1]
 
 
 @dataclass(slots=True)
@@ -76,9 +87,9 @@ def suite_title(name: str) -> str:
 def read(name: str, filters: Filters) -> SuitePage | None:
     """The page in 7 statements; None where neither data nor the catalogue know the suite."""
     choices = _choices(name)
-    if not choices["arch"] and name not in SUITES:
+    if choices is None and name not in SUITES:
         return None
-    page = SuitePage(name, suite_title(name), choices=choices)
+    page = SuitePage(name, suite_title(name), choices=choices or {choice: [] for choice in CHOICES})
     experiments = list(_experiments(name, filters))
     page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
     by_id = {experiment.pk: experiment for experiment in experiments}
@@ -90,18 +101,19 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     readings: dict[int, dict[int, Reading]] = {}
     for reading in values.read_with_targets(series, by_id, latest, Targets.read()):
         readings.setdefault(reading.experiment.pk, {})[reading.metric.pk] = reading
-    page.rows = [
-        _row(experiment, page.columns, readings.get(experiment.pk, {})) for experiment in experiments
-    ]
+    page.rows = [_row(one, page, readings.get(one.pk, {})) for one in experiments]
     trends = _trends(row.leading.value.series_id for row in page.rows if row.leading)
     for row in page.rows:
         row.trend = trends.get(row.leading.value.series_id, []) if row.leading else []
     return page
 
 
-def _choices(name: str) -> dict[str, list[str]]:
-    combinations = Experiment.objects.filter(suite=name).values_list(*CHOICES).distinct()
-    columns = list(zip(*combinations, strict=True)) or [()] * len(CHOICES)
+def _choices(name: str) -> dict[str, list[str]] | None:
+    """What the suite's experiments say of each choice; None where it has none."""
+    combinations = list(Experiment.objects.filter(suite=name).values_list(*CHOICES).distinct())
+    if not combinations:
+        return None
+    columns = zip(*combinations, strict=True)
     return {choice: sorted(set(column) - {""}) for choice, column in zip(CHOICES, columns, strict=True)}
 
 
@@ -136,10 +148,11 @@ def _columns(name: str, series: Iterable[Series]) -> tuple[list[Metric], int]:
     return ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
 
 
-def _row(experiment: Experiment, columns: list[Metric], readings: dict[int, Reading]) -> Row:
-    cells = [readings.get(metric.pk) for metric in columns]
+def _row(experiment: Experiment, page: SuitePage, readings: dict[int, Reading]) -> Row:
+    words = [getattr(experiment, name) for name in page.varying]
+    cells = [readings.get(metric.pk) for metric in page.columns]
     leading = next((cell for cell in cells if cell and cell.value.median is not None), None)
-    return Row(experiment, cells, trend=[], leading=leading)
+    return Row(experiment, words, cells, trend=[], leading=leading)
 
 
 def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:

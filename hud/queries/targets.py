@@ -27,6 +27,7 @@ class AppliedTarget:
     value: float
     name: str  # "H200 target 2342 GB/s (0.55 of the measured copy 4258)"
     own: bool
+    short: str = ""  # "A100-40GB 950", for a narrow cell
 
     def met_by(self, value: float | None, direction: str) -> Met:
         if value is None or direction == "none":
@@ -88,7 +89,12 @@ class Targets:
         own = self.own(experiment, metric, value, arch)
         shown = [own] if own else []
         if value is not None and arch not in (None, experiment.arch):
-            shown.append(AppliedTarget(value, f"{arch_name(arch or '')} target {number(value)}", own=False))
+            name = arch_name(arch or "")
+            shown.append(
+                AppliedTarget(
+                    value, f"{name} target {number(value)}", own=False, short=f"{name} {number(value)}"
+                )
+            )
         return shown
 
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:

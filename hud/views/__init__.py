@@ -1,0 +1,1 @@
+"""The pages: parse (a form) → one query or one write → render."""

@@ -1,0 +1,126 @@
+"""One experiment, and running it again."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from hud import charts
+from hud.forms import ExperimentChoice, RerunForm
+from hud.models import Experiment
+from hud.queries import experiment as query
+from hud.queries.experiment import ExperimentPage
+from hud.queries.hosts import places_for
+from hud.queries.suite import identity
+from hud.runs import NotPossible, request_rerun, spec_of
+from hud.views import twins
+
+_POINTS_OF_SIBLING = 10  # in its table; its chart has all
+
+
+@require_safe
+def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
+    form = ExperimentChoice(request.GET)
+    if twin and (refusal := twins.refusal(form)):
+        return refusal
+    page = query.read(pk, **form.kept())
+    if page is None:
+        return twins.missing(twin, f"no experiment has the id {pk}")
+    if twin:
+        return _twin(page, twin)
+    rerun_form = RerunForm(places=page.places, initial=request.GET.dict())
+    complaints = form.complaints()
+    wanted = form.kept().get("metric")
+    if wanted and not (page.history and page.history.metric.name == wanted):
+        complaints.append(f"metric: this experiment has no measurement of {wanted!r}")
+    return _render(request, page, rerun_form, complaints=complaints)
+
+
+def _twin(page: ExperimentPage, twin: str) -> HttpResponse:
+    histories = [history for history in (page.history, *page.siblings) if history]
+    rows = [
+        {**identity(history.experiment), **point.to_row()}
+        for history in histories
+        for point in history.points
+    ]
+    return twins.answer(
+        twin,
+        f"experiment-{page.experiment.pk}",
+        rows,
+        experiment=identity(page.experiment),
+        metrics=[reading.to_row() for reading in page.metrics],
+        environments={one.fingerprint: one.facts for one in page.environments},
+    )
+
+
+def _render(
+    request: HttpRequest, page: ExperimentPage, form: RerunForm, *, status: int = 200, **more: Any
+) -> HttpResponse:
+    command, impossible = _command(page.experiment)
+    context = {
+        "page": page,
+        "experiment": page.experiment,
+        "identity": _chips(page.experiment),
+        "form": form,
+        "command": command,
+        "impossible": impossible,
+        "chart": charts.history(page.history) if page.history else None,
+        "samples_chart": (
+            charts.samples(page.samples, page.history.metric) if page.history and page.samples else None
+        ),
+        "siblings": [
+            (history, charts.history(history), history.points[: -_POINTS_OF_SIBLING - 1 : -1])
+            for history in page.siblings
+        ],
+        **more,
+    }
+    return render(request, "experiment.html", context, status=status)
+
+
+def _chips(experiment: Experiment) -> list[str]:
+    """Its identity beside the case and the arch, in words."""
+    words = [experiment.mode, experiment.dtype, experiment.backend, experiment.device]
+    return [*filter(None, words), *(["dynamic shapes"] if experiment.dynamic else [])]
+
+
+def _command(experiment: Experiment) -> tuple[str, str]:
+    """The line that reproduces it with our runner, or why there is none."""
+    try:
+        return spec_of(experiment, device=experiment.device).command(), ""
+    except NotPossible as error:
+        return "", str(error)
+
+
+@require_POST
+def rerun(request: HttpRequest, pk: int) -> HttpResponse:
+    """Asks for a rerun. A visitor logs in first and finds the form as it was."""
+    asked = get_object_or_404(Experiment, pk=pk)
+    if not request.user.is_authenticated:
+        kept = {name: request.POST[name] for name in ("place", "repeats", "metric") if request.POST.get(name)}
+        return redirect_to_login(f"{reverse('experiment', args=[pk])}?{urlencode(kept)}#rerun")
+    form = RerunForm(request.POST, places=places_for(asked))
+    problem = ""
+    if form.is_valid() or not form.places:
+        try:
+            run = request_rerun(experiment=asked, **_wishes(form, asked), who=request.user.get_username())
+            return redirect("run", pk=run.pk)
+        except NotPossible as error:
+            problem = str(error)
+    page = query.read(pk, **ExperimentChoice(request.POST).kept())
+    assert page is not None
+    return _render(request, page, form, status=422, problem=problem)
+
+
+def _wishes(form: RerunForm, asked: Experiment) -> dict[str, Any]:
+    """Where and how often. Without any place to offer, the request itself says what is missing."""
+    if not form.places:
+        return {"host": None, "arch": asked.arch, "device": asked.device, "repeats": 1}
+    place = form.place_chosen()
+    repeats = form.cleaned_data["repeats"]
+    return {"host": place.host, "arch": place.arch, "device": place.device, "repeats": repeats}

@@ -1,0 +1,86 @@
+"""The attached machines, and what a person can do with them."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from hud import hosts
+from hud.forms import DrainForm, PauseForm
+from hud.models import Host
+from hud.queries import hosts as query
+from hud.views import twins
+
+
+@require_safe
+def host_list(request: HttpRequest, twin: str = "") -> HttpResponse:
+    lines = query.read()
+    if twin:
+        return twins.answer(twin, "hosts", [row for line in lines for row in line.to_rows()])
+    return render(request, "hosts.html", {"lines": lines})
+
+
+@require_safe
+def live(request: HttpRequest) -> HttpResponse:
+    response = render(request, "_hosts_live.html", {"lines": query.read()})
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_POST
+def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
+    """Drains, pauses or resumes a host."""
+    host = get_object_or_404(Host, pk=pk)
+    if action not in _ACTIONS:
+        raise Http404(f"a host can be told: {', '.join(_ACTIONS)}")
+    if not request.user.is_authenticated:
+        return redirect_to_login(reverse("hosts"))
+    said = _ACTIONS[action](request, host, request.user.get_username())
+    if said:
+        messages.success(request, said)
+    return redirect("hosts")
+
+
+def _drain(request: HttpRequest, host: Host, who: str) -> str:
+    form = DrainForm(request.POST)
+    if not form.is_valid():
+        return _complain(request, form)
+    hosts.drain(host=host, note=form.cleaned_data["note"], who=who)
+    return f"{host.name} finishes what it runs and takes nothing more."
+
+
+def _pause(request: HttpRequest, host: Host, who: str) -> str:
+    form = PauseForm(request.POST)
+    if not form.is_valid():
+        return _complain(request, form)
+    hosts.pause(host=host, until=form.until(), note=form.cleaned_data["note"], who=who)
+    return f"{host.name} takes nothing more for {form.cleaned_data['minutes']} min."
+
+
+def _resume(_request: HttpRequest, host: Host, who: str) -> str:
+    hosts.resume(host=host, who=who)
+    return f"{host.name} takes work again."
+
+
+def _complain(request: HttpRequest, form: DrainForm | PauseForm) -> str:
+    for name, errors in form.errors.items():
+        messages.error(request, f"{name}: {' '.join(map(str, errors))}")
+    return ""
+
+
+_ACTIONS = {"drain": _drain, "pause": _pause, "resume": _resume}
+
+
+@require_POST
+@login_required
+def token(request: HttpRequest) -> HttpResponse:
+    """A registration token, shown this once."""
+    secret = hosts.create_token(who=request.user.get_username())
+    address = request.build_absolute_uri("/").rstrip("/")
+    command = f"python -m runner attach --hud {address} --token {secret}"
+    return render(request, "hosts.html", {"lines": query.read(), "attach_command": command})

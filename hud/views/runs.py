@@ -1,0 +1,123 @@
+"""The list of runs; one run while it happens and afterwards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from hud import runs, tasklogs
+from hud.forms import LogPosition, RunFilters
+from hud.models import Run, State, Task
+from hud.queries import run as query
+from hud.queries import runs as list_query
+from hud.queries.run import RunPage
+from hud.views import twins
+
+_TAIL_BYTES = 256 * 1024  # of the log, on the page
+_PIECE_BYTES = 128 * 1024  # of the log, at a time
+_ALL_RESULTS = 20_000
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+@require_safe
+def run_list(request: HttpRequest, twin: str = "") -> HttpResponse:
+    form = RunFilters(request.GET)
+    if twin and (refusal := twins.refusal(form)):
+        return refusal
+    filters = form.filters()
+    page = list_query.read(filters)
+    if twin:
+        return twins.answer(twin, "runs", [line.to_row() for line in page.lines], next=page.next_before)
+    context = {
+        "page": page,
+        "filters": filters,
+        "complaints": form.complaints(),
+        "states": [state.value for state in State],
+    }
+    return render(request, "runs.html", context)
+
+
+@require_safe
+def run(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
+    page = query.read(pk, results=_ALL_RESULTS if twin else query.SHOWN_RESULTS)
+    if page is None:
+        return twins.missing(twin, f"no run has the id {pk}")
+    if twin:
+        line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
+        return twins.answer(twin, f"run-{pk}", page.to_rows(), run=line.to_row())
+    form = LogPosition(request.GET)
+    return render(request, "run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
+
+
+@require_safe
+def live(request: HttpRequest, pk: int) -> HttpResponse:
+    """The parts of the page that change while it runs."""
+    page = query.read(pk)
+    if page is None:
+        return twins.missing("", f"no run has the id {pk}")
+    response = render(request, "_run_live.html", {"page": page})
+    response["Cache-Control"] = "no-store"
+    if not page.active:
+        response["X-Poll"] = "stop"
+    return response
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """The end of a task's log, as far as the page shows it at first."""
+
+    task: Task
+    text: str
+    start: int  # where the text begins in the log
+    end: int  # where the next piece begins
+    pinned: bool  # a person chose this task; the page does not go on to the next one
+
+
+def _tail(page: RunPage, position: int | None) -> _Tail | None:
+    chosen = next((line for line in page.tasks if line.task.position == position), None)
+    line = chosen or page.current
+    if line is None:
+        return None
+    start = max(0, line.task.log_bytes - _TAIL_BYTES)
+    piece = tasklogs.read(line.task, start, _TAIL_BYTES)
+    return _Tail(line.task, readable(piece), start, start + len(piece), pinned=chosen is not None)
+
+
+def readable(piece: bytes) -> str:
+    """Text of a log without the codes that move a terminal's cursor or colour it."""
+    return _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
+
+
+@require_safe
+def log(request: HttpRequest, pk: int) -> HttpResponse:
+    """A piece of a task's log from byte `start` on; the header says where the next piece begins."""
+    form = LogPosition(request.GET)
+    if refusal := twins.refusal(form):
+        return refusal
+    kept = form.kept()
+    task = get_object_or_404(Task.objects.filter(run_id=pk), position=kept.get("task", 0))
+    start = kept.get("start", 0)
+    piece = tasklogs.read(task, start, _PIECE_BYTES)
+    response = HttpResponse(piece, content_type="text/plain; charset=utf-8")
+    response["X-Log-Next"] = str(start + len(piece))
+    more = task.state == Task.State.RUNNING or start + len(piece) < task.log_bytes
+    response["X-Log-More"] = "1" if more else "0"
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_POST
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    asked = get_object_or_404(Run, pk=pk)
+    if not request.user.is_authenticated:
+        return redirect_to_login(reverse("run", args=[pk]))
+    runs.cancel(run=asked, who=request.user.get_username())
+    messages.success(request, f"Run {pk} is asked to stop.")
+    return redirect("run", pk=pk)

@@ -1,0 +1,55 @@
+"""The list of suites, and the table of one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from hud.forms import SuiteFilters
+from hud.queries import suite as query
+from hud.views import twins
+
+
+@require_safe
+def suite_list(request: HttpRequest, twin: str = "") -> HttpResponse:
+    lines = query.read_all()
+    if twin:
+        return twins.answer(twin, "suites", [asdict(line) for line in lines])
+    return render(request, "suites.html", {"lines": lines})
+
+
+@require_safe
+def suite(request: HttpRequest, name: str, twin: str = "") -> HttpResponse:
+    form = SuiteFilters(request.GET)
+    if twin and (refusal := twins.refusal(form)):
+        return refusal
+    filters = form.filters()
+    page = query.read(name, filters)
+    if page is None:
+        return twins.missing(twin, f"no suite is called {name!r}")
+    if twin:
+        rows = [line for row in page.rows for line in row.to_rows()]
+        return twins.answer(twin, f"suite-{name}", rows, suite=name, total=page.total, page=filters.page)
+    context = {
+        "page": page,
+        "filters": filters,
+        "complaints": form.complaints(),
+        "choices": _choices(page, filters),
+        "varying": page.varying,
+        "constant": page.constant,
+        "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
+    }
+    return render(request, "suite.html", context)
+
+
+def _choices(page: query.SuitePage, filters: query.Filters) -> list[tuple[str, str, list[str]]]:
+    """For each filter its name, its value and what can be chosen; an unknown value stays to be seen."""
+    lines = []
+    for name in query.CHOICES:
+        value: str = getattr(filters, name)
+        offered = page.choices[name]
+        lines.append((name, value, offered if not value or value in offered else [*offered, value]))
+    return lines

@@ -1,0 +1,71 @@
+"""The .json and .csv twins of a page: the same rows under the same query string."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import orjson
+from django.http import Http404, HttpResponse
+
+from hud.api.problems import Problem
+from hud.forms import FilterForm
+from hud.ingest.errors import Fault
+
+Rows = Sequence[Mapping[str, Any]]
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def answer(twin: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
+    """`rows` in the format `twin` (json or csv); `about` stands beside them in JSON."""
+    if twin == "csv":
+        response = HttpResponse(to_csv(rows), content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
+        return response
+    body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
+    return HttpResponse(body, content_type="application/json")
+
+
+def refusal(form: FilterForm) -> HttpResponse | None:
+    """A program that asks for nonsense is told so; a person's page leaves it out and says that."""
+    if form.is_valid():
+        return None
+    faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
+    return Problem(400, "the query string says something that cannot be", errors=faults).response()
+
+
+def missing(twin: str, text: str) -> HttpResponse:
+    """404 as the format asks for it. Raises Http404 for a page."""
+    if not twin:
+        _raise_404(text)
+    return Problem(404, text).response()
+
+
+def _raise_404(text: str) -> NoReturn:
+    raise Http404(text)
+
+
+def to_csv(rows: Rows) -> str:
+    """A header and a line for each row. A text that a spreadsheet would run gets a quote first."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(names)
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _filename(name: str) -> str:
+    return "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else "_" for char in name)

@@ -1,0 +1,57 @@
+// Draws every div[data-figure] from the data block of that id. Colours of text and grid are the page's own.
+"use strict";
+(() => {
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const themed = () => {
+    const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line") };
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: colour("--text"), family: "system-ui, sans-serif", size: 12 },
+      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--text") }, align: "left" },
+      xaxis: axis,
+      yaxis: axis,
+    };
+  };
+
+  const merged = (base, extra) => {
+    const all = { ...base };
+    for (const [key, value] of Object.entries(extra)) {
+      const both = value && typeof value === "object" && !Array.isArray(value) && base[key];
+      all[key] = both ? merged(base[key], value) : value;
+    }
+    return all;
+  };
+
+  const base = {
+    margin: { l: 64, r: 16, t: 16, b: 40 },
+    hovermode: "closest",
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    xaxis: { automargin: true },
+    yaxis: { automargin: true },
+  };
+
+  const draw = async (box) => {
+    const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
+    const layout = merged(merged(base, themed()), figure.layout);
+    await Plotly.newPlot(box, figure.data, layout, { responsive: true, displaylogo: false, showTips: false });
+    box.on("plotly_click", (event) => {
+      const place = event.points[0].customdata;
+      if (typeof place === "string" && place.startsWith("#")) location.hash = place;
+    });
+  };
+
+  const boxes = [...document.querySelectorAll("div[data-figure]")];
+  for (const box of boxes) draw(box);
+
+  const recolour = () => {
+    const { xaxis, yaxis, ...rest } = themed();
+    const change = { ...rest };
+    for (const [name, axis] of Object.entries({ xaxis, yaxis }))
+      for (const [key, value] of Object.entries(axis)) change[`${name}.${key}`] = value;
+    for (const box of boxes) Plotly.relayout(box, change);
+  };
+  document.addEventListener("hud:theme", recolour);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+})();
