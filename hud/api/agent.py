@@ -27,7 +27,7 @@ router = Router(tags=["hosts"])
 _HOST = scope("host")
 
 
-@router.post("/hosts/register", auth=None)
+@router.post("/hosts/register", auth=None, response={201: dict[str, Any]})
 def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     """Spends a one-time token for a key of the host's own."""
     try:
@@ -142,7 +142,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     return {"size": size}
 
 
-@router.put("/tasks/{uuid:uid}/artifacts/{kind}", auth=_HOST)
+@router.put("/tasks/{uuid:uid}/artifacts/{kind}", auth=_HOST, response={201: dict[str, Any]})
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """A file that the task left."""
     try:

@@ -1,0 +1,158 @@
+"""The talk between a host and the hud, over HTTP, from registration to the end of a task."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from hud import hosts
+from hud.keys import create_key
+from hud.models import Artifact, Audit, Host, Measurement, Run, State
+from hud.runs import request_run
+from runner.catalog import plan
+from tests.records import as_lines, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+class Agent:
+    """What a host says."""
+
+    def __init__(self, client: Client, key: str) -> None:
+        self.client = client
+        self.headers = {"authorization": f"Bearer {key}"}
+
+    def post(self, path: str, body: Any = None, token: str = "") -> Any:
+        headers = {**self.headers, "x-task-token": token} if token else self.headers
+        return self.client.post(
+            f"/api/v1/{path}", json.dumps(body or {}), content_type="application/json", headers=headers
+        )
+
+    def put(self, path: str, body: bytes, token: str) -> Any:
+        headers = {**self.headers, "x-task-token": token}
+        return self.client.put(
+            f"/api/v1/{path}", body, content_type="application/octet-stream", headers=headers
+        )
+
+    def beat(self, **over: Any) -> Any:
+        device = {
+            "name": "cpu",
+            "device": "cpu",
+            "device_name": "x86_64",
+            "arch": "cpu-x86_64",
+            "suites": ["micro"],
+        }
+        return self.post("hosts/beat", {"protocol": 1, "sent_at": 1.0, "devices": [device], **over})
+
+
+@pytest.fixture
+def agent(client: Client) -> Agent:
+    token = hosts.create_token(who="op")
+    answer = client.post(
+        "/api/v1/hosts/register", {"token": token, "name": "gpu-1"}, content_type="application/json"
+    )
+    assert answer.status_code == 201
+    return Agent(client, answer.json()["key"])
+
+
+def start_run() -> Run:
+    specs = plan("micro", cases=["layer_norm"], device="cpu")
+    return request_run(specs=specs, title="t", host=None, arch="", device="cpu", repeats=1, who="me")
+
+
+def test_a_token_opens_the_door_once(client: Client) -> None:
+    token = hosts.create_token(who="op")
+    body = {"token": token, "name": "gpu-1"}
+    assert client.post("/api/v1/hosts/register", body, content_type="application/json").status_code == 201
+    again = client.post("/api/v1/hosts/register", body, content_type="application/json")
+    assert again.status_code == 403
+    assert Audit.objects.filter(action="host.register").count() == 1
+
+
+def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
+    answer = agent.beat().json()
+    assert answer["state"] == "online"
+    assert answer["queues"] == {"cpu": f"accelerator-{answer['accelerators']['cpu']}"}
+    assert agent.beat(protocol=99).status_code == 409
+    assert agent.beat(devices=[{"name": "../../x", "device": "cpu"}]).status_code == 422
+
+
+def test_a_task_from_claim_to_finish(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    assert agent.post("tasks/claim", claim).status_code == 204
+    run = start_run()
+    task = agent.post("tasks/claim", claim).json()
+    assert (task["run"], task["attempt"], task["spec"]["case"]) == (run.pk, 1, "layer_norm")
+    path, token = f"tasks/{task['task']}", task["token"]
+    progress = agent.post(f"{path}/progress", {"phase": "compile", "done": 1, "total": 4}, token)
+    assert progress.json() == {"cancel": False}
+    receipt = agent.put(f"{path}/results", as_lines(v3_record()), token).json()
+    assert (receipt["stored"], receipt["run_ids"]) == (1, [run.pk])
+    assert agent.put(f"{path}/results", as_lines(v3_record(values=["x"])), token).status_code == 422
+    assert agent.put(f"{path}/log?offset=0", b"hello", token).json() == {"size": 5}
+    gap = agent.put(f"{path}/log?offset=9", b"!", token)
+    assert (gap.status_code, gap.json()["code"], gap.json()["size"]) == (409, "log_offset", 5)
+    assert agent.put(f"{path}/artifacts/trace", b"{}", token).status_code == 201
+    assert agent.put(f"{path}/artifacts/..%2Fx", b"{}", token).status_code in {404, 422}
+    done = {"status": "ok", "code": "", "reason": "", "seconds": 1.5}
+    assert agent.post(f"{path}/finish", done, token).json() == {"state": "done"}
+    assert agent.post(f"{path}/finish", done, token).json() == {"state": "done"}
+    assert agent.put(f"{path}/results", as_lines(v3_record()), token).json()["code"] == "lease_broken"
+    run.refresh_from_db()
+    assert run.state == State.SUCCEEDED
+    assert Measurement.objects.get().run_id == run.pk
+    assert Artifact.objects.get().kind == "trace"
+    log = agent.client.get(f"/api/v1/runs/{run.pk}/log?start=2")
+    assert (log.content, log["X-Next-Offset"], log["X-More"]) == (b"llo", "5", "0")
+
+
+def test_a_status_nobody_knows_is_refused(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    start_run()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    answer = agent.post(f"tasks/{task['task']}/finish", {"status": "great"}, task["token"])
+    assert answer.status_code == 422
+
+
+def test_a_drained_host_gets_nothing(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    start_run()
+    host = Host.objects.get()
+    hosts.drain(host=host, note="new driver", who="op")
+    answer = agent.beat().json()
+    assert (answer["state"], answer["note"]) == ("drained", "new driver")
+    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    assert agent.post("tasks/claim", claim).status_code == 204
+    hosts.resume(host=host, who="op")
+    assert agent.post("tasks/claim", claim).status_code == 200
+
+
+def test_a_host_s_key_opens_nothing_else_and_others_open_no_task(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    start_run()
+    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    admin = Agent(agent.client, create_key(name="a", scopes=["admin"], who="t")[1])
+    assert admin.post("tasks/claim", claim).status_code == 403
+    upload = agent.client.post(
+        "/api/v1/results", as_lines(v3_record()), content_type="text/plain", headers=agent.headers
+    )
+    assert upload.status_code == 403
+    assert agent.post("runs", {"suite": "micro"}).status_code == 403
+    token = hosts.create_token(who="op")
+    answer = agent.client.post(
+        "/api/v1/hosts/register", {"token": token, "name": "gpu-2"}, content_type="application/json"
+    )
+    other = Agent(agent.client, answer.json()["key"])
+    assert other.post("tasks/claim", claim).status_code == 404
+    task = agent.post("tasks/claim", claim).json()
+    assert other.post(f"tasks/{task['task']}/progress", {}, task["token"]).status_code == 404
+
+
+def test_a_detached_host_s_key_is_dead(agent: Agent) -> None:
+    agent.beat()
+    hosts.detach(host=Host.objects.get(), who="op")
+    assert agent.beat().status_code == 401
