@@ -17,13 +17,14 @@ import time
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import Worker
+from rq.exceptions import StopRequested
 from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
@@ -63,6 +64,7 @@ class AcceleratorWorker(Worker):
         )
         self._station = station
         self._tree = Tree()
+        self.stop_asked = False
 
     def execute_job(self, job: Job, queue: Queue) -> None:
         """Lets a horse work until there is no task left, and sees to it that nothing of it stays."""
@@ -99,7 +101,7 @@ class AcceleratorWorker(Worker):
                 os._exit(1)
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-        if self._stop_requested:
+        if self.stop_asked:
             self.handle_warm_shutdown_request()
 
     def _wait_for_end(self) -> int:
@@ -126,6 +128,7 @@ class AcceleratorWorker(Worker):
 
     def handle_warm_shutdown_request(self) -> None:
         """SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
+        self.stop_asked = True
         if self._horse_pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._horse_pid, signal.SIGTERM)
@@ -196,17 +199,24 @@ def _connect(url: str) -> Redis:
             return connection
 
 
-def main(station_file: str) -> NoReturn:
+def main(station_file: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("rq.worker").setLevel(logging.WARNING)
     station = Station.load(Path(station_file))
-    while True:
-        try:
-            AcceleratorWorker(station, _connect(station.redis_url)).work(logging_level="WARNING")
-        except RedisError as error:
-            logger.warning("Redis went away: %s", error)
-            continue
-        sys.exit(0)
+    with contextlib.suppress(StopRequested):  # SIGTERM between two connections
+        while not _serve(station):
+            time.sleep(_RECONNECT_S)
+
+
+def _serve(station: Station) -> bool:
+    """Works until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
+    worker = None
+    try:
+        worker = AcceleratorWorker(station, _connect(station.redis_url))
+        worker.work(logging_level="WARNING")
+    except RedisError as error:
+        logger.warning("Redis went away: %s", error)
+    return worker is not None and worker.stop_asked
 
 
 if __name__ == "__main__":
