@@ -188,7 +188,11 @@ def _connect(url: str) -> Redis:
     keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     while True:
         connection = Redis.from_url(
-            url, socket_connect_timeout=_CONNECT_S, retry=Retry(NoBackoff(), 0), **keepalive
+            url,
+            socket_connect_timeout=_CONNECT_S,
+            socket_timeout=None,  # redis-py's default of 5 s would cut off RQ's blocking reads
+            retry=Retry(NoBackoff(), 0),
+            **keepalive,
         )
         try:
             connection.ping()
