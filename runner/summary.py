@@ -34,9 +34,9 @@ def spread(values: Sequence[float]) -> float:
         return 0.0
     array = np.asarray(values, dtype=np.float64)
     middle = float(np.median(array))
-    if middle == 0.0:
-        return 0.0
-    return float(MAD_TO_SD * np.median(np.abs(array - middle)) / abs(middle))
+    deviation = float(MAD_TO_SD * np.median(np.abs(array - middle)))
+    relative = deviation / abs(middle) if middle else 0.0
+    return relative if math.isfinite(relative) else 0.0  # a ratio to nearly nothing says nothing
 
 
 def geometric_mean(values: Sequence[float]) -> float:

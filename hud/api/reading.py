@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import parse_etags
 from ninja import Query, Router
 from ninja.schema import Schema
@@ -13,6 +13,8 @@ from pydantic import Field
 from hud.api.auth import reader
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
+from hud.export import FORMATS, export
+from hud.ingest.errors import Fault
 from hud.models import Experiment
 from hud.queries.series import series_points, series_stamp
 
@@ -34,6 +36,7 @@ class ExperimentFilter(Schema):
 @router.get("/experiments", auth=reader, response={200: ExperimentsOut, (401, 403, 422): Error})
 def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
     """Experiments in the order of their ids; `next` is the cursor of the next page."""
+    _refuse_unknown(request, ExperimentFilter)
     wanted = {
         name: value
         for name, value in given.model_dump(exclude={"cursor", "limit"}).items()
@@ -47,6 +50,57 @@ def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dic
         ],
         "next": str(page[-1].pk) if len(found) > given.limit else None,
     }
+
+
+def _refuse_unknown(request: HttpRequest, known: type[Schema]) -> None:
+    """A filter that is misspelt must not answer with everything."""
+    unknown = [name for name in request.GET if name not in known.model_fields]
+    if unknown:
+        detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(known.model_fields)}"
+        raise Problem(422, detail, errors=[Fault(f"?{unknown[0][:60]}", "unknown filter")])
+
+
+class ExportFilter(Schema):
+    format: Literal["v3", "json", "csv"] = "v3"
+    suite: str = Field("", max_length=60)
+    case: str = Field("", max_length=200)
+    mode: str = Field("", max_length=40)
+    dtype: str = Field("", max_length=40)
+    backend: str = Field("", max_length=100)
+    device: str = Field("", max_length=40)
+    arch: str = Field("", max_length=100)
+    metric: str = Field("", max_length=200)
+    commit: str = Field("", max_length=64)
+    branch: str = Field("", max_length=200)
+    source: str = Field("", max_length=100)
+    host: str = Field("", max_length=200)
+    run: int | None = Field(None, ge=1, le=2**31 - 1)
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+
+
+@router.get(
+    "/export",
+    auth=reader,
+    response={(401, 403, 422): Error},
+    openapi_extra={
+        "responses": {
+            200: {
+                "description": "v3 records as JSON lines (they can be uploaded again), or flat rows",
+                "content": {kind: {"schema": {}} for kind in FORMATS.values()},
+            }
+        }
+    },
+)
+def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
+    """Every measurement that fits, streamed."""
+    _refuse_unknown(request, ExportFilter)
+    filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
+    if any("\0" in value for value in filters.values() if isinstance(value, str)):
+        raise Problem(422, "a filter holds a NUL character")
+    suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
+    response = StreamingHttpResponse(export(given.format, filters), content_type=FORMATS[given.format])
+    response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
+    return response
 
 
 @router.get(

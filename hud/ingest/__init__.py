@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,8 +18,9 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
+from hud.ingest.exported import RunKey
 from hud.ingest.formats import Format, format_of
-from hud.ingest.observe import Observation, Observer, RunKey, skipped
+from hud.ingest.observe import Observation, Observer, skipped
 from hud.ingest.parameters import Parameters, switch
 from hud.ingest.store import Stored, store
 from hud.models import ApiKey, IdempotencyKey, Run, State, Upload
@@ -129,8 +131,10 @@ def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
     observer = Observer(parameters)
     receipt = Receipt(run_ids=[run.pk])
     for observations in _pieces(file_format, body, observer, parameters):
+        for item in observations:
+            item.process = process
         run_ids = {item.run: (run.pk, run.at) for item in observations}
-        _add(receipt, store(observations, run_ids=run_ids, process=process, replace=True))
+        _add(receipt, store(observations, run_ids=run_ids, replace=True))
     receipt.skipped += observer.skipped
     return receipt
 
@@ -235,37 +239,49 @@ def _add_runs(
 
 
 def _run(key: RunKey, suites: list[str], parameters: Parameters, upload_id: int) -> tuple[int, datetime]:
-    title = f"{key.source}: {', '.join(suites)}"[:300]
+    """The run's id and its place in every series; made where neither its uid nor its natural key is known."""
+    values: dict[str, Any] = {
+        "uid": key.uid or str(uuid.uuid4()),
+        "state": State.SUCCEEDED,
+        "title": f"{key.source}: {', '.join(suites)}"[:300],
+        "host": key.host,
+        "upload": upload_id,
+        "source": key.source,
+        "external_id": key.external_id,
+        "repo": key.repo,
+        "branch": key.branch,
+        "commit": key.commit,
+        "provenance": parameters.provenance,
+        "at": key.at,
+        "at_source": key.at_source,
+    }
     with connection.cursor() as cursor:
         cursor.execute(
             """
             INSERT INTO hud_run (uid, state, reason, title, request, host_name, arch, device, upload_id,
                 source, external_id, repo, branch, "commit", provenance, at, at_source, requested_by, watched,
                 started, finished)
-            VALUES (gen_random_uuid(), %(state)s, '', %(title)s, '{}', %(host)s, '', '', %(upload)s,
-                %(source)s, %(external_id)s, %(repo)s, %(branch)s, %(commit)s, %(provenance)s,
+            VALUES (%(uid)s, %(state)s, '', %(title)s, '{}', %(host)s, '', '', %(upload)s, %(source)s,
+                %(external_id)s, %(repo)s, %(branch)s, %(commit)s, %(provenance)s,
                 coalesce(%(at)s::timestamptz, now()), %(at_source)s, '', false, now(), now())
-            ON CONFLICT (source, external_id, host_name, "commit") WHERE external_id IS NOT NULL
-            DO UPDATE SET title = CASE
-                WHEN position(%(suite)s in hud_run.title) > 0 THEN hud_run.title
-                ELSE left(hud_run.title || ', ' || %(suite)s, 300) END
-            RETURNING id, at
+            ON CONFLICT DO NOTHING RETURNING id, at
             """,
-            {
-                "state": State.SUCCEEDED,
-                "title": title,
-                "suite": suites[0],
-                "host": key.host,
-                "upload": upload_id,
-                "source": key.source,
-                "external_id": key.external_id,
-                "repo": key.repo,
-                "branch": key.branch,
-                "commit": key.commit,
-                "provenance": parameters.provenance,
-                "at": key.at,
-                "at_source": key.at_source,
-            },
+            values,
         )
-        run_id, at = cursor.fetchone()
+        made = cursor.fetchone()
+        if made:
+            return int(made[0]), made[1]
+        cursor.execute(
+            """
+            SELECT id, at, title FROM hud_run WHERE uid = %(uid)s OR (
+                external_id = %(external_id)s AND source = %(source)s AND host_name = %(host)s
+                AND "commit" = %(commit)s)
+            ORDER BY uid = %(uid)s DESC LIMIT 1
+            """,
+            values,
+        )
+        run_id, at, title = cursor.fetchone()
+    new = [suite for suite in suites if suite not in title]
+    if new:
+        Run.objects.filter(pk=run_id).update(title=", ".join([title, *new])[:300])
     return int(run_id), at

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hud.ingest.errors import Fault
+from hud.ingest.exported import RunKey, exported_fault, exported_process, exported_run
 from hud.ingest.formats import Placed
 from hud.ingest.parameters import Parameters, parse_time, switch
 from hud.ingest.systems import describe
@@ -24,20 +25,6 @@ from runner.records import STATUSES, Environment, Record
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _MAX_VALUE = 1e300
 _LIMITS = {"suite": 60, "case": 200, "mode": 40, "dtype": 40, "backend": 100, "device": 40, "arch": 100}
-
-
-@dataclass(frozen=True)
-class RunKey:
-    """One upload makes one run for each of these."""
-
-    source: str
-    external_id: str | None
-    host: str
-    commit: str
-    branch: str
-    repo: str
-    at: datetime | None
-    at_source: str
 
 
 @dataclass(slots=True)
@@ -54,6 +41,7 @@ class Observation:
     target: float | None = None
     target_arch: str | None = None
     warning: str | None = None
+    process: int = 0  # which of the run's repeated fresh processes
     place: Placed | None = None
 
 
@@ -95,11 +83,11 @@ class Observer:
         if fault:
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
-        if not numbers and code is None and not _said_status(record):
+        if not numbers and code is None and _said_status(record) in {"", "ok"}:
             self.skipped.append(skipped(placed, "the metric has no values"))
             return
         observation = self._observe(record, numbers, code, placed)
-        if fault := _too_long(observation):
+        if fault := exported_fault(record) or _too_long(observation):
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
         self.observations.append(observation)
@@ -132,12 +120,13 @@ class Observer:
             environment=self._environment(record, device_name, given),
             samples=numbers,
             status=status,
-            code=(code or _text(extra.get("code")) or None) if (code or status != "ok") else None,
+            code=code,
             target=target,
             target_arch=(_text(extra.get("target_arch")) or about.target_arch)
             if target is not None
             else None,
             warning=_text(extra.get("warning"))[:300] or None,
+            process=exported_process(record),
             place=placed,
         )
 
@@ -149,6 +138,8 @@ class Observer:
         return replace(self.parameters, **silent)
 
     def _run_key(self, record: Record, given: Parameters) -> RunKey:
+        if exported := exported_run(record):
+            return exported
         external_id = None
         if record.workflow_id not in (None, 0, "0", ""):
             external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
@@ -228,7 +219,14 @@ def _values(record: Record) -> tuple[list[float], str | None, Fault | None]:
     if record.metric.target_value is not None and _number(record.metric.target_value) is None:
         wrong = str(record.metric.target_value)[:60]
         return [], None, Fault("/metric/target_value", f"{wrong!r} is not a number")
-    return numbers, None if numbers else _code(record), None
+    return numbers, _said_code(record) if numbers or _said_code(record) else _code(record), None
+
+
+def _said_code(record: Record) -> str | None:
+    """The code that our own runner, or an export of ours, wrote beside its status."""
+    assert record.metric is not None
+    code = (record.metric.extra_info or {}).get("code")
+    return code[:200] if isinstance(code, str) and code and _said_status(record) else None
 
 
 def _number(value: float | str) -> float | None:

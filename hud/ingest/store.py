@@ -15,7 +15,8 @@ from typing import Any
 
 from django.db import connection
 
-from hud.ingest.observe import Observation, RunKey
+from hud.ingest.exported import RunKey
+from hud.ingest.observe import Observation
 from hud.models import STATUS_CODES
 from runner.catalog.metrics import metric_info
 from runner.records import Environment
@@ -35,7 +36,7 @@ class Stored:
     refined: int = 0
 
 
-_Key = tuple[int, int, int]
+_Key = tuple[int, int, int, int]  # run, series, environment, process
 _OTHER_VALUE = "this upload holds the same experiment and metric with another value"
 _STORED_VALUE = "the run already has this experiment and metric with another value"
 
@@ -44,7 +45,6 @@ def store(
     observations: Sequence[Observation],
     *,
     run_ids: dict[RunKey, tuple[int, datetime]],
-    process: int = 0,
     replace: bool = False,
 ) -> Stored:
     """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one."""
@@ -55,7 +55,7 @@ def store(
     places: dict[_Key, Observation] = {}
     conflicts, repeated = [], 0
     for key, item in zip(keys, observations, strict=True):
-        row = (*key, *_row(item, run_ids[item.run][1]), process)
+        row = (*key[:3], *_row(item, run_ids[item.run][1]), item.process)
         earlier = rows.setdefault(key, row)
         if earlier is row:
             places[key] = item
@@ -70,7 +70,7 @@ def store(
 
 
 def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, datetime]]) -> list[_Key]:
-    """Run, series and environment of each observation; what is not there yet is made."""
+    """Run, series, environment and process of each observation; what is not there yet is made."""
     environments = _environment_ids(
         {item.environment.fingerprint(): item.environment for item in observations}
     )
@@ -79,7 +79,7 @@ def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, 
     pairs = [(experiments[item.identity], metrics[item.metric]) for item in observations]
     series = _series_ids(sorted(set(pairs)))
     return [
-        (run_ids[item.run][0], series[pair], environments[item.environment.fingerprint()])
+        (run_ids[item.run][0], series[pair], environments[item.environment.fingerprint()], item.process)
         for item, pair in zip(observations, pairs, strict=True)
     ]
 
@@ -175,7 +175,7 @@ def _compare_with_stored() -> tuple[int, list[_Key]]:
         refined = cursor.rowcount
         cursor.execute(
             f"""
-            SELECT new.run_id, new.series_id, new.environment_id
+            SELECT new.run_id, new.series_id, new.environment_id, new.process
             FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
             WHERE (old.median IS DISTINCT FROM new.median AND NOT coalesce({_rounds_to("old", "new")}, false))
                OR old.status <> new.status OR old.code IS DISTINCT FROM new.code

@@ -1,0 +1,204 @@
+"""Results out again: v3 records that the door takes back as the same rows, flat rows as JSON or CSV.
+
+Rows are read through a server-side cursor and written as they come, so an export of any size takes
+bounded memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+from django.db import connection, transaction
+
+from hud.models import STATUS_NAMES
+from runner.records import Benchmark, Environment, Metric, Model, Record
+
+FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
+# What an export may be narrowed by, each with its column.
+FILTERS = {
+    "suite": "x.suite",
+    "case": 'x."case"',
+    "mode": "x.mode",
+    "dtype": "x.dtype",
+    "backend": "x.backend",
+    "device": "x.device",
+    "arch": "x.arch",
+    "metric": "k.name",
+    "commit": 'r."commit"',
+    "branch": "r.branch",
+    "source": "r.source",
+    "host": "r.host_name",
+    "run": "r.id",
+    "experiment": "x.id",
+}
+_PIECE = 2000  # rows read at a time
+_COLUMNS = {
+    "suite": "x.suite",
+    "case": 'x."case"',
+    "knobs": "x.knobs",
+    "mode": "x.mode",
+    "dtype": "x.dtype",
+    "backend": "x.backend",
+    "device": "x.device",
+    "arch": "x.arch",
+    "dynamic": "x.dynamic",
+    "metric": "k.name",
+    "unit": "k.unit",
+    "direction": "k.direction",
+    "value": "m.median",
+    "samples": "m.samples",
+    "spread": "m.spread",
+    "n": "m.n",
+    "status": "m.status",
+    "code": "m.code",
+    "target": "m.target",
+    "target_arch": "m.target_arch",
+    "warning": "m.warning",
+    "process": "m.process",
+    "run": "r.id",
+    "uid": "r.uid",
+    "at": "m.at",
+    "at_source": "r.at_source",
+    "source": "r.source",
+    "external_id": "r.external_id",
+    "host": "r.host_name",
+    "commit": 'r."commit"',
+    "branch": "r.branch",
+    "repo": "r.repo",
+    "facts": "e.facts",
+}
+_FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id"}]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
+    """Pieces of the export, oldest run first. `filters` hold names of `FILTERS`, checked by the caller."""
+    rows = _rows(filters)
+    if file_format == "v3":
+        return (orjson.dumps(record_of(row).to_json()) + b"\n" for row in rows)
+    if file_format == "csv":
+        return _as_csv(rows)
+    return _as_json(rows)
+
+
+def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    wanted = [f"{FILTERS[name]} = %({name})s" for name in filters]
+    statement = f"""
+        SELECT {", ".join(_COLUMNS.values())}
+        FROM hud_measurement m
+        JOIN hud_series s ON s.id = m.series_id
+        JOIN hud_experiment x ON x.id = s.experiment_id
+        JOIN hud_metric k ON k.id = s.metric_id
+        JOIN hud_run r ON r.id = m.run_id
+        JOIN hud_environment e ON e.id = m.environment_id
+        WHERE {" AND ".join(wanted) or "true"}
+        ORDER BY m.run_id, m.series_id, m.environment_id, m.process
+    """  # noqa: S608 — columns and names are constants of this module
+    with transaction.atomic(), connection.chunked_cursor() as cursor:
+        cursor.execute(statement, dict(filters))
+        while rows := cursor.fetchmany(_PIECE):
+            for values in rows:
+                row = dict(zip(_COLUMNS, values, strict=True))
+                # Django has psycopg hand jsonb over as text
+                yield row | {"knobs": orjson.loads(row["knobs"]), "facts": orjson.loads(row["facts"])}
+
+
+def record_of(row: Mapping[str, Any]) -> Record:
+    """The v3 record of one measurement; ``benchmark.extra_info.hud`` says what that shape cannot."""
+    environment = Environment(**row["facts"])
+    where = environment.to_record_fields(row["host"])
+    identity = {
+        name: row[name]
+        for name in (
+            "suite",
+            "case",
+            "knobs",
+            "mode",
+            "dtype",
+            "backend",
+            "device",
+            "arch",
+            "dynamic",
+            "metric",
+        )
+    }
+    run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
+    run |= {"uid": str(row["uid"]), "at": row["at"].isoformat(), "at_source": row["at_source"]}
+    said = {
+        "status": STATUS_NAMES[row["status"]],
+        "code": row["code"],
+        "warning": row["warning"],
+        "target_arch": row["target_arch"],
+        "unit": row["unit"],
+        "direction": row["direction"],
+    }
+    alone = [] if row["value"] is None else [row["value"]]
+    return Record(
+        benchmark=Benchmark(
+            name=f"Compiler HUD {row['suite']}",
+            mode=row["mode"],
+            dtype=row["dtype"],
+            extra_info={
+                "device": row["device"],
+                "arch": row["arch"],
+                "dynamic": row["dynamic"],
+                "knobs": row["knobs"],
+                "hud": {**identity, "process": row["process"], "run": run},
+            },
+        ),
+        model=Model(name=row["case"], backend=row["backend"], origins=[row["suite"]]),
+        metric=Metric(
+            name=row["metric"],
+            benchmark_values=row["samples"] or alone,
+            target_value=row["target"],
+            extra_info={name: value for name, value in said.items() if value is not None},
+        ),
+        runners=where["runners"],
+        dependencies=where["dependencies"],
+        timestamp=row["at"].timestamp(),
+        head_sha=row["commit"] or None,
+        head_branch=row["branch"] or None,
+        repo=row["repo"] or None,
+    )
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {name: row[name] for name in _FLAT}
+    return {**shown, "status": STATUS_NAMES[row["status"]], "torch": row["facts"]["torch"]}
+
+
+def _as_json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    yield b'{"items":['
+    for place, row in enumerate(rows):
+        yield (b",\n" if place else b"\n") + orjson.dumps({**_flat(row), "samples": row["samples"]})
+    yield b"\n]}\n"
+
+
+def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow([*_FLAT, "torch"])
+    for row in rows:
+        writer.writerow([_cell(value) for value in _flat(row).values()])
+        yield _taken(buffer)
+    yield _taken(buffer)
+
+
+def _taken(buffer: io.StringIO) -> bytes:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text.encode()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets a quote before it (OWASP ASVS 1.2.10)."""
+    if isinstance(value, dict):
+        return orjson.dumps(value).decode()
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value.isoformat() if hasattr(value, "isoformat") else value
