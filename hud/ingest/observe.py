@@ -15,11 +15,11 @@ from typing import Any
 from hud.ingest.errors import Fault
 from hud.ingest.exported import RunKey, exported_fault, exported_process, exported_run
 from hud.ingest.formats import Placed
-from hud.ingest.parameters import Parameters, parse_time, switch
-from hud.ingest.systems import describe
+from hud.ingest.parameters import Parameters, parse_time
+from hud.ingest.systems import WrongRecord, describe
 from runner.catalog import knobs_key
-from runner.catalog.arches import arch_key
 from runner.catalog.codes import status_of
+from runner.catalog.metrics import metric_info
 from runner.records import STATUSES, Environment, Record
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -86,7 +86,11 @@ class Observer:
         if not numbers and code is None and _said_status(record) in {"", "ok"}:
             self.skipped.append(skipped(placed, "the metric has no values"))
             return
-        observation = self._observe(record, numbers, code, placed)
+        try:
+            observation = self._observe(record, numbers, code, placed)
+        except WrongRecord as error:
+            self.faults.append(Fault(placed.pointer + error.fault.pointer, error.fault.detail, placed.line))
+            return
         if fault := exported_fault(record) or _too_long(observation):
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
@@ -95,30 +99,28 @@ class Observer:
     def _observe(self, record: Record, numbers: list[float], code: str | None, placed: Placed) -> Observation:
         assert record.metric is not None
         given = self._given(placed)
-        about = describe(record, given.suite)
-        info = record.benchmark.extra_info or {}
-        device_name = _text(info.get("arch")) or _runner_type(record) or given.arch
+        about = describe(record, given)
         extra = record.metric.extra_info or {}
-        status = _said_status(record) or (status_of(code) or "ok" if code else "ok")
-        if about.failed_when_zero and numbers == [0.0]:
-            numbers, status, code = [], "failed", code or "value 0 written for a failure"
+        status = _said_status(record) or (_status_of_code(code, about.metric) if code else "ok")
+        if about.zero_means and numbers and not any(numbers):
+            numbers, status, code = [], about.zero_means, code or "value 0 written for a failure"
         target = _target(record)
         return Observation(
             identity=(
                 about.suite,
                 about.case,
                 knobs_key(about.knobs),
-                record.benchmark.mode or given.mode,
-                record.benchmark.dtype or given.dtype,
-                about.backend or given.backend,
-                _text(info.get("device")) or given.device,
-                arch_key(device_name),
-                about.dynamic or bool(given.dynamic and switch(given.dynamic)),
+                about.mode,
+                about.dtype,
+                about.backend,
+                about.device,
+                about.arch,
+                about.dynamic,
             ),
             metric=about.metric,
             run=self._run_key(record, given),
-            environment=self._environment(record, device_name, given),
-            samples=numbers,
+            environment=self._environment(record, about.device_name, given),
+            samples=[number * about.scale for number in numbers] if about.scale != 1 else numbers,
             status=status,
             code=code,
             target=target,
@@ -183,10 +185,6 @@ def _first_runner(record: Record) -> dict[str, Any]:
     return next((entry for entry in runners if isinstance(entry, dict)), {})
 
 
-def _runner_type(record: Record) -> str:
-    return _text(_first_runner(record).get("type"))
-
-
 def _runner_name(record: Record) -> str:
     """A host's name. Upstream's convention writes the kind of device there, which names no host."""
     name = _text(_first_runner(record).get("name"))
@@ -197,6 +195,11 @@ def _from_epoch(seconds: float | None) -> datetime | None:
     if not seconds or not 0 < seconds < 7e9:
         return None
     return datetime.fromtimestamp(seconds, tz=timezone.utc)
+
+
+def _status_of_code(code: str, metric: str) -> str:
+    """A word that no system is known to write says nothing of an outcome where outcomes are written."""
+    return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
 
 
 def _said_status(record: Record) -> str:

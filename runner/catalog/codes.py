@@ -1,7 +1,7 @@
 """The outside systems' own words for an outcome, each mapped to one of `runner.records.STATUSES`.
 
 Sources: accuracy codes of torchdynamo's harness (`common.py`, check_accuracy), verifier codes of
-PyTorch/XLA's experiment runner (`benchmarks/verifier.py`).
+PyTorch/XLA's experiment runner (`benchmarks/verifier.py`), failure words of torchbench's userbenchmark.
 """
 
 from __future__ import annotations
@@ -36,6 +36,20 @@ VERIFIER_CODES = {
     "VERIFIER_SKIPPED": "not_run",
     "VERIFIER_DIDNT_RUN": "not_run",
 }
+# PyTorch/XLA writes "SKIP" for a model that an experiment cannot run; torchbench's userbenchmark the others.
+OTHER_CODES = {
+    "SKIP": "unsupported",
+    "not_implemented": "unsupported",
+    "skip": "not_run",
+    "skip_by_dryrun": "not_run",
+    "failed": "failed",
+}
+_ERRORS = (
+    ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED", re.IGNORECASE)),
+    ("timed_out", re.compile(r"timed out|TimeoutExpired|TimeoutError", re.IGNORECASE)),
+    ("unsupported", re.compile(r"NotImplementedError")),
+)
+_MAX_CODE = 200
 _BATCH_INVARIANCE = re.compile(r"fail_batch_invariance_at_\d+")
 _BATCH_RUN = re.compile(r"fail_to_run_at_batch_\d+")
 
@@ -46,4 +60,15 @@ def status_of(code: str) -> str | None:
         return "wrong"
     if _BATCH_RUN.fullmatch(code):
         return "failed"
-    return ACCURACY_CODES.get(code) or VERIFIER_CODES.get(code)
+    return ACCURACY_CODES.get(code) or VERIFIER_CODES.get(code) or OTHER_CODES.get(code)
+
+
+def status_of_error(text: str) -> tuple[str, str]:
+    """Our status and a short code for an error text: a word of the tables, else a traceback's last line."""
+    text = text.strip()
+    known = status_of(text)
+    if known:
+        return known, text
+    status = next((name for name, pattern in _ERRORS if pattern.search(text)), "failed")
+    last = text.rsplit("\n", 1)[-1].strip() or "an error without words"
+    return status, last[:_MAX_CODE]

@@ -5,7 +5,8 @@ A name that is not here is stored without a direction and never coloured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
@@ -58,6 +59,51 @@ _UPSTREAM = (
     _timing("80th", "Speedup over shapes, 80th percentile", "x", "up", 3, 0.05),
     _timing("abs", "Mean latency over shapes", "ms", "down", 4, 0.05),
     _timing("elapsed", "Time the measurement took", "s", "down", 2, 0.15),
+    _timing("speedup_vs_baseline", "Speedup against an earlier file's speedup", "x", "up", 3, 0.05),
+    _timing("baseline", "Speedup of the earlier file", "x", "none", 3, 0.05),
+    _timing("cache_lookup_latency", "Time of dynamo's cache lookups", "µs", "down", 1, 0.15),
+    _timing("time_baseline", "Latency, eager", "s", "down", 6, 0.05),
+    _timing("time_xla", "Latency, PyTorch/XLA", "s", "down", 6, 0.05),
+    _timing("tolerance_max", "Largest relative difference", "", "down", 6, 0.15),
+    _timing("tolerance_mean", "Mean relative difference", "", "down", 6, 0.15),
+    _timing("tolerance_std", "Spread of the relative differences", "", "down", 6, 0.15),
+    _timing("pct_ops", "Share of operations captured", "ratio", "up", 3, 0.05),
+    _timing("pct_time", "Share of time captured", "ratio", "up", 3, 0.05),
+)
+_XLA = (
+    _timing("total_time", "Time of all iterations", "s", "down", 4, 0.05),
+    _timing("per_iter_time", "Time of an iteration", "s", "down", 5, 0.05),
+    _timing("trace_total_time", "Tracing time of all iterations", "s", "down", 4, 0.15),
+    _timing("trace_per_iter_time", "Tracing time of an iteration", "s", "down", 5, 0.15),
+    _timing("xla_CompileTime_time_s", "XLA compile time", "s", "down", 3, 0.15),
+    _timing("xla_ExecuteTime_time_s", "XLA execution time", "s", "down", 4, 0.05),
+    _timing("total_cpu_time_s", "CPU time of all iterations", "s", "down", 4, 0.05),
+    _timing("total_cuda_time_s", "CUDA time of all iterations", "s", "down", 4, 0.05),
+    _timing("per_iter_cpu_time_s", "CPU time of an iteration", "s", "down", 5, 0.05),
+    _timing("per_iter_cuda_time_s", "CUDA time of an iteration", "s", "down", 5, 0.05),
+    _timing("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05),
+    _timing("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05),
+    _count("num_of_calls", "Calls of an operation", "none"),
+    _count("xla_CompileTime_number", "Graphs that XLA compiled"),
+    _count("xla_ExecuteTime_number", "Executions of compiled graphs", "none"),
+    MetricInfo("verification_code", "Verification", "", "none", "status", 0, 0.0),
+)
+_TORCHBENCH = (
+    _timing("latencies", "Latency, median of 15", "ms", "down", 3, 0.05),
+    _timing("cpu_peak_mem", "Peak memory, CPU", "GB", "down", 3, 0.15),
+    _timing("gpu_peak_mem", "Peak memory, GPU", "GB", "down", 3, 0.15),
+    MetricInfo("memleak", "Memory leak", "", "none", "status", 0, 0.0),
+)
+# compile_time_instruction_count is the least of several: its noise is under 1.5 %, as its own gate assumes.
+_INSTRUCTIONS = (
+    _timing("compile_time_instruction_count", "CPU instructions to compile", "count", "down", 0, 0.015),
+    _timing("instruction_count", "CPU instructions", "count", "down", 0, 0.015),
+)
+_KERNELS = (
+    _timing("latency_us", "Latency", "µs", "down", 3, 0.05),
+    _timing("gap_vs_sol", "Time over the speed of light's", "x", "down", 3, 0.05),
+    _timing("projected_model_latency_us", "Latency, sum over a model's kernels", "µs", "down", 1, 0.05),
+    _timing("model_coverage_ratio", "Share of a model's kernels measured", "ratio", "up", 3, 0.05),
 )
 _COUNT_TITLES = {
     "calls_captured": "Operations captured",
@@ -74,6 +120,17 @@ _COUNTS = tuple(
     _count(prefix + name, title + suffix, "none" if name in _NO_DIRECTION else "down")
     for name, title in _COUNT_TITLES.items()
     for prefix, suffix in (("", ""), ("accuracy_", ", accuracy run"))
+)
+_LISTED = (
+    _count("graph_breaks_listed", "Graph breaks in the list"),
+    _count("unique_graph_breaks_listed", "Distinct graph breaks in the list"),
+    _count("graph_breaks_listed_deduped", "Graph breaks in the list without repetitions"),
+    _count("total_aot_graphs", "Graphs given to AOTAutograd", "none"),
+    _count("ok_aot_graphs", "Graphs AOTAutograd took", "none"),
+    _count("graphs", "Graphs captured", "none"),
+    _count("graph_calls", "Calls of captured graphs", "none"),
+    _count("captured_ops", "Operations captured in graphs", "none"),
+    _count("total_ops", "Operations in all", "none"),
 )
 _OURS = (
     _timing("device_bandwidth_gbps", "Memory bandwidth, device time", "GB/s", "up", 1, 0.03),
@@ -96,9 +153,48 @@ _OURS = (
     _count("recompiles", "Recompiles"),
 )
 
-METRICS: dict[str, MetricInfo] = {metric.name: metric for metric in (*_UPSTREAM, *_COUNTS, *_OURS)}
+METRICS: dict[str, MetricInfo] = {
+    metric.name: metric
+    for metric in (*_UPSTREAM, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS)
+}
+
+# Families of names that no list can hold: one name for each phase, operation or counter.
+_PHASE = _timing("", "", "s", "down", 3, 0.15)
+_FAMILIES = (
+    # XLA's maps: <map>.<operation>.<one of the names above>, dynamo_counters.<group>.<counter>
+    (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
+    (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+_time_s"), METRICS["self_cpu_time_s"]),
+    (re.compile(r"dynamo_counters\..+"), _count("", "", "none")),
+    # dynamo's compile phases, as *_compilation_metrics.csv names them
+    (
+        re.compile(
+            r"(_compile|pass|OutputGraph|GraphLowering|Scheduler|PythonWrapperCodegen|CppWrapper\w*"
+            r"|PyCodeCache|async_compile|TritonBundler|CachingAutotuner|CUDAGraphNode|CudaGraph\w*"
+            r"|cudagraphify|compile_fx|TritonTemplate\w*|AsyncCompile|FxGraphCache|AOTAutogradCache"
+            r"|DynamoGuards|WorkerStart\w*|KernelArg\w*)\..+"
+        ),
+        _PHASE,
+    ),
+    (
+        re.compile(
+            r"compile_attempt_\d+|bytecode_tracing|get_fake_value|create_proxy|build_guards|gc"
+            r"|wrap_to_fake_tensor_and_record|variable_builder_call|insert_deferred_runtime_asserts"
+            r"|inductor_codecache_torch_key|create_aot_dispatcher_function|aot_collect_metadata"
+            r"|_recursive_\w+_passes|compile_fx_inner|fx_codegen_and_compile|additional_fake_tensor_prop"
+            r"|entire_frame_compile|entire_backward_compile|backend_compile|inductor_compile"
+            r"|code_gen|aot_(trace|forward|inference|joint|backward)\w*|min_cut_rematerialization_partition"
+            r"|compile_file|triton_\w+|joint_graph_passes|post_grad_passes|pre_grad_passes"
+        ),
+        _PHASE,
+    ),
+)
 
 
 def metric_info(name: str) -> MetricInfo:
     """The registry's row, or one without unit or direction for a name it does not hold."""
-    return METRICS.get(name) or MetricInfo(name, name, "", "none", "timing", 4)
+    if name in METRICS:
+        return METRICS[name]
+    for pattern, info in _FAMILIES:
+        if pattern.fullmatch(name):
+            return replace(info, name=name, title=name)
+    return MetricInfo(name, name, "", "none", "timing", 4)

@@ -1,0 +1,139 @@
+"""What a system's function is given, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from hud.ingest.errors import Fault
+from hud.ingest.parameters import Parameters, parse_time
+from runner.records import Record
+
+# Upstream's names of the suites that are called otherwise here.
+_SUITES = {"timm_models": "timm"}
+
+
+class WrongRecord(ValueError):
+    """A record that contradicts itself or its shape; `fault` has its place within the record."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.detail)
+        self.fault = fault
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What our store knew of a measurement that it exported, as it stood there."""
+
+    suite: _Name
+    case: _Name
+    metric: _Name
+    knobs: dict[str, Any]
+    mode: str
+    dtype: str
+    backend: str
+    device: str
+    arch: str
+    dynamic: bool
+    source: str = ""
+    process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0
+    at: str | None = None  # ISO 8601
+    at_source: Literal["", "commit", "run", "upload"] = ""
+    target_arch: str | None = None
+    status: str | None = None  # one of STATUSES
+    code: str | None = None
+    warning: str | None = None
+
+    @property
+    def time(self) -> datetime | None:
+        return parse_time(self.at) if self.at else None
+
+
+@dataclass
+class About:
+    """What a record measures, in the words of this project. '' where nobody said it."""
+
+    suite: str
+    case: str
+    metric: str
+    mode: str = ""
+    dtype: str = ""
+    backend: str = ""
+    device: str = ""
+    arch: str = ""  # key of the arch
+    device_name: str = ""  # what the arch was made of
+    knobs: dict[str, Any] = field(default_factory=dict)
+    dynamic: bool = False
+    target_arch: str | None = None
+    zero_means: str = ""  # the status that a value of 0 stands for, '' where it is a value
+    scale: float = 1.0  # the registry's unit over the record's
+    exported: Exported | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """A record with the upload's parameters; what the record says wins over a parameter."""
+
+    record: Record
+    given: Parameters
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.record.benchmark.extra_info or {}
+
+    @property
+    def metric(self) -> str:
+        assert self.record.metric is not None
+        return self.record.metric.name
+
+    @property
+    def model(self) -> str:
+        return self.record.model.name
+
+    @property
+    def mode(self) -> str:
+        return self.record.benchmark.mode or self.given.mode
+
+    @property
+    def dtype(self) -> str:
+        return self.record.benchmark.dtype or self.given.dtype
+
+    @property
+    def backend(self) -> str:
+        return self.record.model.backend or self.given.backend
+
+    @property
+    def device(self) -> str:
+        return text(self.info.get("device")) or self.given.device
+
+    @property
+    def device_name(self) -> str:
+        """Of the GPU, or of the CPU that was measured; else what is known of the arch."""
+        runners = self.record.runners if isinstance(self.record.runners, list) else []
+        runner = next((entry for entry in runners if isinstance(entry, dict)), {})
+        return text(self.info.get("arch")) or text(runner.get("type")) or self.given.arch
+
+    @property
+    def origin(self) -> str:
+        """The suite that the model comes from."""
+        return suite_name((self.record.model.origins or [""])[0])
+
+
+def suite_name(name: str) -> str:
+    return _SUITES.get(name, name)
+
+
+def text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def batch_size(value: Any) -> int | None:
+    """A batch size as a record has it; None for one that was not asked for or is no size."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,162 @@
+"""How torchdynamo's compilers are called: by flags, in file names and on PyTorch's HUD → one name here.
+
+`inductor_cudagraphs` and `inductor_no_cudagraphs` on CUDA (upstream's `--inductor` means CUDA graphs on),
+`inductor` elsewhere, `inductor_aot_inductor`, `inductor_cpp_wrapper`, …; what is no inductor keeps its name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+# Words of a compiler's name, longest first, and the part each stands for ('': none of its own).
+_WORDS = (
+    ("with_cudagraphs", "cudagraphs"),
+    ("no_cudagraphs", "no_cudagraphs"),
+    ("cudagraphs", "cudagraphs"),
+    ("default", "no_cudagraphs"),
+    ("aot_inductor", "aot_inductor"),
+    ("cpp_wrapper", "cpp_wrapper"),
+    ("low_precision", "low_precision"),
+    ("max_autotune", "max_autotune"),
+    ("autotune", "max_autotune"),
+    ("freezing", "freezing"),
+    ("dynamic", "dynamic"),
+    ("export", "export"),
+    ("eager", "eager"),
+)
+# Parts in the order in which a name has them.
+_PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
+# Flags that choose another compiler, and its name.
+_OTHER_COMPILERS = {
+    "export": "inductor_export",
+    "aot_precompile": "aot_precompile",
+    "export_nativert": "export_nativert",
+    "torchscript_jit_trace": "torchscript_jit_trace",
+    "xla": "xla",
+    "speedup_dynamo_ts": "ts",
+    "prims_nvfuser": "prims_nvfuser",
+    "overhead": "overhead",
+    "nothing": "eager",
+}
+# What environment variables switch on stands only in the name of the output file.
+_BY_ENVIRONMENT = ("cpp_wrapper", "max_autotune", "low_precision")
+_FILE = re.compile(
+    r"(?:(?P<before>.+?)_)?(?P<suite>torchbench|huggingface|timm_models|timm)(?:_(?P<after>.+))?",
+    re.IGNORECASE,
+)
+_IN_FILE_NAMES = {
+    "dtype": {"amp", "float16", "bfloat16", "float32", "quant", "notset"},
+    "mode": {"training", "inference"},
+    "device": {"cuda", "cpu", "rocm", "xpu", "mps", "hpu"},
+}
+_KINDS = ("performance", "accuracy")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """inductor with its parts. `cudagraphs` None: not said, which is on."""
+
+    parts: frozenset[str] = frozenset()
+    cudagraphs: bool | None = None
+    mode: str = ""  # of torch.compile
+    dynamic: bool = False
+
+    def name(self, device: str) -> str:
+        words = ["inductor"]
+        graphs = self.cudagraphs is not False
+        standalone = self.parts & {"export", "eager", "aot_inductor"}
+        if device == "cuda" and not standalone and (graphs or "cpp_wrapper" not in self.parts):
+            words.append("cudagraphs" if graphs else "no_cudagraphs")
+        words += [part for part in _PARTS if part in self.parts]
+        return "_".join([*words, self.mode] if self.mode else words)
+
+
+def named(name: str) -> Compiler | None:
+    """The compiler that a file name or an upload parameter means; None for one that is no inductor."""
+    rest = name.lower()
+    if rest.startswith("dynamic_"):
+        rest = rest.removeprefix("dynamic_") + "_dynamic"
+    if rest.startswith("aot_inductor"):
+        rest = f"inductor_{rest}"
+    if rest != "inductor" and not rest.startswith("inductor_"):
+        return None
+    rest = rest.removeprefix("inductor").removeprefix("_")
+    found = set()
+    while rest:
+        word = next((word for word, _part in _WORDS if rest == word or rest.startswith(f"{word}_")), None)
+        if word is None:
+            return None
+        found.add(dict(_WORDS)[word])
+        rest = rest.removeprefix(word).removeprefix("_")
+    graphs = True if "cudagraphs" in found else False if "no_cudagraphs" in found else None
+    return Compiler(frozenset(found) & frozenset(_PARTS), graphs, "", "dynamic" in found)
+
+
+def flagged(info: dict[str, Any]) -> Compiler:
+    """The inductor that the harness's command-line arguments ask for."""
+    settings = inductor_settings(info)
+    parts = {
+        "aot_inductor": bool(info.get("export_aot_inductor")),
+        "freezing": bool(info.get("freezing")) or settings.get("freezing") is True,
+        "cpp_wrapper": settings.get("cpp_wrapper") is True,
+        "max_autotune": settings.get("max_autotune") is True,
+    }
+    mode = info.get("inductor_compile_mode")
+    mode = re.sub(r"\W+", "_", mode)[:40] if isinstance(mode, str) and mode != "default" else ""
+    if mode == "max_autotune":
+        mode, parts["max_autotune"] = "", True
+    graphs = settings.get("triton.cudagraphs", not info.get("disable_cudagraphs"))
+    compiler = Compiler(frozenset(name for name, on in parts.items() if on), graphs is True, mode)
+    in_file = named(file_hints(str(info.get("output") or "")).get("backend", ""))
+    if in_file:
+        compiler = replace(compiler, parts=compiler.parts | (in_file.parts & set(_BY_ENVIRONMENT)))
+    return compiler
+
+
+def inductor_settings(info: dict[str, Any]) -> dict[str, Any]:
+    """`--inductor-config key=value …`, truth values as such."""
+    entries = info.get("inductor_config")
+    pairs = (
+        [entry.split("=", 1) for entry in entries if isinstance(entry, str) and "=" in entry]
+        if isinstance(entries, list)
+        else []
+    )
+    return {
+        key: {"1": True, "True": True, "0": False, "False": False}.get(value, value) for key, value in pairs
+    }
+
+
+def other_compiler(info: dict[str, Any]) -> str:
+    """The name of a compiler that a flag of its own chooses, '' for none of them."""
+    return next((name for flag, name in _OTHER_COMPILERS.items() if info.get(flag) is True), "")
+
+
+def file_hints(filename: str) -> dict[str, str]:
+    """Upload parameters in a file name such as
+    inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda_performance.csv."""
+    stem = PurePosixPath(filename.replace("\\", "/")).name.split(".", 1)[0]
+    found = _FILE.fullmatch(stem)
+    if not found:
+        return {}
+    words = "_".join(filter(None, (found["before"], found["after"]))).lower().split("_")
+    hints = {"suite": "timm" if found["suite"].lower().startswith("timm") else found["suite"].lower()}
+    for parameter, known in _IN_FILE_NAMES.items():
+        word = next((word for word in words if word in known), "")
+        if word:
+            hints[parameter] = "cuda" if word == "rocm" else word  # as torch calls it
+    before = (found["before"] or "").lower()
+    compiler = named(before)
+    if compiler or before in {"eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus"}:
+        hints["backend"] = before
+    if compiler and compiler.dynamic:
+        hints["dynamic"] = "1"
+    return hints
+
+
+def kind_in_name(filename: str) -> str:
+    """performance, accuracy, or '' where the file's name says neither."""
+    words = PurePosixPath(filename.replace("\\", "/")).name.lower().replace(".", "_").split("_")
+    return next((kind for kind in _KINDS if kind in words), "")
