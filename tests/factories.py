@@ -118,7 +118,8 @@ def create_run(state: str = State.SUCCEEDED, **fields: Any) -> Run:
     if state in TERMINAL:
         fields.setdefault("finished", now)
     return Run.objects.create(
-        state=state, **{"source": "runner", "title": "micro: layer_norm[D=mean]", **fields}
+        state=state,
+        **{"source": "runner", "at_source": "run", "title": "micro: layer_norm[D=mean]", **fields},
     )
 
 

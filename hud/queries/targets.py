@@ -25,9 +25,14 @@ class AppliedTarget:
     """A target as it applies to one experiment and metric. `own`: it is this arch's, and judges."""
 
     value: float
-    name: str  # "H200 target 2342 GB/s (0.55 of the measured copy 4258)"
+    brief: str  # "H200 target 2342 GB/s"
     own: bool
-    short: str = ""  # "A100-40GB 950", for a narrow cell
+    how: str = ""  # "0.55 of the measured copy 4258"
+
+    @property
+    def name(self) -> str:
+        """``H200 target 2342 GB/s (0.55 of the measured copy 4258)``."""
+        return f"{self.brief} ({self.how})" if self.how else self.brief
 
     def met_by(self, value: float | None, direction: str) -> Met:
         if value is None or direction == "none":
@@ -35,10 +40,11 @@ class AppliedTarget:
         reached = value >= self.value if direction == "up" else value <= self.value
         return "met" if reached else "missed"
 
-    def verdict(self, value: float | None, direction: str) -> str:
+    def verdict(self, value: float | None, direction: str, *, brief: bool = False) -> str:
         """``A100-40GB target 950: met``; without the last word where nothing can be said."""
         met = self.met_by(value, direction)
-        return self.name if met == "none" else f"{self.name}: {met}"
+        name = self.brief if brief else self.name
+        return name if met == "none" else f"{name}: {met}"
 
 
 @dataclass(slots=True)
@@ -89,12 +95,7 @@ class Targets:
         own = self.own(experiment, metric, value, arch)
         shown = [own] if own else []
         if value is not None and arch not in (None, experiment.arch):
-            name = arch_name(arch or "")
-            shown.append(
-                AppliedTarget(
-                    value, f"{name} target {number(value)}", own=False, short=f"{name} {number(value)}"
-                )
-            )
+            shown.append(AppliedTarget(value, f"{arch_name(arch or '')} target {number(value)}", own=False))
         return shown
 
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
@@ -115,10 +116,8 @@ class Targets:
 
 def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") -> AppliedTarget:
     unit = f" {metric.unit}" if metric.unit not in ("", "ratio", "count") else ""
-    reason = f" ({how})" if how else ""
-    return AppliedTarget(
-        value, f"{arch_name(experiment.arch)} target {number(value)}{unit}{reason}".strip(), own=True
-    )
+    brief = f"{arch_name(experiment.arch)} target {number(value)}{unit}".strip()
+    return AppliedTarget(value, brief, own=True, how=how)
 
 
 def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:

@@ -53,6 +53,7 @@ _LOOKS = {
 }
 _WORDS = {"": "not judged yet", "cannot_tell": "cannot tell", "timed_out": "timed out", "not_run": "not run"}
 _OTHERWISE = ("✗", "worse")
+_FOREIGN = "as the record says it; it was set for another device and judges nothing here"
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
@@ -86,11 +87,11 @@ def verdict_badge(reading: Reading) -> SafeString:
 
 
 @register.simple_tag
-def target_badge(target: AppliedTarget, reading: Reading) -> SafeString:
+def target_badge(target: AppliedTarget, reading: Reading, brief: bool = False) -> SafeString:
     """``A100-40GB target 950: met``. A target of another arch colours nothing but this badge."""
-    met = target.met_by(reading.value.median, reading.metric.direction)
-    why = "" if target.own else "as the record says it; it was set for another device and judges nothing here"
-    return badge_html(met, target.verdict(reading.value.median, reading.metric.direction), why)
+    median, direction = reading.value.median, reading.metric.direction
+    why = target.how if target.own else _FOREIGN
+    return badge_html(target.met_by(median, direction), target.verdict(median, direction, brief=brief), why)
 
 
 @register.simple_tag
@@ -117,14 +118,15 @@ def target_icon(target: AppliedTarget, reading: Reading) -> SafeString:
     met = target.met_by(reading.value.median, reading.metric.direction)
     sentence = target.verdict(reading.value.median, reading.metric.direction)
     icon, tone = _LOOKS[met]
+    shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
     return format_html(
         '<span class="badge small {}" title="{}"><span class="icon" aria-hidden="true">{}</span>'
-        '<span class="visually-hidden">{}</span>{}</span>',
+        '<span class="visually-hidden">{}</span><span aria-hidden="true">{}</span></span>',
         tone if target.own else "quiet",
         sentence,
         icon,
         sentence,
-        "" if target.own else format_html('<span aria-hidden="true"> {}</span>', target.short),
+        shown,
     )
 
 

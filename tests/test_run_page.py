@@ -1,0 +1,255 @@
+"""A run's page while it happens and afterwards, and the list of runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud import tasklogs
+from hud.models import Run, State, Task
+from hud.queries import run as query
+from hud.queries.runs import PAGE_ROWS
+from hud.views.runs import readable
+from runner.catalog import TaskSpec
+from tests.factories import (
+    create_accelerator,
+    create_experiment,
+    create_measurement,
+    create_run,
+    create_task,
+    create_upload,
+    create_user,
+)
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 9  # one more while the run is queued: its position
+GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
+
+
+def text_of(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    return " ".join(response.content.decode().split())
+
+
+def write_log(task: Task, content: bytes) -> None:
+    path = tasklogs.log_path(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    Task.objects.filter(pk=task.pk).update(log_bytes=len(content))
+
+
+@pytest.fixture
+def running() -> Run:
+    """One task done, one at work, one waiting."""
+    accelerator = create_accelerator()
+    run = create_run(
+        "running", host=accelerator.host, device="cuda", arch="h200", experiment=create_experiment()
+    )
+    create_task(run, state="done", accelerator=accelerator, attempt=1)
+    progress = {"phase": "measure", "done": 1, "total": 2, "label": "D=4096"}
+    create_task(run, state="running", spec=GEMV, accelerator=accelerator, attempt=2, progress=progress)
+    create_task(run)
+    return run
+
+
+@pytest.mark.parametrize("results", [1, 6])
+def test_it_takes_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any, running: Run, results: int
+) -> None:
+    for number in range(results):
+        create_measurement(create_experiment(case=f"case_{number}"), run=running)
+    with django_assert_num_queries(STATEMENTS):
+        client.get(f"/runs/{running.pk}/")
+    with django_assert_num_queries(STATEMENTS):
+        client.get(f"/runs/{running.pk}/live")
+
+
+def test_it_says_how_far_it_is(client: Client, running: Run) -> None:
+    text = text_of(client, f"/runs/{running.pk}/")
+    assert "1 of 3 tasks" in text
+    assert "measure D=4096" in text
+    assert "gemv int8, D=1024+4096" in text
+    assert 'value="50"' in text  # (1 + 1/2 + 0) / 3
+    assert f'data-poll="/runs/{running.pk}/live"' in text
+    assert "Cancel</button>" in text
+
+
+def test_the_time_left_comes_from_past_tasks(client: Client) -> None:
+    past = create_run()
+    now = timezone.now()
+    for seconds in (20, 30, 100):
+        create_task(past, state="done", started=now - timedelta(seconds=seconds), finished=now)
+    run = create_run("queued", device="cuda")
+    create_task(run)
+    create_task(run)
+    assert "about 1 min 0 s left" in text_of(client, f"/runs/{run.pk}/")
+    create_task(run, spec=GEMV)
+    assert "no past run to tell the time from" in text_of(client, f"/runs/{run.pk}/")
+
+
+def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run) -> None:
+    waiting = create_run("queued", device="cuda", arch="h200")
+    create_task(waiting)
+    assert "queue position 1" in text_of(client, f"/runs/{waiting.pk}/")
+
+
+def test_results_land_while_it_runs(client: Client, running: Run) -> None:
+    assert "Results land here" in text_of(client, f"/runs/{running.pk}/live")
+    create_measurement(samples=[2500.0, 2542.4, 2600.0], run=running)
+    text = text_of(client, f"/runs/{running.pk}/live")
+    assert "2542.4 GB/s" in text
+    assert 'data-part="results"' in text
+
+
+def test_polling_stops_when_the_run_has_ended(client: Client, running: Run) -> None:
+    assert "X-Poll" not in client.get(f"/runs/{running.pk}/live")
+    Run.objects.filter(pk=running.pk).update(state=State.LOST, finished=timezone.now(), reason="host silent")
+    assert client.get(f"/runs/{running.pk}/live")["X-Poll"] == "stop"
+    text = text_of(client, f"/runs/{running.pk}/")
+    assert "data-poll" not in text
+    assert "host silent" in text
+    assert "Run it again" in text
+    assert "Cancel</button>" not in text
+
+
+def test_the_log_is_read_by_offset(client: Client, running: Run) -> None:
+    task = running.tasks.get(position=1)
+    write_log(task, b"first line\nsecond line\n")
+    address = f"/runs/{running.pk}/log?task=1"
+    answer = client.get(address)
+    assert answer.content == b"first line\nsecond line\n"
+    assert (answer["X-Log-Next"], answer["X-Log-More"]) == ("23", "1")
+    assert answer["Content-Type"].startswith("text/plain")
+    answer = client.get(f"{address}&start=11")
+    assert answer.content == b"second line\n"
+    answer = client.get(f"{address}&start=23")
+    assert (answer.content, answer["X-Log-Next"]) == (b"", "23")
+    done = client.get(f"/runs/{running.pk}/log?task=0")
+    assert done["X-Log-More"] == "0"
+
+
+@pytest.mark.parametrize("query", ["task=-1", "task=x", "start=-5", "start=1e9", "task=99999999999999"])
+def test_a_nonsense_place_in_the_log_is_refused(client: Client, running: Run, query: str) -> None:
+    assert client.get(f"/runs/{running.pk}/log?{query}").status_code == 400
+    assert client.get(f"/runs/{running.pk}/?{query}").status_code == 200
+
+
+def test_the_page_shows_the_log_of_the_running_task_or_of_the_one_asked_for(
+    client: Client, running: Run
+) -> None:
+    write_log(running.tasks.get(position=0), b"of the first task\n")
+    write_log(running.tasks.get(position=1), b"\x1b[31mof the <second>\x1b[0m task\n")
+    text = text_of(client, f"/runs/{running.pk}/")
+    assert "of the &lt;second&gt; task" in text
+    assert 'role="log"' in text
+    assert "data-pinned" not in text
+    pinned = text_of(client, f"/runs/{running.pk}/?task=0")
+    assert "of the first task" in pinned
+    assert "data-pinned" in pinned
+
+
+def test_codes_of_a_terminal_are_taken_out() -> None:
+    assert readable(b"\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07\x00a\tb\xff") == "ok\na\tb�"
+
+
+def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) -> None:
+    answer = client.post(f"/runs/{running.pk}/cancel")
+    assert answer["Location"] == f"/login/?next=/runs/{running.pk}/"
+    assert Run.objects.get().cancel_asked is None
+    client.force_login(create_user())
+    for _ in range(2):
+        answer = client.post(f"/runs/{running.pk}/cancel", follow=True)
+    text = " ".join(answer.content.decode().split())
+    assert Run.objects.get().cancel_asked
+    assert "asked to stop" in text
+    assert "Cancel</button>" not in text
+    assert client.get(f"/runs/{running.pk}/cancel").status_code == 405
+
+
+def test_an_upload_shows_its_receipt(client: Client) -> None:
+    upload = create_upload("results.json")
+    upload.receipt = {
+        "stored": 3,
+        "duplicates": 1,
+        "skipped": [{"line": 7, "reason": "the record has no metric"}],
+    }
+    upload.save()
+    run = create_run(upload=upload, source="pytorch-scripts", title="", provenance="by hand")
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert "3 stored, 1 duplicate, 1 skipped" in text
+    assert "line 7: the record has no metric" in text
+    assert "results.json" in text
+    assert "by hand" in text
+
+
+def test_repeats_are_shown_by_process(client: Client) -> None:
+    run = create_run()
+    for process in (0, 1):
+        create_measurement(value=1000.0 + process, run=run, process=process)
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert "process 1" in text
+    assert "1001.0 GB/s" in text
+
+
+def test_a_long_run_shows_the_first_results_and_says_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "SHOWN_RESULTS", 2)
+    run = create_run()
+    for number in range(3):
+        create_measurement(create_experiment(case=f"case_{number}"), run=run)
+    assert "The first 2" in text_of(client, f"/runs/{run.pk}/")
+    assert len(client.get(f"/runs/{run.pk}.json").json()["items"]) == 3
+    assert len(client.get(f"/runs/{run.pk}.csv").content.decode().splitlines()) == 4
+
+
+def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:
+    first = create_run("failed")
+    again = create_run(retry_of=first)
+    assert f'<a href="/runs/{again.pk}/">run {again.pk}</a>' in text_of(client, f"/runs/{first.pk}/")
+    assert f'<a href="/runs/{first.pk}/">run {first.pk}</a>' in text_of(client, f"/runs/{again.pk}/")
+
+
+@pytest.mark.parametrize("address", ["/runs/9999/", "/runs/9999.json", "/runs/9999/live", "/runs/9999/log"])
+def test_no_such_run(client: Client, address: str) -> None:
+    assert client.get(address).status_code == 404
+
+
+def test_the_list_takes_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any, running: Run
+) -> None:
+    create_run(upload=create_upload())
+    with django_assert_num_queries(2):
+        client.get("/runs/")
+
+
+def test_the_list_is_filtered_by_the_url(client: Client) -> None:
+    create_run(title="nightly")
+    create_run("failed", title="broken", host_name="far-away")
+    create_run(title="", upload=create_upload("from_ci.json"))
+
+    def titles(query: str) -> list[str]:
+        return [item["title"] for item in client.get(f"/runs.json{query}").json()["items"]]
+
+    assert titles("") == ["from_ci.json", "broken", "nightly"]
+    assert titles("?state=failed") == ["broken"]
+    assert titles("?kind=upload") == ["from_ci.json"]
+    assert titles("?kind=rerun&q=night") == ["nightly"]
+    assert titles("?host=far") == ["broken"]
+    assert "No run fits these filters" in text_of(client, "/runs/?q=nothing")
+    assert "Left out: state" in text_of(client, "/runs/?state=exploded")
+    assert client.get("/runs.json?state=exploded").status_code == 400
+
+
+def test_older_runs_stand_on_the_next_page(client: Client) -> None:
+    runs = [create_run() for _ in range(PAGE_ROWS + 2)]
+    answer = client.get("/runs.json").json()
+    assert len(answer["items"]) == PAGE_ROWS
+    older = client.get(f"/runs.json?before={answer['next']}").json()
+    assert [item["run"] for item in older["items"]] == [runs[1].pk, runs[0].pk]
+    assert older["next"] is None
