@@ -115,7 +115,10 @@ def _run(options: argparse.Namespace) -> int:
     output = _output(options)
     done = output.done() if output and options.resume else set()
     waiting = [task for task in tasks if task.fingerprint() not in done]
-    print(f"{len(waiting)} tasks on {chosen.title}; {len(tasks) - len(waiting)} done before", file=sys.stderr)
+    print(
+        f"{len(waiting)} tasks on {chosen.device_name}; {len(tasks) - len(waiting)} done before",
+        file=sys.stderr,
+    )
     finished = terminal.run_tasks(
         waiting, chosen, on_event=_say, on_finished=output.add if output else lambda _finished: None
     )

@@ -13,8 +13,8 @@ from runner import host
 
 _ROOT = Path(__file__).resolve().parent.parent
 _COMPILE_S = 300
-_CEILINGS = {"copy_gbps": "copy", "matmul_bfloat16_tflops": "bfloat16 product"}
-_UNITS = {"copy_gbps": "GB/s", "matmul_bfloat16_tflops": "TFLOP/s"}
+_CEILINGS = {"copy_gbps": "copy", "read_gbps": "read", "matmul_bfloat16_tflops": "bfloat16 product"}
+_UNITS = {"copy_gbps": "GB/s", "read_gbps": "GB/s", "matmul_bfloat16_tflops": "TFLOP/s"}
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,11 @@ from types import FrameType
 from typing import Any
 
 from runner import host, locks
+from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec
 from runner.launch import Event, Outcome, launch
 
 Json = Any
-
-
-@dataclass(frozen=True)
-class Accelerator:
-    """`visible` is what CUDA_VISIBLE_DEVICES becomes; `lock` names the accelerator machine-wide."""
-
-    device: str  # cuda or cpu
-    title: str
-    lock: str
-    visible: str
 
 
 @dataclass(frozen=True)
@@ -48,26 +39,14 @@ def accelerator(asked: str) -> Accelerator:
 
     Raises BadRequest where there is no such device.
     """
-    gpus = _visible_gpus()
-    if asked == "cpu" or (not asked and not gpus):
-        return Accelerator("cpu", host.cpu_name(), "cpu", "")
-    kind, _, index = (asked or "cuda").partition(":")
-    if kind != "cuda" or not (index or "0").isdigit():
+    kind, _, index = asked.partition(":")
+    wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
+    if wanted is None:
         raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
-    if int(index or 0) >= len(gpus):
-        raise BadRequest(f"there is no {asked or 'cuda'}: nvidia-smi lists {len(gpus)} usable GPUs")
-    gpu = gpus[int(index or 0)]
-    return Accelerator("cuda", gpu.name, gpu.uuid, gpu.uuid)
-
-
-def _visible_gpus() -> list[host.Gpu]:
-    """GPUs in the order of CUDA_VISIBLE_DEVICES, where that is set."""
-    gpus = host.gpus()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return gpus
-    by_name = {name: gpu for gpu in gpus for name in (str(gpu.index), gpu.uuid)}
-    return [by_name[name.strip()] for name in visible.split(",") if name.strip() in by_name]
+    try:
+        return accelerators(wanted)[0]
+    except NoSuchDevice as error:
+        raise BadRequest(str(error)) from error
 
 
 def run_tasks(
@@ -82,6 +61,7 @@ def run_tasks(
     Raises `locks.Busy` where another process holds the accelerator.
     """
     finished: list[Finished] = []
+    started = time.time()
     folder = Path(tempfile.mkdtemp(prefix="compiler-hud-run-"))
     with _lock(chosen) as lock_fd, _stop_asked() as stop:
         for number, task in enumerate(tasks):
@@ -94,7 +74,7 @@ def run_tasks(
                 on_event=_told(on_event, task),
                 should_stop=lambda: "cancelled" if stop else "",
             )
-            done = Finished(task, outcome, place, _records(place))
+            done = Finished(task, outcome, place, _records(place, started))
             finished.append(done)
             on_finished(done)
             if outcome.status == "ok":
@@ -122,7 +102,8 @@ def _variables(chosen: Accelerator) -> dict[str, str]:
     }
 
 
-def _records(place: Path) -> list[dict[str, Json]]:
+def _records(place: Path, started: float) -> list[dict[str, Json]]:
+    """What a task left; all tasks of one command carry its time, since they are one run."""
     try:
         lines = (place / "results.jsonl").read_text().splitlines()
     except FileNotFoundError:
@@ -130,7 +111,7 @@ def _records(place: Path) -> list[dict[str, Json]]:
     found = []
     for line in lines:
         with contextlib.suppress(ValueError):  # a killed task may leave half a line
-            found.append(json.loads(line))
+            found.append({**json.loads(line), "timestamp": started})
     return found
 
 

@@ -83,6 +83,7 @@ _CEILINGS = Suite(
     module="runner.suites.ceilings",
     cases=(
         Case("copy", "Copy of a block larger than every cache, bytes read and written", ("bfloat16",)),
+        Case("read", "Sum of a block larger than every cache, bytes read", ("bfloat16",)),
         Case("matmul", "Matrix product 8192×8192×8192 (1024 on a CPU), random data", ("bfloat16",)),
     ),
     backends=("eager",),

@@ -14,6 +14,7 @@ from runner.summary import block_standard_error, median
 Call = Callable[[], Any]
 
 _ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs say no more
+_WARM_CALLS = 5
 _MOST_PAIRS = 300
 _CHECK_EVERY = 10
 _WINDOW_S = 0.01
@@ -37,6 +38,9 @@ def paired(eager: Call, compiled: Call, device: Device, *, at_least: int, budget
 
     Takes `at_least` pairs, then more until the ratio is known to 0.5 % or the budget is spent.
     """
+    for _ in range(_WARM_CALLS):
+        eager()
+        compiled()
     times = PairedTimes([], [])
     ends = time.perf_counter() + budget_s
     for pair in range(_MOST_PAIRS):

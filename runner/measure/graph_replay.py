@@ -26,13 +26,13 @@ _WINDOW_MS = 5.0
 _LEAD_MS = 0.5  # queued before the start event: the host is ahead when the clock starts
 _WARM_MS = 100.0  # the clocks of the GPU are up, and the caches hold what they will hold
 _MEMORY_SHARE = 0.6
-_CAPTURES = 5  # each with new operands, since where they lie in memory changes the time
-_WINDOWS = 10  # samples of each capture
+_CAPTURES = 8  # each with new operands, since where they lie in memory changes the time
+_WINDOWS = 8  # samples of each capture
 
 
 @dataclass(frozen=True)
 class ReplayTimes:
-    """Milliseconds of one call, ten samples for each of five captures, one capture after the other."""
+    """Milliseconds of one call, eight samples for each of eight captures, one capture after the other."""
 
     eager: list[float] = field(default_factory=list)
     compiled: list[float] = field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.catalog import TaskSpec
@@ -16,6 +16,8 @@ from runner.measure.environment import environment
 from runner.records import Benchmark, Json, Metric, Model, Record
 from runner.report import Report
 from runner.summary import spread
+
+_DIGITS = 7  # of a sample: a clock of nanoseconds says no more
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Recorder:
             **({"warning": warning} if warning else {}),
             **result.facts,
         }
-        self._write(result.metric, list(result.values), result.target, knobs, said)
+        values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
+        self._write(result.metric, values, result.target, knobs, said)
 
     def missing(self, metric: str, failure: TaskFailure, *, knobs: Mapping[str, Json]) -> None:
         """A metric that has no value, with the status that says why."""
@@ -64,7 +67,7 @@ class Recorder:
     def _write(
         self,
         metric: str,
-        values: list[float | str] | None,
+        values: Sequence[float] | None,
         target: str | None,
         knobs: Mapping[str, Json],
         said: Mapping[str, Json],
@@ -80,7 +83,7 @@ class Recorder:
             ),
             metric=Metric(
                 name=metric,
-                benchmark_values=values,
+                benchmark_values=None if values is None else list(values),
                 target_value=target,
                 extra_info={"unit": info.unit, "direction": info.direction, **said},
             ),

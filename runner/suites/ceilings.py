@@ -10,7 +10,7 @@ from runner.measure.gpu_state import gpu_state, warning
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
 
-_CEILINGS = {"copy": ceilings.COPY, "matmul": ceilings.MATMUL}
+_CEILINGS = {"copy": ceilings.COPY, "read": ceilings.READ, "matmul": ceilings.MATMUL}
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:

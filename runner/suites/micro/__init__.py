@@ -95,7 +95,7 @@ def _measure(spec: TaskSpec, size: int, device: Device, say: Callable[[str], Non
         compiled = compile_inductor(kernel.function, kernel.operands, device, kernel.options)
         say("accuracy")
         errors = accuracy.check(
-            compiled.call(*kernel.operands), kernel.function(*kernel.operands), kernel.reference()
+            compiled.call(*kernel.operands), kernel.eager(*kernel.operands), kernel.reference()
         )
         device.release()
         say("measure")
@@ -111,7 +111,7 @@ def _measure(spec: TaskSpec, size: int, device: Device, say: Callable[[str], Non
 
 def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:
     def eager_call() -> torch.Tensor:
-        return kernel.function(*kernel.operands)
+        return kernel.eager(*kernel.operands)
 
     def compiled_call() -> torch.Tensor:
         return compiled.call(*kernel.operands)
@@ -129,15 +129,15 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
 
 def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[Result]:
     times = graph_replay.replay(
-        kernel.function,
+        kernel.eager,
         compiled.call,
         kernel.operands,
         device,
         touched_bytes=kernel.moved_bytes,
     )
     bandwidth = _gbps(kernel.moved_bytes, times.compiled)
-    ceiling = ceilings.ceiling(ceilings.COPY, device)
-    of_ceiling = {"ceiling_gbps": ceiling, "ceiling": "copy on this GPU, median of its daily readings"}
+    ceiling = ceilings.ceiling(kernel.ceiling, device)
+    of_ceiling = {"ceiling_gbps": ceiling, "ceiling": f"{kernel.ceiling}, median of its daily readings"}
     shares = [value / ceiling for value in bandwidth]
     speedup = median(times.eager) / median(times.compiled)
     clock = graph_replay.CLOCK

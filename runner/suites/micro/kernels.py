@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from runner.measure.ceilings import COPY, READ
+
 _ROWS = 4096  # of layer_norm's input
 _EXPERTS = 8
 _CHOSEN = (3, 5)  # experts that gather_gemv reads
@@ -20,10 +22,12 @@ _HIDDEN = 14336  # of the mlp
 class Kernel:
     """One case at one size. `options` are inductor's, as the script sets them for this case."""
 
-    function: Callable[..., torch.Tensor]
+    function: Callable[..., torch.Tensor]  # what is compiled
+    eager: Callable[..., torch.Tensor]  # the same of the same operands, for eager mode
     operands: tuple[Any, ...]
     reference: Callable[[], torch.Tensor]  # the result, computed in float64
     moved_bytes: int  # by the script's formula; for the mlp, which has none: parameters, input, output
+    ceiling: str = READ  # of the host, that this kernel's bandwidth is a share of
     flops: int = 0
     options: dict[str, bool] = field(default_factory=dict)
 
@@ -46,6 +50,28 @@ def _gather_gemv(weights: torch.Tensor, chosen: torch.Tensor, x: torch.Tensor) -
     return weights[chosen].to(x.dtype) @ x
 
 
+class _LayerNorm(nn.LayerNorm):
+    """Parameters in float32, as the script has them. Eager CUDA refuses those for a bfloat16 input, so
+    eager mode takes copies in the input's type; their values are the same, which makes it one function.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
+        super().__init__(size, device=device)
+        # random, since a result that forgets ones and zeros would pass for right
+        self.register_buffer("low_weight", torch.randn(size, device=device, dtype=dtype))
+        self.register_buffer("low_bias", torch.randn(size, device=device, dtype=dtype))
+        with torch.no_grad():
+            self.weight.copy_(self.low_weight)
+            self.bias.copy_(self.low_bias)
+
+    def eager(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x, self.normalized_shape, self.low_weight, self.low_bias, self.eps)
+
+
+def _eager_layer_norm(module: _LayerNorm, x: torch.Tensor) -> torch.Tensor:
+    return module.eager(x)
+
+
 class _Mlp(nn.Module):
     """Linear, LayerNorm, Linear, LayerNorm: gpt-fast's `mlp_layer_norm_gelu`, which has no GELU."""
 
@@ -63,16 +89,15 @@ class _Mlp(nn.Module):
 
 
 def _layer_norm_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
-    module = nn.LayerNorm(size, device=device)
-    # ones and zeros, as constructed, would hide a result that forgets them
-    nn.init.normal_(module.weight)
-    nn.init.normal_(module.bias)
+    module = _LayerNorm(size, dtype, device)
     x = torch.randn(_ROWS, size, device=device, dtype=dtype)
     return Kernel(
         function=_apply,
+        eager=_eager_layer_norm,
         operands=(module, x),
         reference=lambda: copy.deepcopy(module).double()(x.double()),
         moved_bytes=2 * _ROWS * size * dtype.itemsize,
+        ceiling=COPY,
     )
 
 
@@ -81,6 +106,7 @@ def _gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
     x = torch.randn(size, device=device, dtype=torch.bfloat16)
     return Kernel(
         function=_gemv,
+        eager=_gemv,
         operands=(weights, x),
         reference=lambda: weights.double() @ x.double(),
         moved_bytes=size * size * dtype.itemsize,
@@ -94,6 +120,7 @@ def _gather_gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
     chosen = torch.tensor(_CHOSEN, device=device)
     return Kernel(
         function=_gather_gemv,
+        eager=_gather_gemv,
         operands=(weights, chosen, x),
         reference=lambda: weights[chosen].double() @ x.double(),
         moved_bytes=len(_CHOSEN) * size * size * dtype.itemsize,
@@ -107,6 +134,7 @@ def _mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
     parameters = sum(parameter.numel() for parameter in module.parameters())
     return Kernel(
         function=_apply,
+        eager=_apply,
         operands=(module, x),
         reference=lambda: copy.deepcopy(module).double()(x.double()),
         moved_bytes=(parameters + 2 * size) * dtype.itemsize,
