@@ -54,6 +54,11 @@ class ExperimentChoice(FilterForm):
 
     metric = _word()
     points = forms.IntegerField(required=False, min_value=1, max_value=experiment.MAX_POINTS)
+    table = forms.ChoiceField(required=False, choices=[("all", "all")])  # else the newest rows only
+
+    def wishes(self) -> dict[str, Any]:
+        """What the query needs to know; the table is the page's own matter."""
+        return {name: value for name, value in self.kept().items() if name != "table"}
 
 
 class RunFilters(FilterForm):

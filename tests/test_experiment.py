@@ -207,7 +207,7 @@ def test_only_as_many_points_as_asked_and_the_page_says_so(client: Client) -> No
     for number in range(5):
         create_measurement(experiment, value=100 + number, at=now + timedelta(minutes=number))
     text = text_of(client, experiment, "?points=2")
-    assert "The newest 2 points" in text
+    assert "The chart holds the newest 2 points" in text
     assert "104.0" in text
     assert "102.0" not in text
 

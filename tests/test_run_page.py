@@ -26,7 +26,7 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 9  # one more while the run is queued: its position
+STATEMENTS = 11  # one more while the run is queued: its position
 GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 

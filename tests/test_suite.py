@@ -17,7 +17,7 @@ from hud.views.twins import to_csv
 from tests.factories import create_ceiling, create_experiment, create_measurement, create_verdict
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 7
+STATEMENTS = 8
 
 
 def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:

@@ -16,7 +16,7 @@ from hud.queries.values import Reading
 
 ROWS = 20  # of each list; the page says how many there are
 LAST_RUNS = 10
-_RECENT_RUNS = 20  # whose records' own targets count as current
+_RECENT_RUNS = 10  # whose records' own targets count as current
 
 
 @dataclass

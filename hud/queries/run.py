@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from hud.models import ACTIVE, Environment, Run, Series, Task
+from hud.models import ACTIVE, Environment, Experiment, Metric, Run, Series, Task
 from hud.queries import values
 from hud.queries.progress import Progress, progress_of
 from hud.queries.runs import host_of, seconds_of, title_of
@@ -19,7 +19,7 @@ from hud.queries.targets import Targets
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 from hud.runs import queue_position
 
-SHOWN_RESULTS = 200
+SHOWN_RESULTS = 150
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class RunPage:
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
-    """The page in 9 statements, one more while it waits; None where there is no such run."""
+    """The page in 11 statements, one more while it waits; None where there is no such run."""
     run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
     if run is None:
         return None
@@ -146,11 +146,18 @@ def _fill_results(page: RunPage, limit: int) -> None:
     )
     page.more_results = len(found) > limit
     found = found[:limit]
-    series = Series.objects.select_related("experiment", "metric").in_bulk({one.series_id for one in found})
+    series = Series.objects.in_bulk({one.series_id for one in found})
+    experiments = Experiment.objects.in_bulk({one.experiment_id for one in series.values()})
+    metrics = Metric.objects.in_bulk({one.metric_id for one in series.values()})
     page.environments = list(Environment.objects.filter(pk__in={one.environment_id for one in found}))
     targets = Targets.read()
     readings = [
-        values.reading(series[one.series_id].experiment, series[one.series_id].metric, one, targets)
+        values.reading(
+            experiments[series[one.series_id].experiment_id],
+            metrics[series[one.series_id].metric_id],
+            one,
+            targets,
+        )
         for one in found
     ]
     page.results = in_reading_order(readings)

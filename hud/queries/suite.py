@@ -85,7 +85,7 @@ def suite_title(name: str) -> str:
 
 
 def read(name: str, filters: Filters) -> SuitePage | None:
-    """The page in 7 statements; None where neither data nor the catalogue know the suite."""
+    """The page in 8 statements; None where neither data nor the catalogue know the suite."""
     choices = _choices(name)
     if choices is None and name not in SUITES:
         return None
@@ -93,14 +93,19 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     experiments = list(_experiments(name, filters))
     page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
     by_id = {experiment.pk: experiment for experiment in experiments}
-    series = list(Series.objects.filter(experiment__in=by_id).select_related("metric"))
-    page.columns, page.hidden_columns = _columns(name, series)
+    series = list(Series.objects.filter(experiment__in=by_id).values_list("pk", "experiment_id", "metric_id"))
+    metrics = Metric.objects.in_bulk({metric_id for _pk, _experiment_id, metric_id in series})
+    ordered = values.reading_order(name, metrics.values())
+    page.columns, page.hidden_columns = ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
     shown = {metric.pk for metric in page.columns}
-    series = [one for one in series if one.metric_id in shown]
-    latest = values.latest(one.pk for one in series)
+    series = [one for one in series if one[2] in shown]
+    latest = values.latest(pk for pk, _experiment_id, _metric_id in series)
+    targets = Targets.read()
     readings: dict[int, dict[int, Reading]] = {}
-    for reading in values.read_with_targets(series, by_id, latest, Targets.read()):
-        readings.setdefault(reading.experiment.pk, {})[reading.metric.pk] = reading
+    for pk, experiment_id, metric_id in series:
+        if pk in latest:
+            reading = values.reading(by_id[experiment_id], metrics[metric_id], latest[pk], targets)
+            readings.setdefault(experiment_id, {})[metric_id] = reading
     page.rows = [_row(one, page, readings.get(one.pk, {})) for one in experiments]
     trends = _trends(row.leading.value.series_id for row in page.rows if row.leading)
     for row in page.rows:
@@ -139,13 +144,6 @@ def _experiments(name: str, filters: Filters) -> list[Experiment]:
         .order_by("case", "arch", "dtype", "mode", "backend", Length("knobs_text"), "knobs_text", "dynamic")
     )
     return list(found[first : first + PAGE_ROWS])
-
-
-def _columns(name: str, series: Iterable[Series]) -> tuple[list[Metric], int]:
-    """The metrics that these experiments have, in reading order; those past the limit only counted."""
-    metrics = {one.metric_id: one.metric for one in series}
-    ordered = values.reading_order(name, metrics.values())
-    return ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
 
 
 def _row(experiment: Experiment, page: SuitePage, readings: dict[int, Reading]) -> Row:

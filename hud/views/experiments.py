@@ -21,7 +21,8 @@ from hud.queries.suite import identity
 from hud.runs import NotPossible, request_rerun, spec_of
 from hud.views import twins
 
-_POINTS_OF_SIBLING = 10  # in its table; its chart has all
+_TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
+_POINTS_OF_SIBLING = 10  # in its table
 
 
 @require_safe
@@ -29,7 +30,7 @@ def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
     form = ExperimentChoice(request.GET)
     if twin and (refusal := twins.refusal(form)):
         return refusal
-    page = query.read(pk, **form.kept())
+    page = query.read(pk, **form.wishes())
     if page is None:
         return twins.missing(twin, f"no experiment has the id {pk}")
     if twin:
@@ -39,7 +40,8 @@ def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
     wanted = form.kept().get("metric")
     if wanted and not (page.history and page.history.metric.name == wanted):
         complaints.append(f"metric: this experiment has no measurement of {wanted!r}")
-    return _render(request, page, rerun_form, complaints=complaints)
+    rows = query.MAX_POINTS if form.kept().get("table") else _TABLE_ROWS
+    return _render(request, page, rerun_form, rows=rows, complaints=complaints)
 
 
 def _twin(page: ExperimentPage, twin: str) -> HttpResponse:
@@ -60,7 +62,13 @@ def _twin(page: ExperimentPage, twin: str) -> HttpResponse:
 
 
 def _render(
-    request: HttpRequest, page: ExperimentPage, form: RerunForm, *, status: int = 200, **more: Any
+    request: HttpRequest,
+    page: ExperimentPage,
+    form: RerunForm,
+    *,
+    rows: int = _TABLE_ROWS,
+    status: int = 200,
+    **more: Any,
 ) -> HttpResponse:
     command, impossible = _command(page.experiment)
     context = {
@@ -70,6 +78,7 @@ def _render(
         "form": form,
         "command": command,
         "impossible": impossible,
+        "points": page.history.newest_first[:rows] if page.history else [],
         "chart": charts.history(page.history) if page.history else None,
         "samples_chart": (
             charts.samples(page.samples, page.history.metric) if page.history and page.samples else None
@@ -112,7 +121,7 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
             return redirect("run", pk=run.pk)
         except NotPossible as error:
             problem = str(error)
-    page = query.read(pk, **ExperimentChoice(request.POST).kept())
+    page = query.read(pk, **ExperimentChoice(request.POST).wishes())
     assert page is not None
     return _render(request, page, form, status=422, problem=problem)
 

@@ -38,7 +38,9 @@
     await Plotly.newPlot(box, figure.data, layout, { responsive: true, displaylogo: false, showTips: false });
     box.on("plotly_click", (event) => {
       const place = event.points[0].customdata;
-      if (typeof place === "string" && place.startsWith("#")) location.hash = place;
+      if (typeof place !== "string" || !place.startsWith("#run-")) return;
+      if (document.querySelector(place)) location.hash = place;
+      else location.assign(`/runs/${place.slice("#run-".length)}/`); // the table holds the newest only
     });
   };
 
