@@ -29,7 +29,7 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11
+STATEMENTS = 12
 GPT_FAST = "memory_bandwidth(GB/s)"
 FRACTION = TargetFraction(GPT_FAST, "layer_norm", "bfloat16", "mean", 0.55)
 
@@ -87,6 +87,22 @@ def test_it_shows_the_value_its_targets_and_where_it_came_from(
     for words in ("gpt_fast/benchmark.py", "gpt_fast.json", "2.11.0+cu130", "580.159.04", "h200-a"):
         assert words in text
     assert f'<a href="/runs/{run.pk}/">' in text
+
+
+def test_of_several_files_of_a_run_the_one_that_may_hold_it_is_named(client: Client) -> None:
+    experiment = create_experiment()
+    run = uploaded(experiment)
+    for filename, suite in (("gpt_fast.json", "micro"), ("hf_infer_perf.json", "huggingface")):
+        upload = create_upload(filename, parameters={"suite": suite})
+        upload.receipt["run_ids"] = [run.pk]
+        upload.save()
+        Run.objects.filter(pk=run.pk, upload__parameters={}).update(upload=upload)
+    create_upload("of_another_run.json")
+    text = text_of(client, experiment)
+    assert '<span class="file">gpt_fast.json</span>' in text
+    assert "hf_infer_perf.json" not in text
+    assert "of_another_run.json" not in text
+    assert "hf_infer_perf.json" in client.get(f"/runs/{run.pk}/").content.decode()
 
 
 def test_the_target_is_the_operators_then_a_fraction_then_the_records_own(

@@ -12,6 +12,7 @@ from hud.queries.hosts import Place, places_for
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import AppliedTarget, Targets
+from hud.queries.uploads import File, files_of
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 
 DEFAULT_POINTS = 200
@@ -35,9 +36,7 @@ class Origin:
     provenance: str
     created: Any
     requested_by: str
-    upload_id: int | None
-    filename: str
-    format: str
+    upload_id: int | None  # the first one of the run
 
 
 @dataclass(slots=True)
@@ -47,6 +46,7 @@ class Point:
     environment: Environment
     changed: list[str] = field(default_factory=list)  # facts that differ from the point before
     same_class: bool = True  # as the newest point: may be its baseline
+    files: list[File] = field(default_factory=list)  # it came in one of these
 
     @property
     def value(self) -> Value:
@@ -60,8 +60,7 @@ class Point:
             "host": origin.host,
             "source": origin.source,
             "commit": origin.commit,
-            "upload": origin.upload_id,
-            "filename": origin.filename,
+            "files": [file.filename for file in self.files],
             "environment": environment.fingerprint,
             "environment_class": environment.class_key,
             "torch": environment.torch,
@@ -107,7 +106,7 @@ class ExperimentPage:
 
 
 def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
-    """The page in 11 statements; None where there is no such experiment.
+    """The page in 12 statements; None where there is no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first.
     """
@@ -187,14 +186,13 @@ _VALUE_WIDTH = len(Value.__slots__)
 
 
 def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
-    """Gives each history the latest `points` of its series, oldest first: two statements."""
+    """Gives each history the latest `points` of its series, oldest first: three statements."""
     lines = fetch(
         _Line,
         f"""
         SELECT {VALUE_COLUMNS},
             r.id, r.state, r.title, coalesce(nullif(r.host_name, ''), h.name, ''), r.source,
-            r.commit, r.branch, r.repo, r.at_source, r.provenance, r.created, r.requested_by,
-            u.id, coalesce(u.filename, ''), coalesce(u.format, '')
+            r.commit, r.branch, r.repo, r.at_source, r.provenance, r.created, r.requested_by, r.upload_id
         FROM hud_series s
         JOIN LATERAL (
             SELECT * FROM hud_measurement WHERE series_id = s.id
@@ -202,7 +200,6 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         ) m ON true
         JOIN hud_run r ON r.id = m.run_id
         LEFT JOIN hud_host h ON h.id = r.host_id
-        LEFT JOIN hud_upload u ON u.id = r.upload_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
         ORDER BY m.at, m.run_id, m.process
@@ -211,10 +208,13 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
     )
     pairs = [(Value(*line.columns[:_VALUE_WIDTH]), Origin(*line.columns[_VALUE_WIDTH:])) for line in lines]
     environments = Environment.objects.in_bulk({value.environment_id for value, _origin in pairs})
+    files = files_of({origin.run_id: origin.upload_id for _value, origin in pairs if origin.upload_id})
     for value, origin in pairs:
         history = wanted[value.series_id]
         one = values.reading(history.experiment, history.metric, value, targets)
-        history.points.append(Point(one, origin, environments[value.environment_id]))
+        point = Point(one, origin, environments[value.environment_id])
+        point.files = [file for file in files.get(origin.run_id, []) if file.may_hold(history.experiment)]
+        history.points.append(point)
     for history in wanted.values():
         history.target = targets.own(history.experiment, history.metric)
         _compare_neighbours(history)

@@ -16,6 +16,7 @@ from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
+from hud.queries.uploads import File, files_of
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 from hud.runs import queue_position
 
@@ -69,6 +70,7 @@ class RunPage:
     results: list[Reading] = field(default_factory=list)
     more_results: bool = False
     environments: list[Environment] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)  # it came in these
 
     @property
     def title(self) -> str:
@@ -107,12 +109,14 @@ class RunPage:
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
-    """The page in 11 statements, one more while it waits; None where there is no such run."""
+    """The page in 11 statements, one more while it waits or where it was uploaded; None for no such run."""
     run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
     if run is None:
         return None
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
     page.queue_position = queue_position(run)
+    if run.upload_id:
+        page.files = files_of({run.pk: run.upload_id}).get(run.pk, [])
     _fill_results(page, results)
     return page
 
