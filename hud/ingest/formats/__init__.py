@@ -38,8 +38,19 @@ class Format(Protocol):
         """Every record, wrong ones with their fault; raises BadUpload where the body has no records."""
 
 
-# In the order in which they are asked; imported on first use.
-FORMATS = {"v3": "hud.ingest.formats.v3"}
+# In the order in which they are asked; imported on first use. v3 takes whatever is JSON.
+FORMATS = {
+    "ours": "hud.ingest.formats.ours",
+    "xla": "hud.ingest.formats.xla",
+    "userbenchmark": "hud.ingest.formats.userbenchmark",
+    "v3": "hud.ingest.formats.v3",
+    "cachebench": "hud.ingest.formats.v3",
+    "torchdynamo": "hud.ingest.formats.torchdynamo",
+    "graph_breaks": "hud.ingest.formats.graph_breaks",
+    "gpt_fast": "hud.ingest.formats.gpt_fast",
+    "operatorbench": "hud.ingest.formats.operatorbench",
+    "pr_time": "hud.ingest.formats.pr_time",
+}
 
 
 def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:

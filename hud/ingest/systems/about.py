@@ -14,6 +14,7 @@ from runner.records import Record
 
 # Upstream's names of the suites that are called otherwise here.
 _SUITES = {"timm_models": "timm"}
+DEVICES = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu"})
 
 
 class WrongRecord(ValueError):
@@ -109,14 +110,19 @@ class Said:
 
     @property
     def device(self) -> str:
-        return text(self.info.get("device")) or self.given.device
+        """Kind of device. Upstream's convention may have it in the runner's name."""
+        named = text(self.runner.get("name"))
+        return text(self.info.get("device")) or (named if named in DEVICES else "") or self.given.device
 
     @property
     def device_name(self) -> str:
         """Of the GPU, or of the CPU that was measured; else what is known of the arch."""
+        return text(self.info.get("arch")) or text(self.runner.get("type")) or self.given.arch
+
+    @property
+    def runner(self) -> dict[str, Any]:
         runners = self.record.runners if isinstance(self.record.runners, list) else []
-        runner = next((entry for entry in runners if isinstance(entry, dict)), {})
-        return text(self.info.get("arch")) or text(runner.get("type")) or self.given.arch
+        return next((entry for entry in runners if isinstance(entry, dict)), {})
 
     @property
     def origin(self) -> str:

@@ -109,10 +109,10 @@ def kernels(said: Said) -> About:
         if isinstance(said.info.get(name), str) and said.info[name]
     }
     return About(
-        suite="inductor_kernels",
+        suite="inductor_kernel_benchmark",
         case=said.model,
         metric=said.metric,
-        backend=said.backend or "inductor",
+        backend=said.backend,
         knobs={name: _knob(value) for name, value in knobs.items()},
     )
 
