@@ -145,6 +145,18 @@ def test_filters_narrow_and_unknown_ones_are_refused(client: Client) -> None:
     assert client.get("/api/v1/export?drop=table").status_code == 422
 
 
+def test_an_upload_repeats_a_runner_s_own_run_but_adds_nothing_to_it() -> None:
+    ingest(as_list(v3_record()), Parameters())
+    Run.objects.update(upload=None)
+    record = json.loads(exported())
+    assert ingest(as_list(record), Parameters()).duplicates == 1
+    record["benchmark"]["extra_info"]["hud"]["metric"] = record["metric"]["name"] = "forged"
+    receipt = ingest(as_list(record), Parameters())
+    assert (receipt.stored, receipt.duplicates) == (0, 0)
+    assert "adds nothing" in receipt.skipped[0]["reason"]
+    assert Measurement.objects.count() == 1
+
+
 @pytest.mark.parametrize("wrong", [{"uid": "x"}, {"at": "never"}, {"at_source": "guess"}])
 def test_an_export_that_was_tampered_with_is_refused(wrong: dict[str, str]) -> None:
     ingest(as_list(v3_record()), Parameters())

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
 
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
-from hud.ingest.exported import RunKey
 from hud.ingest.formats import Format, format_of
 from hud.ingest.observe import Observation, Observer, skipped
+from hud.ingest.origin import Runs
 from hud.ingest.parameters import Parameters, switch
 from hud.ingest.store import Stored, store
-from hud.models import ApiKey, IdempotencyKey, Run, State, Upload
+from hud.models import ApiKey, IdempotencyKey, Run, Upload
 
 __all__ = ["BadUpload", "KeyInUse", "KeyMisused", "Receipt", "deliver", "inflate", "ingest"]
 
@@ -106,11 +104,11 @@ def ingest(
 def _stored(body: bytes, file_format: Format, parameters: Parameters, upload_id: int) -> Receipt:
     receipt = Receipt(id=upload_id)
     observer = Observer(parameters)
-    runs: dict[RunKey, tuple[int, datetime]] = {}
+    runs = Runs(parameters, upload_id)
     for observations in _pieces(file_format, body, observer, parameters):
-        _add_runs(runs, observations, parameters, upload_id)
-        _add(receipt, store(observations, run_ids=runs))
-    receipt.run_ids = sorted({run_id for run_id, _at in runs.values()})
+        runs.meet(observations)
+        _add(receipt, store(observations, run_ids=runs.places, closed=runs.own))
+    receipt.run_ids = runs.ids
     receipt.skipped = sorted(
         [*observer.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
     )
@@ -221,67 +219,3 @@ def _receipt_again(content_key: str) -> Receipt:
     receipt.duplicates += receipt.stored
     receipt.stored = 0
     return receipt
-
-
-def _add_runs(
-    runs: dict[RunKey, tuple[int, datetime]],
-    observations: Sequence[Observation],
-    parameters: Parameters,
-    upload_id: int,
-) -> None:
-    """A run for each commit and host of the upload; one that a file of the same run made is joined."""
-    suites: dict[RunKey, set[str]] = {}
-    for item in observations:
-        if item.run not in runs:
-            suites.setdefault(item.run, set()).add(item.identity[0])
-    for key in sorted(suites, key=lambda item: (item.source, item.external_id or "", item.host, item.commit)):
-        runs[key] = _run(key, sorted(suites[key]), parameters, upload_id)
-
-
-def _run(key: RunKey, suites: list[str], parameters: Parameters, upload_id: int) -> tuple[int, datetime]:
-    """The run's id and its place in every series; made where neither its uid nor its natural key is known."""
-    values: dict[str, Any] = {
-        "uid": key.uid or str(uuid.uuid4()),
-        "state": State.SUCCEEDED,
-        "title": f"{key.source}: {', '.join(suites)}"[:300],
-        "host": key.host,
-        "upload": upload_id,
-        "source": key.source,
-        "external_id": key.external_id,
-        "repo": key.repo,
-        "branch": key.branch,
-        "commit": key.commit,
-        "provenance": parameters.provenance,
-        "at": key.at,
-        "at_source": key.at_source,
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO hud_run (uid, state, reason, title, request, host_name, arch, device, upload_id,
-                source, external_id, repo, branch, "commit", provenance, at, at_source, requested_by, watched,
-                started, finished)
-            VALUES (%(uid)s, %(state)s, '', %(title)s, '{}', %(host)s, '', '', %(upload)s, %(source)s,
-                %(external_id)s, %(repo)s, %(branch)s, %(commit)s, %(provenance)s,
-                coalesce(%(at)s::timestamptz, now()), %(at_source)s, '', false, now(), now())
-            ON CONFLICT DO NOTHING RETURNING id, at
-            """,
-            values,
-        )
-        made = cursor.fetchone()
-        if made:
-            return int(made[0]), made[1]
-        cursor.execute(
-            """
-            SELECT id, at, title FROM hud_run WHERE uid = %(uid)s OR (
-                external_id = %(external_id)s AND source = %(source)s AND host_name = %(host)s
-                AND "commit" = %(commit)s)
-            ORDER BY uid = %(uid)s DESC LIMIT 1
-            """,
-            values,
-        )
-        run_id, at, title = cursor.fetchone()
-    new = [suite for suite in suites if suite not in title]
-    if new:
-        Run.objects.filter(pk=run_id).update(title=", ".join([title, *new])[:300])
-    return int(run_id), at

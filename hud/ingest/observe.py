@@ -13,10 +13,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hud.ingest.errors import Fault
-from hud.ingest.exported import RunKey, exported_fault, exported_process, exported_run
 from hud.ingest.formats import Placed
 from hud.ingest.parameters import Parameters, parse_time
 from hud.ingest.systems import WrongRecord, describe
+from hud.ingest.systems.about import About
 from runner.catalog import knobs_key
 from runner.catalog.codes import status_of
 from runner.catalog.metrics import metric_info
@@ -25,6 +25,21 @@ from runner.records import STATUSES, Environment, Record
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _MAX_VALUE = 1e300
 _LIMITS = {"suite": 60, "case": 200, "mode": 40, "dtype": 40, "backend": 100, "device": 40, "arch": 100}
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """One upload makes one run for each of these."""
+
+    source: str
+    external_id: str | None
+    host: str
+    commit: str
+    branch: str
+    repo: str
+    at: datetime | None
+    at_source: str
+    uid: str | None = None  # of the run that an export of ours names
 
 
 @dataclass(slots=True)
@@ -91,7 +106,7 @@ class Observer:
         except WrongRecord as error:
             self.faults.append(Fault(placed.pointer + error.fault.pointer, error.fault.detail, placed.line))
             return
-        if fault := exported_fault(record) or _too_long(observation):
+        if fault := _too_long(observation):
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
         self.observations.append(observation)
@@ -118,7 +133,7 @@ class Observer:
                 about.dynamic,
             ),
             metric=about.metric,
-            run=self._run_key(record, given),
+            run=_exported_run(about) or self._run_key(record, given),
             environment=self._environment(record, about.device_name, given),
             samples=[number * about.scale for number in numbers] if about.scale != 1 else numbers,
             status=status,
@@ -128,7 +143,7 @@ class Observer:
             if target is not None
             else None,
             warning=_text(extra.get("warning"))[:300] or None,
-            process=exported_process(record),
+            process=about.exported.process if about.exported else 0,
             place=placed,
         )
 
@@ -140,8 +155,6 @@ class Observer:
         return replace(self.parameters, **silent)
 
     def _run_key(self, record: Record, given: Parameters) -> RunKey:
-        if exported := exported_run(record):
-            return exported
         external_id = None
         if record.workflow_id not in (None, 0, "0", ""):
             external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
@@ -168,6 +181,24 @@ class Observer:
         if not environment.gpu and device not in {"cpu", ""}:
             environment.gpu = device_name
         return self._environments.setdefault(environment.fingerprint(), environment)
+
+
+def _exported_run(about: About) -> RunKey | None:
+    """The run that an export of ours names."""
+    run = about.exported.run if about.exported else None
+    if run is None:
+        return None
+    return RunKey(
+        source=run.source,
+        external_id=run.external_id,
+        host=run.host,
+        commit=run.commit[:64],
+        branch=run.branch,
+        repo=run.repo,
+        at=parse_time(run.at),
+        at_source=run.at_source,
+        uid=str(run.uid),
+    )
 
 
 def skipped(placed: Placed, reason: str) -> dict[str, Any]:

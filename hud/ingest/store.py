@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
-from hud.ingest.exported import RunKey
-from hud.ingest.observe import Observation
+from hud.ingest.observe import Observation, RunKey
 from hud.models import STATUS_CODES
 from runner.catalog.metrics import metric_info
 from runner.records import Environment
@@ -38,6 +37,7 @@ class Stored:
 
 _Key = tuple[int, int, int, int]  # run, series, environment, process
 _OTHER_VALUE = "this upload holds the same experiment and metric with another value"
+_CLOSED_RUN = "the run is one of this hud's own runner, to which an upload adds nothing"
 _STORED_VALUE = "the run already has this experiment and metric with another value"
 
 
@@ -46,8 +46,10 @@ def store(
     *,
     run_ids: dict[RunKey, tuple[int, datetime]],
     replace: bool = False,
+    closed: Collection[int] = (),
 ) -> Stored:
-    """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one."""
+    """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
+    into `closed` runs nothing new is written."""
     if not observations:
         return Stored(0, 0, [])
     keys = _keys(observations, run_ids)
@@ -63,6 +65,9 @@ def store(
             repeated += 1
         else:
             conflicts.append((item, _OTHER_VALUE))
+    for key in _new_in(closed, rows):
+        del rows[key]
+        conflicts.append((places[key], _CLOSED_RUN))
     stored = _copy_measurements(list(rows.values()), replace=replace)
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored()
     conflicts += [(places[key], _STORED_VALUE) for key in clashing]
@@ -82,6 +87,21 @@ def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, 
         (run_ids[item.run][0], series[pair], environments[item.environment.fingerprint()], item.process)
         for item, pair in zip(observations, pairs, strict=True)
     ]
+
+
+def _new_in(closed: Collection[int], rows: Collection[_Key]) -> list[_Key]:
+    """Those keys of closed runs that are not stored yet."""
+    asked = [key for key in rows if key[0] in closed]
+    if not asked:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT run_id, series_id, environment_id, process FROM hud_measurement
+            WHERE run_id = ANY(%s)""",
+            [sorted({key[0] for key in asked})],
+        )
+        stored = set(cursor.fetchall())
+    return [key for key in asked if key not in stored]
 
 
 def _row(item: Observation, at: datetime) -> tuple[Any, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import msgspec
 
 from hud.ingest.errors import Fault
-from hud.ingest.parameters import Parameters, parse_time
+from hud.ingest.parameters import Parameters
 from runner.records import Record
 
 # Upstream's names of the suites that are called otherwise here.
@@ -25,15 +25,29 @@ class WrongRecord(ValueError):
         self.fault = fault
 
 
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Text = Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The run that a measurement of our export belongs to."""
+
+    uid: UUID
+    at: str  # ISO 8601: its place in every series
+    at_source: Literal["commit", "run", "upload"]
+    source: _Text = ""
+    external_id: _Text | None = None
+    host: _Text = ""
+    commit: _Text = ""
+    branch: _Text = ""
+    repo: _Text = ""
 
 
 class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What our store knew of a measurement that it exported, as it stood there."""
 
-    suite: _Name
-    case: _Name
-    metric: _Name
+    suite: str
+    case: str
+    metric: str
     knobs: dict[str, Any]
     mode: str
     dtype: str
@@ -41,18 +55,8 @@ class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     device: str
     arch: str
     dynamic: bool
-    source: str = ""
     process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0
-    at: str | None = None  # ISO 8601
-    at_source: Literal["", "commit", "run", "upload"] = ""
-    target_arch: str | None = None
-    status: str | None = None  # one of STATUSES
-    code: str | None = None
-    warning: str | None = None
-
-    @property
-    def time(self) -> datetime | None:
-        return parse_time(self.at) if self.at else None
+    run: ExportedRun | None = None
 
 
 @dataclass
