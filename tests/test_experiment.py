@@ -228,6 +228,16 @@ def test_only_as_many_points_as_asked_and_the_page_says_so(client: Client) -> No
     assert "102.0" not in text
 
 
+def test_the_table_holds_the_newest_rows_until_somebody_asks_for_all(client: Client) -> None:
+    experiment = create_experiment()
+    now = timezone.now()
+    for number in range(53):
+        create_measurement(experiment, at=now + timedelta(minutes=number))
+    assert text_of(client, experiment).count('<tr id="run-') == 50
+    assert "All 53 rows" in text_of(client, experiment)
+    assert text_of(client, experiment, "?table=all").count('<tr id="run-') == 53
+
+
 def test_the_same_on_another_device_stands_in_its_own_section(client: Client) -> None:
     experiment = create_experiment()
     create_measurement(experiment, value=2542.4)

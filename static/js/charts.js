@@ -9,7 +9,8 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--text"), family: "system-ui, sans-serif", size: 12 },
-      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--text") }, align: "left" },
+      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--text"), family: "system-ui, sans-serif", size: 12 }, align: "left" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--dim"), activecolor: colour("--text") },
       xaxis: axis,
       yaxis: axis,
     };
@@ -32,10 +33,14 @@
     yaxis: { automargin: true },
   };
 
+  // by name, so that a newer plotly brings no button that sends data somewhere
+  const buttons = [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]];
+
   const draw = async (box) => {
     const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
     const layout = merged(merged(base, themed()), figure.layout);
-    await Plotly.newPlot(box, figure.data, layout, { responsive: true, displaylogo: false, showTips: false });
+    const options = { responsive: true, displaylogo: false, showTips: false, modeBarButtons: buttons };
+    await Plotly.newPlot(box, figure.data, layout, options);
     box.on("plotly_click", (event) => {
       const place = event.points[0].customdata;
       if (typeof place !== "string" || !place.startsWith("#run-")) return;
