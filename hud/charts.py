@@ -50,7 +50,7 @@ def history(shown: History) -> Figure:
                     "color": colour,
                     "symbol": _opened(symbol, opened),
                     "size": 10,
-                    "line": {"width": 1.5},
+                    "line": {"width": 1.5, "color": colour},
                 }
                 traces.append(_markers(points, shown.metric, name + suffix, marker))
     if missing:
@@ -86,7 +86,6 @@ def samples(values: Sequence[float], metric: Metric) -> Figure:
             }
         ],
         "layout": {
-            "xaxis": {"title": {"text": "sample, in the order taken"}},
             "yaxis": {"title": {"text": axis_title(metric)}},
             "shapes": [_line_across(middle, {"color": BETTER, "width": 1.5})],
             "annotations": [_label_right(middle, f"median {middle:.6g}")],
