@@ -13,6 +13,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -155,9 +156,18 @@ def ceilings_path() -> Path:
 
 
 def cache_folder() -> Path:
-    """What may be lost at any time: compiled kernels and readings of people who run from a terminal."""
+    """What may be lost at any time: compiled kernels and readings of people who run from a terminal.
+
+    Made where missing; of the machine's temporary directory where the user has no home to write to.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "compiler-hud"
+    folder = (Path(base) if base else Path.home() / ".cache") / "compiler-hud"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"compiler-hud-cache-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def today() -> str:

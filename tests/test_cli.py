@@ -1,0 +1,328 @@
+"""`python -m runner`, as a person without the web application uses it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import host, locks, terminal
+from runner.__main__ import main
+from runner.catalog import BadRequest, TaskSpec
+from runner.launch import Outcome
+from runner.output import Output, records_of, table
+from runner.processes import read_process
+from runner.terminal import Finished
+from runner.upload import connect, upload
+from tests.servers import ROOT
+
+TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("HUD_URL", "HUD_KEY", "RUNNER_CEILINGS", "HUD_MAX_BODY_BYTES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def record(size: int | str, metric: str, values: list[float] | None, **over: Any) -> dict[str, Any]:
+    said = {"status": "ok" if values else "oom", **({} if values else {"code": "out_of_memory"})}
+    return {
+        "benchmark": {
+            "name": "Compiler HUD micro",
+            "mode": "inference",
+            "dtype": "int8",
+            "extra_info": {"device": "cuda", "arch": "NVIDIA H200", "knobs": {"D": size}},
+        },
+        "model": {"name": "gemv", "backend": "inductor", "origins": ["micro"]},
+        "metric": {
+            "name": metric,
+            **({"benchmark_values": values} if values else {}),
+            "extra_info": said,
+            **over,
+        },
+    }
+
+
+def finished(status: str = "ok", code: str = "", task: TaskSpec = TASK) -> Finished:
+    records = [
+        record(256, "call_bandwidth_gbps", [10.0, 12.0, 11.0]),
+        record(512, "call_bandwidth_gbps", None),
+        record("mean", "memory_bandwidth(GB/s)", [1954.1, 1954.391, 1954.9], target_value="870"),
+    ]
+    return Finished(task, Outcome(status, code, "why"), Path("folder"), records)
+
+
+def test_the_list_names_every_case_and_knob(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    for name in ("micro", "layer_norm", "gather_gemv", "ceilings", "knob D: 64 to 16384"):
+        assert name in said
+
+
+def test_a_dry_run_prints_the_tasks_as_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "run micro --device cpu --case gemv[D=256+512] --dtype int8 --repeat 20 --dry-run"
+    assert main(options.split()) == 0
+    assert capsys.readouterr().out == (
+        "python -m runner run micro --case 'gemv[D=256+512,repeat=20]' --mode inference --dtype int8"
+        " --backend inductor --device cpu\n"
+    )
+
+
+def test_a_filter_and_a_dtype_narrow_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "micro", "--device", "cpu", "--filter", "^ga", "--dtype", "int8", "--dry-run"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "--case gather_gemv --mode inference --dtype int8" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("run nothing", "no suite is called 'nothing'"),
+        ("run micro --case x", "no case 'x'"),
+        ("run micro --case gemv[D", "is not NAME or NAME[KNOB=VALUE"),
+        ("run micro --case gemv[D]", "'D' is not KNOB=VALUE"),
+        ("run micro --case gemv[D=2+x]", "'2+x' is not ints"),
+        ("run micro --case gemv[D=32]", "32 is not within 64 to 16384"),
+        ("run micro --case gemv --dtype int4", "has no dtype 'int4'"),
+        ("run micro --opt y=1", "no knob 'y'"),
+        ("run ceilings --repeat 30", "suite ceilings has no knob 'repeat'; it has: none"),
+        ("run micro --filter (", "no regular expression"),
+        ("run micro --filter zzz", "no case fits"),
+        ("run micro --device tpu", "is not cpu, cuda or cuda:N"),
+        ("run micro --resume", "--resume and --format need --output"),
+        ("upload x.json", "upload needs --hud and --key"),
+        ("upload x.json --hud ftp://h --key k", "no address of a hud"),
+        ("upload /nonexistent/x.json --hud http://h --key k", "No such file"),
+    ],
+)
+def test_a_request_that_cannot_be_says_why(
+    options: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = options.split()
+    if words[0] == "run" and "--device" not in words:
+        words += ["--device", "cpu"]
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "gpus", list)
+    with pytest.raises(BadRequest, match="no device '0'; it has: cpu"):
+        terminal.accelerator("cuda")
+    assert terminal.accelerator("").device == "cpu"
+
+
+def test_the_first_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [host.Gpu(index, "NVIDIA H200", f"GPU-{index}", 1, "580") for index in (0, 1)]
+    monkeypatch.setattr(host, "gpus", lambda: cards)
+    assert terminal.accelerator("").visible == "GPU-0"
+    assert terminal.accelerator("cuda:1").lock == "GPU-1"
+    assert terminal.accelerator("cpu").visible == ""
+
+
+def test_the_table_shows_medians_and_what_went_wrong() -> None:
+    lines = table([finished("oom", "out_of_memory")]).splitlines()
+    assert lines[0].split("  ")[0] == "case"
+    assert "call_bandwidth GB/s" in lines[0]
+    assert lines[1].split() == ["gemv[D=256]", "int8", "11.0", "ok"]
+    assert lines[2].split() == ["gemv[D=512]", "int8", "oom", "out_of_memory"]
+
+
+def test_a_task_without_results_still_has_its_line() -> None:
+    lost = Finished(TASK, Outcome("crashed", "SIGSEGV", "…"), Path("folder"), [])
+    assert table([lost]).splitlines()[1].split() == ["gemv", "int8", "crashed", "SIGSEGV"]
+
+
+def test_v3_is_one_record_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "r.json"
+    Output(path, "v3", resume=False).add(finished())
+    assert [json.loads(line) for line in path.read_text().splitlines()] == finished().records
+
+
+def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    other = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu")
+    output = Output(path, "ours", resume=False)
+    output.add(finished())
+    output.add(finished("failed", task=other))
+    again = Output(path, "ours", resume=True)
+    assert again.done() == {TASK.fingerprint()}
+    again.add(finished(task=other))
+    assert again.done() == {TASK.fingerprint(), other.fingerprint()}
+    assert [json.loads(line) for line in records_of(path.read_text()).splitlines()] == 3 * finished().records
+
+
+def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("mine")
+    with pytest.raises(BadRequest, match="exists; give --resume"):
+        Output(path, "v3", resume=False)
+    assert path.read_text() == "mine"
+
+
+def test_upstreams_format_is_what_gpt_fasts_script_writes(tmp_path: Path) -> None:
+    Output(tmp_path / "gpt_fast.csv", "upstream", resume=False).add(finished())
+    (row,) = csv.DictReader((tmp_path / "gpt_fast.csv").read_text().splitlines())
+    assert row == {
+        "name": "gemv",
+        "metric": "memory_bandwidth(GB/s)",
+        "target": "870",
+        "actual": "1954.39",
+        "dtype": "int8",
+        "device": "cuda",
+        "arch": "NVIDIA H200",
+        "is_model": "False",
+    }
+    sample = (ROOT / "hud/samples/pytorch-h200/gpt_fast.json").read_text().splitlines()
+    theirs = next(line for line in sample if json.loads(line)["metric"]["benchmark_values"] == ["1954.39"])
+    assert (tmp_path / "gpt_fast.json").read_text() == theirs + "\n"
+
+
+def test_ctrl_c_cancels_and_leaves_nothing_alive(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "runner", "run", "micro", "--device", "cpu", "--case", "gemv"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    assert any("import" in line for line in process.stderr)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert children
+    process.send_signal(signal.SIGINT)
+    said, _errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "cancelled" in said
+    assert all((found := read_process(int(child))) is None or found.dead for child in children)
+
+
+def test_an_accelerator_in_use_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    descriptor = locks.acquire(locks.default_folder(), "cpu")
+    assert main(["run", "ceilings", "--device", "cpu", "--case", "copy"]) == 1
+    os.close(descriptor)
+    assert "cpu is in use by process" in capsys.readouterr().err
+
+
+class Door:
+    """An upload door that answers what a test lays out, one answer a request, and keeps what it got."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, dict[str, Any]]] = []
+        self.got: list[tuple[str, str, bytes]] = []
+        door = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                door.got.append((self.path, self.headers["Authorization"], body))
+                status, answer = door.answers.pop(0)
+                said = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    opened = Door()
+    yield opened
+    opened.close()
+
+
+RECEIPT = {"stored": 3, "duplicates": 1, "skipped": [], "warnings": ["odd"]}
+
+
+def test_an_upload_prints_its_receipt(door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r 1.json"
+    Output(path, "ours", resume=False).add(finished())
+    door.answers = [(201, RECEIPT)]
+    assert main(["upload", str(path), "--hud", door.url + "/", "--key", "k"]) == 0
+    said = capsys.readouterr().out
+    assert "stored 3, duplicate 1, skipped 0" in said
+    assert "warning: odd" in said
+    ((place, key, body),) = door.got
+    assert (place, key) == ("/api/v1/results?filename=r%201.json", "Bearer k")
+    assert [json.loads(line) for line in body.splitlines()] == finished().records
+
+
+def test_skipped_and_refused_records_are_told_with_their_place(
+    door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("{}")
+    skipped = [{"pointer": "", "line": 4, "reason": "no metric"}]
+    fault = {"pointer": "/metric", "line": 7, "detail": "not a number"}
+    door.answers = [
+        (201, {"stored": 0, "duplicates": 0, "skipped": skipped}),
+        (422, {"detail": "1 bad value", "errors": [fault]}),
+    ]
+    words = ["upload", str(path), str(path), "--hud", door.url, "--key", "k"]
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert "skipped line 4: no metric" in said
+    assert "refused, 422: 1 bad value" in said
+    assert "line 7 /metric: not a number" in said
+
+
+def test_a_hud_that_is_away_is_asked_again(door: Door) -> None:
+    door.answers = [(503, {}), (503, {}), (201, RECEIPT)]
+    answer = upload("r.json", b"{}", connect(door.url, "k"), patience_s=30)
+    assert answer.accepted
+    assert len(door.got) == 3
+
+
+def test_a_hud_that_stays_away_is_given_up(door: Door) -> None:
+    door.answers = [(503, {})]
+    answer = upload("r.json", b"{}", connect(door.url, "k"), patience_s=0)
+    assert not answer.accepted
+    assert "not delivered: 503" in answer.lines[0]
+
+
+def test_a_file_that_is_too_large_is_not_sent(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = tmp_path / "small.json", tmp_path / "large.json"
+    small.write_text("{}")
+    large.write_text("x" * 11)
+    monkeypatch.setenv("HUD_MAX_BODY_BYTES", "10")
+    assert main(["upload", str(small), str(large), "--hud", door.url, "--key", "k"]) == 2
+    assert "has 11 bytes; a hud takes 10" in capsys.readouterr().err
+    assert door.got == []
+
+
+def test_the_doctor_says_whether_inductor_can_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "gpus", list)
+    monkeypatch.setenv("CXX", "/nonexistent/g++")
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert "none: inductor cannot compile for the CPU" in said
+    assert "cannot compile: no_cpp_compiler" in said
+    assert "torch on cpu" in said
+    assert "not read yet" in said

@@ -1,0 +1,171 @@
+"""The suite `micro`: one real kernel through inductor in a fresh process, and what it refuses to pass off."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import host
+from runner.catalog import KnobValue, TaskSpec
+from runner.failures import TaskFailure
+from runner.launch import Event, Outcome, launch
+from runner.measure.recorder import Result
+from runner.report import Report
+from runner.suites import micro
+
+needs_compiler = pytest.mark.skipif(not host.cpp_compiler(), reason="inductor needs a C++ compiler")
+
+
+@pytest.fixture(scope="session")
+def inductor_cache(data: Path) -> Path:
+    """Compiled kernels of the whole session."""
+    return Path(os.environ.get("RUNNER_TEST_CACHE") or data / "inductor")
+
+
+def layer_norm(*sizes: int) -> TaskSpec:
+    knobs: dict[str, KnobValue] = {"D": list(sizes), "repeat": 20} if sizes else {"repeat": 20}
+    return TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", knobs=knobs)
+
+
+def run(folder: Path, cache: Path, **variables: str) -> tuple[Outcome, list[dict[str, Any]], list[Event]]:
+    events: list[Event] = []
+    environment = {
+        "TORCHINDUCTOR_CACHE_DIR": str(cache),
+        "RUNNER_HOST": "box",
+        "RUNNER_CEILINGS": str(folder / "ceilings.json"),
+        **variables,
+    }
+    outcome = launch(layer_norm(256), folder, environment=environment, on_event=events.append)
+    return outcome, records_in(folder), events
+
+
+def records_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@needs_compiler
+def test_a_kernel_is_compiled_checked_and_timed(tmp_path: Path, inductor_cache: Path) -> None:
+    outcome, records, events = run(tmp_path / "task", inductor_cache)
+    log = (tmp_path / "task" / "log").read_text()
+    assert (outcome.status, outcome.code) == ("ok", ""), outcome.reason + log
+    by_metric = {record["metric"]["name"]: record for record in records}
+    assert len(by_metric) == len(records)
+    for name in ("eager_latency_ms", "compiled_latency_ms", "call_bandwidth_gbps", "memory_bandwidth(GB/s)"):
+        values = by_metric[name]["metric"]["benchmark_values"]
+        assert len(values) >= 20
+        assert min(values) > 0
+    compiled = by_metric["compiled_latency_ms"]["metric"]["benchmark_values"]
+    bandwidth = by_metric["call_bandwidth_gbps"]["metric"]["benchmark_values"]
+    assert bandwidth[0] == pytest.approx(2 * 4096 * 256 * 2 / (compiled[0] * 1e6), rel=1e-5)
+    counted = by_metric["kernel_count"]["metric"]
+    assert counted["benchmark_values"][0] >= 1
+    assert counted["extra_info"]["kernels"]
+    assert by_metric["recompiles"]["metric"]["benchmark_values"] == [0.0]
+    record = by_metric["speedup"]
+    assert record["model"] == {
+        "name": "layer_norm",
+        "type": "benchmark",
+        "backend": "inductor",
+        "origins": ["micro"],
+    }
+    assert record["benchmark"]["extra_info"]["knobs"] == {"D": 256}
+    assert record["metric"]["extra_info"]["n"] >= 20
+    assert record["runners"][0]["name"] == "box"
+    assert record["dependencies"]["torch"]["version"]
+    phases = [(event["phase"], event["done"], event["total"], event["label"]) for event in events]
+    assert phases[0][0] == "import"
+    assert ("compile", 0, 1, "D=256") in phases
+    assert phases[-1] == ("finished", 1, 1, "")
+
+
+def test_a_missing_cpp_compiler_is_a_failure_with_its_reason(tmp_path: Path) -> None:
+    outcome, records, _events = run(tmp_path / "task", tmp_path / "cache", CXX="/nonexistent/g++")
+    assert (outcome.status, outcome.code) == ("failed", "no_cpp_compiler")
+    assert "install g++" in outcome.reason
+    assert records
+    for record in records:
+        assert "benchmark_values" not in record["metric"]
+        assert record["metric"]["extra_info"]["code"] == "no_cpp_compiler"
+
+
+def test_eager_code_is_never_passed_off_as_inductors(tmp_path: Path, inductor_cache: Path) -> None:
+    outcome, records, _events = run(tmp_path / "task", inductor_cache, TORCHDYNAMO_DISABLE="1")
+    assert (outcome.status, outcome.code) == ("failed", "not_compiled")
+    assert not any("benchmark_values" in record["metric"] for record in records)
+
+
+Measured = dict[int, list[Result] | Exception]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
+    """What each size gives, in place of measuring it."""
+    given: Measured = {}
+
+    def measure(_spec: object, size: int, *_rest: object) -> list[Result]:
+        found = given[size]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(micro, "_measure", measure)
+    monkeypatch.setattr(micro, "MICRO_SIZES", {"cpu": (256, 512)})
+    yield given
+
+
+def results(gbps: list[float], speedup: float) -> list[Result]:
+    return [
+        Result("memory_bandwidth(GB/s)", gbps, "clock"),
+        Result("speedup", [speedup], "clock", n=len(gbps)),
+        Result("compiled_latency_ms", [1.0], "clock"),
+    ]
+
+
+def test_the_mean_is_derived_from_the_full_set(tmp_path: Path, measured: Measured) -> None:
+    measured[256], measured[512] = results([10.0, 20.0], 0.5), results([30.0, 60.0, 90.0], 2.0)
+    assert micro.run(layer_norm(), Report(tmp_path)) is None
+    mean = [
+        record
+        for record in records_in(tmp_path)
+        if record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
+    ]
+    bandwidth, speedup = sorted(mean, key=lambda record: str(record["metric"]["name"]))
+    assert bandwidth["metric"]["benchmark_values"] == [20.0, 40.0]
+    assert bandwidth["metric"]["target_value"] == "950"
+    assert bandwidth["metric"]["extra_info"]["target_arch"] == "a100-40gb"
+    assert speedup["metric"]["benchmark_values"] == [1.0]
+    assert speedup["metric"]["extra_info"]["n"] == 2
+    assert "target_value" not in speedup["metric"]
+
+
+def test_part_of_the_set_has_no_mean(tmp_path: Path, measured: Measured) -> None:
+    measured[256] = results([10.0], 1.0)
+    micro.run(layer_norm(256), Report(tmp_path))
+    assert {record["benchmark"]["extra_info"]["knobs"]["D"] for record in records_in(tmp_path)} == {256}
+
+
+def test_a_wrong_size_withholds_its_numbers_and_the_mean_only(tmp_path: Path, measured: Measured) -> None:
+    measured[256] = TaskFailure("wrong", "fail_accuracy", "off by 2 %")
+    measured[512] = results([10.0], 1.0)
+    failure = micro.run(layer_norm(), Report(tmp_path))
+    assert failure is not None
+    assert (failure.status, failure.code) == ("wrong", "fail_accuracy")
+    by_size: dict[Any, list[dict[str, Any]]] = {}
+    for record in records_in(tmp_path):
+        by_size.setdefault(record["benchmark"]["extra_info"]["knobs"]["D"], []).append(record["metric"])
+    assert set(by_size) == {256, 512}
+    assert all("benchmark_values" not in metric for metric in by_size[256])
+    assert all(metric["extra_info"]["status"] == "wrong" for metric in by_size[256])
+    assert all(metric["extra_info"]["status"] == "ok" for metric in by_size[512])
+
+
+def test_a_failure_that_all_sizes_share_ends_the_task(tmp_path: Path, measured: Measured) -> None:
+    measured[256] = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="illegal"):
+        micro.run(layer_norm(), Report(tmp_path))
+    assert {record["metric"]["extra_info"]["status"] for record in records_in(tmp_path)} == {"crashed"}
