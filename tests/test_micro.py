@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ Measured = dict[int, list[Result] | Exception]
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
+def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
     """What each size gives, in place of measuring it."""
     given: Measured = {}
 
@@ -115,7 +114,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
 
     monkeypatch.setattr(micro, "_measure", measure)
     monkeypatch.setattr(micro, "MICRO_SIZES", {"cpu": (256, 512)})
-    yield given
+    return given
 
 
 def results(gbps: list[float], speedup: float) -> list[Result]:
