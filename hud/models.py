@@ -215,6 +215,38 @@ class Upload(models.Model):
         return f"upload {self.pk}"
 
 
+class Import(models.Model):
+    """An upload too large for one request: its body waits below `HUD_DATA/imports/` and is taken in by
+    `manage.py judge`. Ends as done, with its receipt, or failed, with the problem."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True)
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    content_key = models.CharField(max_length=64)  # the same content waits or has failed only once
+    parameters = models.JSONField(default=dict)
+    key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
+    done_records = models.IntegerField(default=0)
+    receipt = models.JSONField(null=True)
+    problem = models.JSONField(null=True)  # detail and errors, where it was refused
+    created = models.DateTimeField(db_default=Now())
+    finished = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["content_key"], condition=~Q(state="failed"), name="import_content_key"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"import {self.pk}"
+
+
 class IdempotencyKey(models.Model):
     """A client's own name for one request, and the answer it got: the same request gets it again."""
 

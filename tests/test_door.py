@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 
 from hud.keys import create_key, revoke_key
@@ -114,6 +116,36 @@ def test_an_idempotency_key_gets_the_first_answer_again(client: Client, key: str
 def test_a_refused_upload_has_not_used_its_idempotency_key(client: Client, key: str) -> None:
     assert_problem(post(client, b"nonsense", key, **{"idempotency-key": "k"}), 400)
     assert post(client, as_list(v3_record()), key, **{"idempotency-key": "k"}).status_code == 201
+
+
+def test_more_records_than_a_request_may_carry_become_an_import_job(
+    client: Client, key: str, settings: Any
+) -> None:
+    settings.HUD_MAX_RECORDS = 3
+    body = as_lines(*(v3_record(case=f"c{number}") for number in range(5)))
+    answer = post(client, body, key, "?filename=big.jsonl")
+    assert answer.status_code == 202
+    assert not Measurement.objects.exists()
+    where = answer["Location"]
+    assert client.get(where).json()["state"] == "queued"
+    assert post(client, body, key)["Location"] == where, "the same content is the same job"
+    call_command("judge", "--once")
+    job = client.get(where).json()
+    assert (job["state"], job["receipt"]["stored"], job["done_records"]) == ("done", 5, 5)
+    assert Measurement.objects.count() == 5
+    assert not list((Path(settings.HUD_DATA) / "imports").iterdir())
+
+
+def test_an_import_job_is_refused_whole_with_its_faults(client: Client, key: str, settings: Any) -> None:
+    settings.HUD_MAX_RECORDS = 3
+    body = as_lines(*(v3_record(case=f"c{number}") for number in range(4)), v3_record(values=["x"]))
+    where = post(client, body, key)["Location"]
+    call_command("judge", "--once")
+    job = client.get(where).json()
+    assert (job["state"], job["receipt"]) == ("failed", None)
+    assert job["problem"]["errors"][0]["line"] == 5
+    assert not Measurement.objects.exists()
+    assert_problem(client.get("/api/v1/imports/00000000-0000-0000-0000-000000000000"), 404)
 
 
 def test_too_many_uploads_are_told_to_wait(client: Client, key: str, settings: Any) -> None:

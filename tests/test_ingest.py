@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
-from hud.ingest import BadUpload, inflate, ingest
+from hud.ingest import BadUpload, TooManyRecords, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
 from hud.ingest.parameters import Parameters
 from hud.models import Environment, Experiment, Measurement, Run, Series, Upload
@@ -208,9 +208,8 @@ def test_parameters_are_checked_with_their_names() -> None:
 
 
 def test_limits_of_size(settings: Any) -> None:
-    settings.HUD_MAX_RECORDS = 1
-    with pytest.raises(UploadTooLarge):
-        ingest(as_list(v3_record(), v3_record("a")), Parameters())
+    with pytest.raises(TooManyRecords):
+        ingest(as_list(v3_record(), v3_record("a")), Parameters(), max_records=1)
     settings.HUD_MAX_BODY_BYTES = 10
     with pytest.raises(UploadTooLarge):
         ingest(as_list(v3_record()), Parameters())

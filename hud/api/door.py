@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from hud.api.auth import scope, spend_call
+from hud import imports
+from hud.api.auth import reader, scope, spend_call
 from hud.api.problems import Problem
-from hud.api.schemas import Error, ReceiptOut
-from hud.ingest import BadUpload, KeyInUse, KeyMisused, inflate, ingest
+from hud.api.schemas import Error, ImportOut, ReceiptOut
+from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
 from hud.ingest.parameters import Parameters
-from hud.models import ApiKey
+from hud.models import ApiKey, Import
 
 router = Router(tags=["results"])
 
@@ -45,7 +47,12 @@ def refusal(error: BadUpload) -> Problem:
 @router.post(
     "/results",
     auth=scope("upload"),
-    response={200: ReceiptOut, 201: ReceiptOut, (400, 401, 403, 409, 411, 413, 415, 422, 429, 503): Error},
+    response={
+        200: ReceiptOut,
+        201: ReceiptOut,
+        202: ImportOut,
+        (400, 401, 403, 409, 411, 413, 415, 422, 429, 503): Error,
+    },
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -63,7 +70,19 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     spend_call(key, settings.HUD_UPLOADS_PER_MINUTE)
     try:
         parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
-        receipt = ingest(body_of(request), parameters, key=key, idempotency_key=idempotency_key)
+        body = body_of(request)
+        receipt = ingest(
+            body,
+            parameters,
+            key=key,
+            idempotency_key=idempotency_key,
+            max_records=settings.HUD_MAX_RECORDS,
+        )
+    except TooManyRecords:
+        job = imports.submit(body, parameters, key=key)
+        response["Location"] = f"/api/v1/imports/{job.uid}"
+        response["Retry-After"] = "2"
+        return Status(202, _import_out(job))
     except BadUpload as error:
         raise refusal(error) from error
     except KeyInUse as error:
@@ -72,3 +91,23 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
         raise Problem(422, str(error)) from error
     response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
     return Status(201 if receipt.stored else 200, receipt.to_json())
+
+
+@router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})
+def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
+    """How far an import job is; at its end its receipt, or the problem it was refused for."""
+    job = Import.objects.filter(uid=uid).first()
+    if job is None:
+        raise Problem(404, "no import has this id")
+    return _import_out(job)
+
+
+def _import_out(job: Import) -> dict[str, Any]:
+    return {
+        "id": str(job.uid),
+        "state": job.state,
+        "done_records": job.done_records,
+        "receipt": job.receipt,
+        "problem": job.problem,
+        "links": {"self": f"/api/v1/imports/{job.uid}"},
+    }

@@ -33,6 +33,15 @@ class ReceiptOut(Schema):
     links: dict[str, str]
 
 
+class ImportOut(Schema):
+    id: str
+    state: str
+    done_records: int
+    receipt: ReceiptOut | None
+    problem: dict[str, Any] | None
+    links: dict[str, str]
+
+
 class ExperimentOut(Schema):
     id: int
     suite: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,7 +23,18 @@ from hud.ingest.parameters import Parameters, switch
 from hud.ingest.store import Stored, store
 from hud.models import ApiKey, IdempotencyKey, Run, Upload
 
-__all__ = ["BadUpload", "KeyInUse", "KeyMisused", "Receipt", "deliver", "inflate", "ingest"]
+__all__ = [
+    "BadUpload",
+    "KeyInUse",
+    "KeyMisused",
+    "Receipt",
+    "TooManyRecords",
+    "content_key_of",
+    "deliver",
+    "format_name",
+    "inflate",
+    "ingest",
+]
 
 _MAX_FAULTS = 20
 _PIECE = 5000  # observations that are stored together; bounds the memory of a large upload
@@ -45,6 +56,10 @@ class Receipt:
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
+
+
+class TooManyRecords(UploadTooLarge):
+    """More records than one request may carry; an import job takes them (`hud.imports`)."""
 
 
 class KeyInUse(Exception):
@@ -71,15 +86,22 @@ def inflate(body: bytes) -> bytes:
 
 
 def ingest(
-    body: bytes, parameters: Parameters, *, key: ApiKey | None = None, idempotency_key: str = ""
+    body: bytes,
+    parameters: Parameters,
+    *,
+    key: ApiKey | None = None,
+    idempotency_key: str = "",
+    max_records: int | None = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
 ) -> Receipt:
     """Stores an upload whole or not at all, or with `partial` its good part. Raises BadUpload with faults.
 
     The same content with the same parameters is the same upload: it stores nothing new. The same
-    idempotency key gets the same receipt again; raises KeyInUse or KeyMisused.
+    idempotency key gets the same receipt again; raises KeyInUse or KeyMisused. Raises TooManyRecords
+    past `max_records`; `on_progress` is told how many records have been taken in.
     """
     name, file_format = _format(body, parameters)
-    content_key = _content_key(body, name, parameters)
+    content_key = content_key_of(body, name, parameters)
     with transaction.atomic():
         if key and idempotency_key:
             known = _answered(key, idempotency_key, content_key)
@@ -89,7 +111,9 @@ def ingest(
         if upload_id is None:
             receipt = _receipt_again(content_key)
         else:
-            receipt = _stored(body, file_format, parameters, upload_id)
+            observer = Observer(parameters)
+            pieces = _pieces(file_format, body, observer, max_records)
+            receipt = _stored(pieces, observer, upload_id, on_progress)
         if switch(parameters.dry_run):
             transaction.set_rollback(True)
             receipt.id, receipt.run_ids, receipt.links = None, [], {}
@@ -101,13 +125,19 @@ def ingest(
     return receipt
 
 
-def _stored(body: bytes, file_format: Format, parameters: Parameters, upload_id: int) -> Receipt:
-    receipt = Receipt(id=upload_id)
-    observer = Observer(parameters)
-    runs = Runs(parameters, upload_id)
-    for observations in _pieces(file_format, body, observer, parameters):
+def _stored(
+    pieces: Iterator[list[Observation]],
+    observer: Observer,
+    upload_id: int,
+    on_progress: Callable[[int], None],
+) -> Receipt:
+    receipt, done = Receipt(id=upload_id), 0
+    runs = Runs(observer.parameters, upload_id)
+    for observations in pieces:
         runs.meet(observations)
         _add(receipt, store(observations, run_ids=runs.places, closed=runs.own))
+        done += len(observations)
+        on_progress(done)
     receipt.run_ids = runs.ids
     receipt.skipped = sorted(
         [*observer.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
@@ -128,7 +158,7 @@ def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
     _name, file_format = _format(body, parameters)
     observer = Observer(parameters)
     receipt = Receipt(run_ids=[run.pk])
-    for observations in _pieces(file_format, body, observer, parameters):
+    for observations in _pieces(file_format, body, observer, settings.HUD_MAX_RECORDS):
         for item in observations:
             item.process = process
         run_ids = {item.run: (run.pk, run.at) for item in observations}
@@ -146,13 +176,13 @@ def _format(body: bytes, parameters: Parameters) -> tuple[str, Format]:
 
 
 def _pieces(
-    file_format: Format, body: bytes, observer: Observer, parameters: Parameters
+    file_format: Format, body: bytes, observer: Observer, max_records: int | None
 ) -> Iterator[list[Observation]]:
     """Observations in pieces of bounded size. Raises BadUpload after the last record has been looked at."""
-    partial = switch(parameters.partial)
-    for count, placed in enumerate(file_format.read(body, parameters.filename), start=1):
-        if count > settings.HUD_MAX_RECORDS:
-            raise UploadTooLarge(f"more than {settings.HUD_MAX_RECORDS} records in one upload")
+    partial = switch(observer.parameters.partial)
+    for count, placed in enumerate(file_format.read(body, observer.parameters.filename), start=1):
+        if max_records is not None and count > max_records:
+            raise TooManyRecords(f"more than {max_records} records in one upload")
         observer.take(placed)
         if observer.faults and partial:
             observer.skip_faults()
@@ -177,6 +207,11 @@ def _add(receipt: Receipt, result: Stored) -> None:
         receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 
 
+def format_name(body: bytes, parameters: Parameters) -> str:
+    """The format of a body; raises BadUpload where it has none."""
+    return _format(body, parameters)[0]
+
+
 def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
     """The receipt this idempotency key got before. Holds the key until the transaction ends."""
     with connection.cursor() as cursor:
@@ -191,7 +226,7 @@ def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
     return Receipt(**known.receipt, replayed=True)
 
 
-def _content_key(body: bytes, name: str, parameters: Parameters) -> str:
+def content_key_of(body: bytes, name: str, parameters: Parameters) -> str:
     digest = hashlib.sha256(json.dumps([name, parameters.identity()], sort_keys=True).encode())
     digest.update(b"\0")
     digest.update(body)

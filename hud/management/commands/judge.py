@@ -1,4 +1,4 @@
-"""`manage.py judge`: works off touched series, until stopped."""
+"""`manage.py judge`: works off what uploads leave to do, imports and then verdicts, until stopped."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import beacons
+from hud import beacons, imports
 from hud.judge import work_off
 
 ROUND_S = 1.0
 
 
 class Command(BaseCommand):
-    help = "Writes the verdicts of series that have new measurements, until stopped."
+    help = "Takes in large imports and writes the verdicts of series with new measurements, until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="work off what is there, then end")
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 beacons.beat("judge")
-                done = work_off()
+                done = int(imports.work_off()) or work_off()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
