@@ -53,10 +53,10 @@ class Up:
         process, self.process = self.process, None
         return end_process(process, number)
 
-    def again(self, **changes: str) -> subprocess.CompletedProcess[str]:
-        """Another one that is expected to refuse."""
+    def again(self, *, code: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
+        """Another one, or this Python code, that is expected to end by itself."""
         return subprocess.run(
-            [sys.executable, "-m", "hud.up"],
+            [sys.executable, *(["-c", code] if code else ["-m", "hud.up"])],
             cwd=ROOT,
             env=self.environment(**changes),
             capture_output=True,
@@ -180,3 +180,12 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, changes: dict[str, str]) ->
     assert refused.returncode == 1
     assert f"make up: {next(iter(changes))} is " in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_web_that_cannot_start_ends_it_with_the_webs_last_words(up: Up) -> None:
+    impatient = "import sys; from hud import up; up.READY_S = 3; sys.exit(up.main())"
+    refused = up.again(code=impatient, WEB_CONCURRENCY="many")
+    assert refused.returncode == 1
+    assert "the overview did not answer within 3 s" in refused.stderr
+    assert "invalid literal for int() with base 10: 'many'" in refused.stderr
+    assert not up.processes()
