@@ -252,6 +252,28 @@ def test_shipped_samples_go_in_whole_and_once(capsys: pytest.CaptureFixture[str]
     )
 
 
+@pytest.mark.parametrize("container", ["lines", "list", "gzip"])
+def test_a_file_over_the_limit_is_taken_in_by_pieces_with_one_receipt(
+    tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str], container: str
+) -> None:
+    settings.HUD_MAX_BODY_BYTES = 2000
+    records = [v3_record(case=f"c{number}") for number in range(40)]
+    body = as_list(*records) if container == "list" else as_lines(*records)
+    path = tmp_path / ("night.jsonl.gz" if container == "gzip" else "night.json")
+    path.write_bytes(gzip.compress(body) if container == "gzip" else body)
+    for stored, duplicates in ((40, 0), (0, 40)):
+        call_command("ingest", str(path), "--json")
+        (receipt,) = json.loads(capsys.readouterr().out)
+        assert (receipt["stored"], receipt["duplicates"]) == (stored, duplicates)
+    assert Run.objects.count() == 1
+    path.write_bytes(as_lines(*records, v3_record(case="late", values=["x"])).replace(b"c39", b"c77"))
+    if container == "gzip":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(SystemExit):
+        call_command("ingest", str(path), "--json")
+    assert Measurement.objects.count() == 40, "all pieces or none"
+
+
 def test_the_command_ends_with_1_where_something_was_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("nonsense")
     with pytest.raises(SystemExit) as caught:

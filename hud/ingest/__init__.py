@@ -57,6 +57,16 @@ class Receipt:
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
 
+    def add(self, other: Receipt) -> None:
+        """Takes in the receipt of another piece of the same file."""
+        self.id = self.id or other.id
+        self.run_ids = sorted({*self.run_ids, *other.run_ids})
+        self.stored += other.stored
+        self.duplicates += other.duplicates
+        self.skipped += other.skipped
+        self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
+        self.links = self.links or other.links
+
 
 class TooManyRecords(UploadTooLarge):
     """More records than one request may carry; an import job takes them (`hud.imports`)."""

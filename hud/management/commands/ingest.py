@@ -6,20 +6,25 @@ A folder's `manifest.json` gives its files their upload parameters and says wher
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import json
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import transaction
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
 from hud.ingest.parameters import Parameters
+from runner.split import CannotSplit, split
 
 MANIFEST = "manifest.json"
 _SUFFIXES = {".json", ".jsonl", ".csv", ".gz"}
 _REFUSED, _USAGE = 1, 2
+_PIECE_BYTES = 8 * 2**20
 
 
 class Command(BaseCommand):
@@ -61,17 +66,43 @@ class Command(BaseCommand):
 
     def _one(self, path: Path, given: dict[str, str]) -> tuple[dict[str, Any], bool]:
         try:
-            body = path.read_bytes()
-            if path.suffix == ".gz":
-                body = inflate(body)
             parameters = Parameters.parse({**_manifest_parameters(path), **given, "filename": path.name})
-            receipt: Receipt = ingest(body, parameters)
+            receipt = self._in_pieces(path, parameters) if _is_large(path) else _whole(path, parameters)
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
             return {"file": str(path), "error": error.detail, "errors": faults}, False
-        except OSError as error:
+        except (CannotSplit, OSError, UnicodeDecodeError) as error:
             return {"file": str(path), "error": str(error), "errors": []}, False
         return {"file": str(path), **receipt.to_json()}, True
+
+    def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
+        """One receipt for a file over the limit of a body: its pieces are one run and one transaction."""
+        parameters = replace(parameters, run_id=parameters.run_id or f"file-{_digest(path)[:16]}")
+        total, done = path.stat().st_size, 0
+        receipt = Receipt()
+        with transaction.atomic():
+            for body in split(path, min(_PIECE_BYTES, settings.HUD_MAX_BODY_BYTES)):
+                receipt.add(ingest(body, parameters))
+                done += len(body)
+                if self.stderr.isatty():
+                    self.stderr.write(f"\r{path.name}: {min(done / total, 1):.0%}", ending="")
+        return receipt
+
+
+def _is_large(path: Path) -> bool:
+    """Over the limit of a body; of a compressed file nobody knows before, so a tenth counts."""
+    limit = settings.HUD_MAX_BODY_BYTES
+    return path.stat().st_size > (limit // 10 if path.suffix == ".gz" else limit)
+
+
+def _whole(path: Path, parameters: Parameters) -> Receipt:
+    body = path.read_bytes()
+    return ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(paths: list[Path]) -> list[Path]:

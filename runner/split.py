@@ -1,0 +1,97 @@
+"""A large file of records, cut into bodies that one request may carry. Standard library only.
+
+JSON lines and a JSON list are read as a stream, so memory stays bounded by the pieces, not by the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+_READ = 1 << 20  # characters read at a time
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+
+
+class CannotSplit(ValueError):
+    """The file is neither JSON lines nor a JSON list, or one record of it is larger than a body may be."""
+
+
+def open_text(path: Path) -> IO[str]:
+    """The file's text, through gzip where its name says so."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
+    """Bodies of at most `limit_bytes`, each of whole records in their order. Raises CannotSplit."""
+    with open_text(path) as file:
+        start = file.read(_READ).lstrip()
+        file.seek(0)
+        if start.startswith("[") and not _is_line(start):
+            yield from _grouped(_elements(file), limit_bytes, b"[", b",", b"]")
+        elif start.startswith(("{", "[")):
+            yield from _grouped(_lines(file), limit_bytes, b"", b"\n", b"\n")
+        else:
+            raise CannotSplit("only JSON lines and JSON lists can be cut into pieces")
+
+
+def _is_line(start: str) -> bool:
+    """True where the first line is a whole JSON value: lines of lists, not one list over many lines."""
+    line, newline, rest = start.partition("\n")
+    if not newline or not rest.strip():
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(file: IO[str]) -> Iterator[bytes]:
+    for line in file:
+        if line.strip():
+            yield line.strip().encode()
+
+
+def _elements(file: IO[str]) -> Iterator[bytes]:
+    """The source text of each element of one JSON list."""
+    decoder = json.JSONDecoder()
+    buffer, place = file.read(_READ).lstrip(), 1  # behind the bracket
+    while True:
+        place = _BETWEEN.match(buffer, place).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if buffer.startswith("]", place):
+            return
+        try:
+            _value, end = decoder.raw_decode(buffer, place)
+        except ValueError:
+            end = len(buffer)
+        if end < len(buffer):
+            yield buffer[place:end].encode()
+            place = end
+            continue
+        more = file.read(_READ)  # what reaches the buffer's end may go on behind it
+        if not more:
+            raise CannotSplit("the list is no whole JSON")
+        buffer, place = buffer[place:] + more, 0
+
+
+def _grouped(
+    records: Iterator[bytes], limit_bytes: int, head: bytes, between: bytes, tail: bytes
+) -> Iterator[bytes]:
+    group: list[bytes] = []
+    size = len(head) + len(tail)
+    for record in records:
+        if len(head) + len(record) + len(tail) > limit_bytes:
+            raise CannotSplit(f"one record has {len(record)} bytes; a body may have {limit_bytes}")
+        if group and size + len(between) + len(record) > limit_bytes:
+            yield head + between.join(group) + tail
+            group, size = [], len(head) + len(tail)
+        group.append(record)
+        size += len(between) + len(record)
+    if group:
+        yield head + between.join(group) + tail
