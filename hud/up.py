@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,9 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # whoever read it may have gone; the dashboard stays
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 @contextmanager
@@ -166,25 +167,33 @@ async def serve(options: Options) -> int:
 
 async def _start(options: Options, supervisor: Supervisor, servers: list[embedded.Server]) -> None:
     await supervisor.start(_SERVERS)
-    while not all(server.answers() for server in servers):
-        await asyncio.sleep(0.05)
+    for server in servers:
+        if not await _until(server.answers, READY_S):
+            raise UpError(f"{server.name} did not answer {_ending(options, server.name)}")
     started = time.time()
     for stage in (_WEB, _BACKGROUND, _AGENT):
         await supervisor.start(stage)
-    deadline = time.monotonic() + READY_S
-    while not await _overview_answers(options):
-        if time.monotonic() > deadline:
-            raise UpError(
-                f"the overview did not answer within {READY_S} s; {options.logs / 'web.log'} ends with:\n"
-                + _tail(options.logs / "web.log")
-            )
-        await asyncio.sleep(0.1)
-    deadline = time.monotonic() + HOST_S
-    while not _host_is_attached(options, since=started) and time.monotonic() < deadline:
-        await asyncio.sleep(0.1)
-    if time.monotonic() > deadline:
+    if not await _until(lambda: _overview_answers(options), READY_S):
+        raise UpError(f"the overview did not answer {_ending(options, 'web')}")
+    if not await _until(lambda: _host_is_attached(options, since=started), HOST_S):
         say(f"This machine has not attached itself yet; {options.logs / 'agent.log'} says why.")
     say(f"Ready: {options.url}")
+
+
+async def _until(condition: Callable[[], bool | Awaitable[bool]], limit_s: float) -> bool:
+    """Waits until the condition holds; False where it did not within the limit."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        answer = condition()
+        if answer if isinstance(answer, bool) else await answer:
+            return True
+        await asyncio.sleep(0.1)
+    return False
+
+
+def _ending(options: Options, name: str) -> str:
+    log = options.logs / f"{name}.log"
+    return f"within {READY_S} s; {log} ends with:\n{_tail(log)}"
 
 
 async def _overview_answers(options: Options) -> bool:
