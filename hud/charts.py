@@ -193,7 +193,8 @@ def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
         ends.append(shown.target.value)
     low, high = min(ends), max(ends)
     air = (high - low) * 0.12 or abs(high) * 0.05 or 1.0
-    return [low - air, high + air]
+    floor = min(0.0, *(point.value.median or 0.0 for point in points))  # a wide spread ends at 0
+    return [max(low - air, floor), high + air]
 
 
 def _line_across(value: float, line: Figure) -> Figure:

@@ -69,6 +69,14 @@ def test_the_bars_are_the_spread_of_the_samples() -> None:
 
 
 @pytest.mark.django_db
+def test_a_spread_wider_than_the_value_does_not_open_the_axis_below_zero() -> None:
+    create_measurement(samples=[1.0, 4.0, 12.0])
+    low, high = charts.history(history_of())["layout"]["yaxis"]["range"]
+    assert low == 0.0
+    assert high > 4.0 * 2
+
+
+@pytest.mark.django_db
 def test_the_target_of_the_arch_is_a_line_inside_the_chart() -> None:
     create_measurement(value=2542.4, target=950, target_arch="a100-40gb")
     assert "shapes" not in charts.history(history_of())["layout"]

@@ -40,6 +40,8 @@
     if (raw) raw.href = `${box.dataset.url}?task=${position}`;
   };
 
+  const end = () => (button.hidden = true);
+
   const round = async () => {
     let wait = 1500;
     try {
@@ -53,11 +55,11 @@
         const current = document.querySelector("[data-current-task]")?.dataset.currentTask ?? task;
         const more = response.headers.get("X-Log-More") === "1";
         if (!more && !pinned && current !== "" && current !== task) goOn(current);
-        else if (!more && ended) return;
+        else if (!more && ended) return end();
       } else {
         const current = document.querySelector("[data-current-task]")?.dataset.currentTask;
         if (current) goOn(current);
-        else if (ended) return;
+        else if (ended) return end();
       }
     } catch {
       wait = 10_000;
