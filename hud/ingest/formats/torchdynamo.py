@@ -39,7 +39,7 @@ class _Table:
         device, name, size = row.cells[:3]
         tag = self.cell(row, "tag")
         info = {"device": device, "batch_size": int(size) or None, **self.extra}
-        if tag and number(tag) != 0:  # the row of a failure has no tag; its 0.0 speedup stands there
+        if tag and size != "0":  # the row of a failure has no tag; its first value stands there
             info["tag"] = tag
         return Record(Benchmark("TorchInductor", extra_info=info), Model(name, "OSS model"), metric)
 

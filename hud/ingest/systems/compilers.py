@@ -91,7 +91,9 @@ def named(name: str) -> Compiler | None:
             return None
         found.add(dict(_WORDS)[word])
         rest = rest.removeprefix(word).removeprefix("_")
-    graphs = True if "cudagraphs" in found else False if "no_cudagraphs" in found else None
+    # the runs that CI calls cpp_wrapper have CUDA graphs off
+    off = "no_cudagraphs" in found or "cpp_wrapper" in found
+    graphs = True if "cudagraphs" in found else False if off else None
     return Compiler(frozenset(found) & frozenset(_PARTS), graphs, "", "dynamic" in found)
 
 
