@@ -8,6 +8,7 @@ written by COPY (`hud/ingest/store.py`), never one by one.
 from __future__ import annotations
 
 import uuid
+from enum import StrEnum
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
@@ -15,21 +16,15 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from hud.life import RunState, TaskState
 from runner.records import STATUSES
 
 
-class State(models.TextChoices):
-    """Of a run. Terminal states never change."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    LOST = "lost"
-    CANCELLED = "cancelled"
+def _choices(states: type[StrEnum]) -> list[tuple[str, str]]:
+    return [(state.value, state.value.replace("_", " ").title()) for state in states]
 
 
+State = RunState  # the same word as Task.State, for runs
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
 ACTIVE = (State.QUEUED, State.RUNNING)
 # Status of a measurement or a task, as the small integer that the store keeps.
@@ -67,7 +62,8 @@ class Accelerator(models.Model):
     dirty = models.CharField(max_length=300, blank=True)  # why it must not be used, as its host says
     present = models.BooleanField(default=True)
     rung_at = models.DateTimeField(null=True)  # last doorbell
-    catalog = models.JSONField(default=dict)  # what it can run: protocol, suites, interpreters
+    catalog = models.JSONField(default=dict)  # what it can run: suites, pythons (interpreters by name)
+    labels = models.JSONField(default=dict)  # its host's, and those of `hud.matching.labels_of`
 
     class Meta:
         constraints: ClassVar = [
@@ -79,7 +75,8 @@ class Accelerator(models.Model):
 
     @property
     def queue(self) -> str:
-        return f"accelerator-{self.pk}"
+        """Name of its RQ queue; begins as everything does that its host's own Redis user may touch."""
+        return f"host-{self.host_id}-accelerator-{self.pk}"
 
 
 class ApiKey(models.Model):
@@ -265,11 +262,52 @@ class IdempotencyKey(models.Model):
         return self.text
 
 
+class Schedule(models.Model):
+    """Runs that nobody has to ask for: `manage.py tick` fires it when its time has come."""
+
+    name = models.CharField(max_length=100, unique=True)
+    cron = models.CharField(max_length=100)  # minute hour day-of-month month day-of-week
+    time_zone = models.CharField(max_length=60, default="UTC")
+    suite = models.CharField(max_length=60)
+    cases = ArrayField(models.CharField(max_length=200), default=list, blank=True)  # none: all of the suite
+    modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    dtypes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    backends = ArrayField(models.CharField(max_length=100), default=list, blank=True)
+    repeats = models.PositiveSmallIntegerField(default=1)
+    device = models.CharField(max_length=40, blank=True)  # '': cuda; of each accelerator where `everywhere`
+    environment = models.CharField(max_length=60, blank=True)
+    labels = models.JSONField(default=dict, blank=True)  # which an accelerator must have
+    everywhere = models.BooleanField(default=False)  # a run on each such accelerator, not on any one
+    enabled = models.BooleanField(default=True)
+    active_from = models.DateTimeField(db_default=Now())  # due times before are nobody's loss
+    created = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Firing(models.Model):
+    """One due time of a schedule, done: its runs, or the reason why there are none."""
+
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="firings")
+    due = models.DateTimeField()
+    at = models.DateTimeField(db_default=Now())
+    reason = models.CharField(max_length=1000, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["schedule", "due"], name="firing_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.schedule_id} due {self.due}"
+
+
 class Run(models.Model):
     """One execution of (part of) a suite on one host, or one upload."""
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
-    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    state = models.CharField(max_length=10, choices=_choices(State), default=State.QUEUED)
     reason = models.CharField(max_length=500, blank=True)
     title = models.CharField(max_length=300, blank=True)
     request = models.JSONField(default=dict)  # what was asked, as the catalogue names it
@@ -277,6 +315,9 @@ class Run(models.Model):
     host_name = models.CharField(max_length=200, blank=True)  # as given, where no attached host did it
     arch = models.CharField(max_length=100, blank=True)  # which accelerators may take its tasks; '' any
     device = models.CharField(max_length=40, blank=True)
+    labels = models.JSONField(default=dict)  # which an accelerator must have
+    environment = models.CharField(max_length=60, blank=True)  # interpreter by name; '' its host's default
+    firing = models.ForeignKey("Firing", models.SET_NULL, null=True, related_name="runs")  # a schedule's run
     upload = models.ForeignKey(Upload, models.CASCADE, null=True, related_name="runs")
     source = models.CharField(max_length=100, blank=True)
     external_id = models.CharField(max_length=200, null=True)
@@ -319,25 +360,20 @@ class Run(models.Model):
 class Task(models.Model):
     """One launch of a fresh process for one case of a run: claimed, leased, tried again, fenced."""
 
-    class State(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        LOST = "lost"
-        CANCELLED = "cancelled"
+    State = TaskState
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
     run = models.ForeignKey(Run, models.CASCADE, related_name="tasks")
     position = models.IntegerField()
     process = models.SmallIntegerField(default=0)  # repeats of one case are processes 0, 1, 2 …
     spec = models.JSONField()  # runner.catalog.TaskSpec
-    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    state = models.CharField(max_length=10, choices=_choices(TaskState), default=TaskState.QUEUED)
     status = models.CharField(max_length=12, blank=True)  # one of runner.records.STATUSES, once done
     code = models.CharField(max_length=100, blank=True)
     reason = models.CharField(max_length=1000, blank=True)
     attempt = models.SmallIntegerField(default=0)  # how often it was claimed
     accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="tasks")
-    token = models.UUIDField(null=True)  # fences writes: a new one for each claim
+    token = models.UUIDField(null=True)  # of the latest claim: fences writes; NULL once its lease was broken
     nonce = models.CharField(max_length=64, blank=True)  # makes a repeated claim answer the same task
     lease_until = models.DateTimeField(null=True)
     progress = models.JSONField(default=dict)

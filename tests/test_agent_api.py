@@ -75,7 +75,7 @@ def test_a_token_opens_the_door_once(client: Client) -> None:
 def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
     answer = agent.beat().json()
     assert answer["state"] == "online"
-    assert answer["queues"] == {"cpu": f"accelerator-{answer['accelerators']['cpu']}"}
+    assert answer["queues"] == {"cpu": f"host-{answer['host']}-accelerator-{answer['accelerators']['cpu']}"}
     assert agent.beat(protocol=99).status_code == 409
     assert agent.beat(devices=[{"name": "../../x", "device": "cpu"}]).status_code == 422
 
