@@ -170,6 +170,21 @@ def test_a_file_made_by_hand_goes_through_the_whole_door() -> None:
         assert (again.stored, again.duplicates) == (0, receipt.stored)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "operatorbench_timm_float32.csv",
+        "inductor_huggingface_training_graph_breaks.csv",
+        "inductor_no_cudagraphs_torchbench_float32_training_cuda_accuracy.csv",
+    ],
+)
+def test_two_files_put_together_have_their_header_twice(name: str) -> None:
+    body = (SAMPLES / name).read_bytes()
+    once, twice = observe(body, name), observe(body + body, name)
+    assert not twice.faults
+    assert {item.identity for item in twice.observations} == {item.identity for item in once.observations}
+
+
 # ---- the registry
 
 

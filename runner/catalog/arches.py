@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarc
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
+@lru_cache(maxsize=1024)  # every record of an upload asks for the same few
 def arch_key(device_name: str) -> str:
     """Short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
 

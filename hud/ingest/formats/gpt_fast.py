@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hud.ingest.errors import BadUpload, Fault
 from hud.ingest.formats import Placed, reasons, v3
 from hud.ingest.formats.json_text import is_json
-from hud.ingest.formats.table import Row, header, not_a_number, number, rows, too_long
+from hud.ingest.formats.table import Row, below, header, not_a_number, number, rows, too_long
 from runner.records import Benchmark, Metric, Model, Record
 
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
@@ -32,7 +32,7 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
         raise BadUpload(
             "this is no CSV of gpt-fast", [Fault("", "columns name,metric,target,actual,…", line)]
         )
-    for row in lines:
+    for row in below(lines, first.cells):
         yield _placed(row, first.cells)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from hud.ingest.errors import BadUpload, Fault
 from hud.ingest.formats import Placed
-from hud.ingest.formats.table import header, rows
+from hud.ingest.formats.table import below, header, rows
 from hud.ingest.systems.compilers import file_hints, kind_in_name
 from runner.records import Benchmark, Metric, Model, Record
 
@@ -30,7 +30,7 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
         raise BadUpload("this is no list of graph breaks", [Fault("", f"columns {','.join(_COLUMNS)}", line)])
     found: dict[str, list[str]] = {}
     began: dict[str, int] = {}
-    for row in lines:
+    for row in below(lines, _COLUMNS):
         if len(row.cells) != len(_COLUMNS) or not row.cells[0]:
             yield Placed(
                 None, "", row.line, fault=Fault("", "a row has a model, a reason, a stack", row.line)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from hud.ingest.errors import BadUpload, Fault
 from hud.ingest.formats import Placed, reasons
-from hud.ingest.formats.table import Row, header, not_a_number, number, pointer, rows, too_long
+from hud.ingest.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
 from runner.records import Benchmark, Metric, Model, Record
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
@@ -41,7 +41,7 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
     found = _FILE.match(PurePosixPath(filename.replace("\\", "/")).name)
     hints = {"dtype": found["dtype"]} if found else {}
     info = {"inputs": found["inputs"]} if found else {}
-    for row in lines:
+    for row in below(lines, first.cells):
         yield from _records(row, first.cells, columns, hints, info)
 
 

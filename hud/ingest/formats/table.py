@@ -56,6 +56,11 @@ def rows(body: bytes) -> Iterator[Row]:
         line = reader.line_num + 1
 
 
+def below(lines: Iterator[Row], header: list[str]) -> Iterator[Row]:
+    """The rows of a table without its header, which stands again where two files were put together."""
+    return (row for row in lines if row.cells != header)
+
+
 def number(text: str) -> float | None:
     """The finite number that a text holds, and nothing else; None for any other text."""
     value = float(text) if _NUMBER.fullmatch(text) else math.inf

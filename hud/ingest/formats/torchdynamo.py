@@ -8,14 +8,14 @@ doubtful, the number is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hud.ingest.errors import BadUpload, Fault
 from hud.ingest.formats import Placed, reasons, v3
 from hud.ingest.formats.json_text import is_json
-from hud.ingest.formats.table import Row, header, not_a_number, number, pointer, rows, too_long
+from hud.ingest.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
 from hud.ingest.systems.compilers import file_hints, kind_in_name
 from runner.catalog.metrics import METRICS
 from runner.records import Benchmark, Metric, Model, Record
@@ -32,7 +32,7 @@ _WHOSE_PHASES = (
 class _Table:
     columns: list[str]
     kind: str
-    hints: dict[str, str]
+    hints: Mapping[str, str]
     extra: dict[str, Any] = field(default_factory=dict)  # of every record's benchmark.extra_info
 
     def record(self, row: Row, metric: Metric) -> Record:
@@ -71,7 +71,7 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
             "this is no CSV of torchdynamo's harness",
             [Fault("", f"the header begins with {','.join(_FIRST)}", first.line if first else None)],
         )
-    table = _table(first.cells, filename)
+    table, lines = _table(first.cells, filename), below(lines, first.cells)
     if table.kind == "phases":
         yield from _phases(table, list(lines))
         return

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -74,6 +76,7 @@ class Compiler:
         return "_".join([*words, self.mode] if self.mode else words)
 
 
+@lru_cache(maxsize=1024)  # every record of a file says the same name
 def named(name: str) -> Compiler | None:
     """The compiler that a file name or an upload parameter means; None for one that is no inductor."""
     rest = name.lower()
@@ -136,7 +139,8 @@ def other_compiler(info: dict[str, Any]) -> str:
     return next((name for flag, name in _OTHER_COMPILERS.items() if info.get(flag) is True), "")
 
 
-def file_hints(filename: str) -> dict[str, str]:
+@lru_cache(maxsize=1024)
+def file_hints(filename: str) -> Mapping[str, str]:
     """Upload parameters in a file name such as
     inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda_performance.csv."""
     stem = PurePosixPath(filename.replace("\\", "/")).name.split(".", 1)[0]
