@@ -441,6 +441,7 @@ class Measurement(models.Model):
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     warning = models.CharField(max_length=300, null=True)
+    upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False)  # the file it came in
 
     class Meta:
         constraints: ClassVar = [

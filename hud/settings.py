@@ -58,6 +58,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_rq",
+    "ninja",  # the API page: its scripts come from the wheel
     "hud",
     "runner",
 ]

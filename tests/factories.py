@@ -169,7 +169,7 @@ def create_measurement(
         spread=summary.spread(samples) if len(samples) > 1 else None,
         n=len(samples) or (value is not None),
         status=STATUS_CODES[status],
-        **fields,
+        **{"upload": owner.upload, **fields},
     )
 
 

@@ -89,20 +89,18 @@ def test_it_shows_the_value_its_targets_and_where_it_came_from(
     assert f'<a href="/runs/{run.pk}/">' in text
 
 
-def test_of_several_files_of_a_run_the_one_that_may_hold_it_is_named(client: Client) -> None:
+def test_of_several_files_of_a_run_the_one_it_came_in_is_named(client: Client) -> None:
     experiment = create_experiment()
     run = uploaded(experiment)
-    for filename, suite in (("gpt_fast.json", "micro"), ("hf_infer_perf.json", "huggingface")):
-        upload = create_upload(filename, parameters={"suite": suite})
-        upload.receipt["run_ids"] = [run.pk]
-        upload.save()
-        Run.objects.filter(pk=run.pk, upload__parameters={}).update(upload=upload)
-    create_upload("of_another_run.json")
+    other = create_experiment(case="other")
+    create_measurement(other, run=run, upload=create_upload("hf_infer_perf.json"))
     text = text_of(client, experiment)
     assert '<span class="file">gpt_fast.json</span>' in text
     assert "hf_infer_perf.json" not in text
-    assert "of_another_run.json" not in text
-    assert "hf_infer_perf.json" in client.get(f"/runs/{run.pk}/").content.decode()
+    assert '<span class="file">hf_infer_perf.json</span>' in text_of(client, other)
+    page = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "gpt_fast.json" in page
+    assert "hf_infer_perf.json" in page
 
 
 def test_the_target_is_the_operators_then_a_fraction_then_the_records_own(

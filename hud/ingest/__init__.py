@@ -145,7 +145,7 @@ def _stored(
     runs = Runs(observer.parameters, upload_id)
     for observations in pieces:
         runs.meet(observations)
-        _add(receipt, store(observations, run_ids=runs.places, closed=runs.own))
+        _add(receipt, store(observations, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
         done += len(observations)
         on_progress(done)
     receipt.run_ids = runs.ids

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from uuid import UUID, uuid4
 
-from django.db import connection
+from django.db.models import Q
+from django.utils import timezone
 
 from hud.ingest.observe import Observation, RunKey
 from hud.ingest.parameters import Parameters
@@ -41,48 +41,35 @@ class Runs:
             self.places[key] = self._place(key, sorted(suites[key]))
 
     def _place(self, key: RunKey, suites: list[str]) -> tuple[int, datetime]:
-        values: dict[str, Any] = {
-            "uid": key.uid or str(uuid.uuid4()),
-            "state": State.SUCCEEDED,
-            "title": f"{key.source}: {', '.join(suites)}"[:300],
-            "host": key.host,
-            "upload": self.upload_id,
-            "source": key.source,
-            "external_id": key.external_id,
-            "repo": key.repo,
-            "branch": key.branch,
-            "commit": key.commit,
-            "provenance": self.parameters.provenance,
-            "at": key.at,
-            "at_source": key.at_source,
-        }
-        with connection.cursor() as cursor:
-            cursor.execute(_MAKE, values)
-            made = cursor.fetchone()
-            if made:
-                return int(made[0]), made[1]
-            cursor.execute(_FIND, values)
-            run_id, at, title, upload_id = cursor.fetchone()
-        if upload_id is None:
-            self.own.add(run_id)
-        new = [suite for suite in suites if suite not in title]
-        if new and upload_id is not None:
-            Run.objects.filter(pk=run_id).update(title=", ".join([title, *new])[:300])
-        return int(run_id), at
-
-
-_MAKE = """
-    INSERT INTO hud_run (uid, state, reason, title, request, host_name, arch, device, upload_id,
-        source, external_id, repo, branch, "commit", provenance, at, at_source, requested_by, watched,
-        started, finished)
-    VALUES (%(uid)s, %(state)s, '', %(title)s, '{}', %(host)s, '', '', %(upload)s, %(source)s,
-        %(external_id)s, %(repo)s, %(branch)s, %(commit)s, %(provenance)s,
-        coalesce(%(at)s::timestamptz, now()), %(at_source)s, '', false, now(), now())
-    ON CONFLICT DO NOTHING RETURNING id, at
-"""
-_FIND = """
-    SELECT id, at, title, upload_id FROM hud_run WHERE uid = %(uid)s OR (
-        external_id = %(external_id)s AND source = %(source)s AND host_name = %(host)s
-        AND "commit" = %(commit)s)
-    ORDER BY uid = %(uid)s DESC LIMIT 1
-"""
+        now = timezone.now()
+        uid = UUID(key.uid) if key.uid else uuid4()
+        wanted = Run(
+            uid=uid,
+            state=State.SUCCEEDED,
+            title=f"{key.source}: {', '.join(suites)}"[:300],
+            host_name=key.host,
+            upload_id=self.upload_id,
+            source=key.source,
+            external_id=key.external_id,
+            repo=key.repo,
+            branch=key.branch,
+            commit=key.commit,
+            provenance=self.parameters.provenance,
+            at=key.at or now,
+            at_source=key.at_source,
+            started=now,
+            finished=now,
+        )
+        # two uploads may bring a new run at the same moment: the second waits here, then finds it
+        Run.objects.bulk_create([wanted], ignore_conflicts=True)
+        natural = Q(
+            external_id=key.external_id, source=key.source, host_name=key.host, commit=key.commit
+        ) & Q(external_id__isnull=False)
+        found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
+        if found.upload_id is None:
+            self.own.add(found.pk)
+            return found.pk, found.at
+        new = [suite for suite in suites if suite not in found.title]
+        if new:
+            Run.objects.filter(pk=found.pk).update(title=", ".join([found.title, *new])[:300])
+        return found.pk, found.at

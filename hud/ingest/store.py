@@ -47,6 +47,7 @@ def store(
     run_ids: dict[RunKey, tuple[int, datetime]],
     replace: bool = False,
     closed: Collection[int] = (),
+    upload_id: int | None = None,
 ) -> Stored:
     """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
     into `closed` runs nothing new is written."""
@@ -57,7 +58,7 @@ def store(
     places: dict[_Key, Observation] = {}
     conflicts, repeated = [], 0
     for key, item in zip(keys, observations, strict=True):
-        row = (*key[:3], *_row(item, run_ids[item.run][1]), item.process)
+        row = (*key[:3], *_row(item, run_ids[item.run][1]), item.process, upload_id)
         earlier = rows.setdefault(key, row)
         if earlier is row:
             places[key] = item
@@ -123,11 +124,11 @@ def _row(item: Observation, at: datetime) -> tuple[Any, ...]:
 
 _COLUMNS = (
     "run_id, series_id, environment_id, at, median, samples, target, spread, n, status, target_arch, code,"
-    " warning, process"
+    " warning, process, upload_id"
 )
 _TYPES = (
     "int4", "int4", "int4", "timestamptz", "float8", "float8[]", "float8",
-    "float8", "int4", "int2", "varchar", "varchar", "varchar", "int2",
+    "float8", "int4", "int2", "varchar", "varchar", "varchar", "int2", "int4",
 )  # fmt: skip
 _REPLACE = """(run_id, series_id, environment_id, process) DO UPDATE SET
     at = excluded.at, median = excluded.median, samples = excluded.samples, target = excluded.target,
@@ -188,7 +189,8 @@ def _compare_with_stored() -> tuple[int, list[_Key]]:
         cursor.execute(
             f"""
             UPDATE hud_measurement old
-            SET median = new.median, samples = new.samples, spread = new.spread, n = new.n
+            SET median = new.median, samples = new.samples, spread = new.spread, n = new.n,
+                upload_id = new.upload_id
             FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
             """  # noqa: S608 — only constants of this module are put into the text
         )

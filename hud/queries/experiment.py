@@ -12,7 +12,7 @@ from hud.queries.hosts import Place, places_for
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import AppliedTarget, Targets
-from hud.queries.uploads import File, files_of
+from hud.queries.uploads import File, files
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 
 DEFAULT_POINTS = 200
@@ -46,7 +46,7 @@ class Point:
     environment: Environment
     changed: list[str] = field(default_factory=list)  # facts that differ from the point before
     same_class: bool = True  # as the newest point: may be its baseline
-    files: list[File] = field(default_factory=list)  # it came in one of these
+    file: File | None = None  # it came in
 
     @property
     def value(self) -> Value:
@@ -60,7 +60,7 @@ class Point:
             "host": origin.host,
             "source": origin.source,
             "commit": origin.commit,
-            "files": [file.filename for file in self.files],
+            "file": self.file.filename if self.file else None,
             "environment": environment.fingerprint,
             "environment_class": environment.class_key,
             "torch": environment.torch,
@@ -208,12 +208,12 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
     )
     pairs = [(Value(*line.columns[:_VALUE_WIDTH]), Origin(*line.columns[_VALUE_WIDTH:])) for line in lines]
     environments = Environment.objects.in_bulk({value.environment_id for value, _origin in pairs})
-    files = files_of({origin.run_id: origin.upload_id for _value, origin in pairs if origin.upload_id})
+    uploads = files({value.upload_id for value, _origin in pairs if value.upload_id})
     for value, origin in pairs:
         history = wanted[value.series_id]
         one = values.reading(history.experiment, history.metric, value, targets)
         point = Point(one, origin, environments[value.environment_id])
-        point.files = [file for file in files.get(origin.run_id, []) if file.may_hold(history.experiment)]
+        point.file = uploads.get(value.upload_id or 0)
         history.points.append(point)
     for history in wanted.values():
         history.target = targets.own(history.experiment, history.metric)

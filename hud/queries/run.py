@@ -16,7 +16,7 @@ from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
-from hud.queries.uploads import File, files_of
+from hud.queries.uploads import File, files_of_run
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 from hud.runs import queue_position
 
@@ -116,7 +116,7 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
     page.queue_position = queue_position(run)
     if run.upload_id:
-        page.files = files_of({run.pk: run.upload_id}).get(run.pk, [])
+        page.files = files_of_run(run.pk)
     _fill_results(page, results)
     return page
 

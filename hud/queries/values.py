@@ -70,6 +70,7 @@ class Value:
     factor: float | None
     earlier: int  # how many measurements of the series stand before it, counted up to 1
     touched: datetime | None  # the judge has not yet looked at the series from there on
+    upload_id: int | None  # the upload it came in; None: this hud's own runner
 
     @property
     def status(self) -> str:
@@ -97,7 +98,7 @@ VALUE_COLUMNS = """
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one),
-    s.touched_at
+    s.touched_at, m.upload_id
 """
 VERDICT_JOIN = """
     LEFT JOIN hud_verdict v
