@@ -185,6 +185,41 @@ def test_two_files_put_together_have_their_header_twice(name: str) -> None:
     assert {item.identity for item in twice.observations} == {item.identity for item in once.observations}
 
 
+def test_records_as_other_people_s_tools_write_them() -> None:
+    """The shapes of PyTorch's own test records: nothing in them, texts that hold JSON, booleans, zeros."""
+    bare = observe(b'[{}, {"repo": "pytorch/pytorch"}, {"repo": "x", "workflow_id": 1, "metric": null}]')
+    assert (bare.observations, bare.faults) == ([], [])
+    assert [entry["pointer"] for entry in bare.skipped] == ["/0", "/1", "/2"]
+    phone = {
+        "benchmark": {
+            "name": "ExecuTorch",
+            "mode": "inference",
+            "extra_info": {
+                "app_type": "IOS_APP",
+                "benchmark_config": json.dumps({"a": "b" * 150}),
+                "on": True,
+            },
+        },
+        "model": {"name": "edsr", "type": "OSS model", "backend": "xnnpack_q8"},
+        "metric": {
+            "name": "peak_inference_mem_usage(mb)",
+            "benchmark_values": [333.2014794921875],
+            "target_value": 0,
+            "extra_info": {"method": "forward"},
+        },
+        "runners": [
+            {"name": "Apple iPhone 15", "type": "iOS 18.0", "avail_mem_in_gb": 0, "total_mem_in_gb": 0}
+        ],
+        "timestamp": 1755000000000,
+        "schema_version": "v3",
+    }
+    item = observe(json.dumps(phone)).observations[0]
+    assert item.identity[:2] == ("executorch", "edsr")
+    assert (item.samples, item.target, item.run.host) == ([333.2014794921875], None, "Apple iPhone 15")
+    assert item.run.at is not None
+    assert item.run.at.year == 2025
+
+
 # ---- the registry
 
 

@@ -222,7 +222,9 @@ def _runner_name(record: Record) -> str:
     return "" if name in {"cuda", "cpu", "rocm", "xpu", "mps", "hpu"} else name
 
 
-def _from_epoch(seconds: float | None) -> datetime | None:
+def _from_epoch(moment: float | None) -> datetime | None:
+    """Seconds since 1970, or the milliseconds that some uploaders write; None for what is no moment."""
+    seconds = moment / 1000 if moment and moment > 1e11 else moment
     if not seconds or not 0 < seconds < 7e9:
         return None
     return datetime.fromtimestamp(seconds, tz=timezone.utc)
