@@ -1,12 +1,18 @@
-"""What a task says while it runs: results, events, artifacts and its outcome, as files in its folder."""
+"""What a task says while it runs: results, events, artifacts and its outcome, as files in its folder.
+
+A person who watches reads the same on standard output, which is the task's log.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
+from runner.catalog.metrics import metric_info
 from runner.records import Json, Record
+from runner.summary import median
 
 
 class Report:
@@ -14,6 +20,7 @@ class Report:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._started = time.monotonic()
 
     def event(self, phase: str, done: int = 0, total: int = 0, label: str = "") -> None:
         """Progress: `done` of `total` shapes are finished, and now `phase` of `label` begins."""
@@ -21,10 +28,12 @@ class Report:
             "events.jsonl",
             {"t": time.monotonic(), "phase": phase, "done": done, "total": total, "label": label},
         )
+        self._say(" ".join(filter(None, (phase, label, f"({done} of {total} done)" if total else ""))))
 
     def result(self, record: Record) -> None:
         """One more result. Raises ValueError for NaN or an infinity: those are never results."""
         self._append("results.jsonl", record.to_json())
+        self._say(f"  {_told(record)}")
 
     def artifact(self, kind: str, name: str, text: str) -> None:
         """A file to keep beside the results."""
@@ -37,7 +46,26 @@ class Report:
         fresh = self.folder / "outcome.json.new"
         fresh.write_text(json.dumps({"status": status, "code": code, "reason": reason}))
         fresh.replace(self.folder / "outcome.json")
+        self._say(" ".join(filter(None, (status, code, reason))))
+
+    def _say(self, text: str) -> None:
+        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {text}\n")
+        sys.stdout.flush()
 
     def _append(self, name: str, value: dict[str, Json]) -> None:
         with (self.folder / name).open("a") as file:
             file.write(json.dumps(value, allow_nan=False) + "\n")
+
+
+def _told(record: Record) -> str:
+    """A result in a line: ``compiled_latency_ms 0.0452 ms, n=300, spread 1.2 %``."""
+    metric = record.metric
+    assert metric is not None
+    info = metric.extra_info or {}
+    if not metric.benchmark_values:
+        return f"{metric.name}: {info.get('status', '')} {info.get('code', '')}".strip()
+    value = median([float(sample) for sample in metric.benchmark_values])
+    parts = [f"{metric.name} {value:.5g} {metric_info(metric.name).unit}".strip()]
+    parts += [f"n={info['n']}"] if "n" in info else []
+    parts += [f"spread {info['spread']:.1%}"] if info.get("spread") else []
+    return ", ".join(parts)
