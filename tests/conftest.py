@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +49,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{len(skipped)} tests that drive a browser did not run: {NO_BROWSER}.")
 
 
-def pytest_unconfigure() -> None:
-    shutil.rmtree(os.environ["HUD_TEST_DATA"], ignore_errors=True)
+def pytest_configure() -> None:
+    """SIGTERM ends the session as Ctrl-C does, so that servers and folders go."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

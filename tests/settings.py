@@ -6,17 +6,26 @@ Servers named by the developer's environment are never touched. Processes that a
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # not a forked child that ends
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 if "HUD_TEST_DATA" not in os.environ:
     # directly below /tmp: a socket's path must stay short
     os.environ["HUD_TEST_DATA"] = tempfile.mkdtemp(prefix="hud-tests-", dir="/tmp")
+    atexit.register(_remove, os.environ["HUD_TEST_DATA"], os.getpid())
     for name in ("DATABASE_URL", "REDIS_URL", "HUD_ENV", "ALLOWED_HOSTS", "HUD_PUBLIC_READ", "SECRET_KEY"):
         os.environ.pop(name, None)
 os.environ["HUD_DATA"] = os.environ["HUD_TEST_DATA"]
 
-from hud.settings import *  # noqa: F403
+from hud.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # PBKDF2 takes a third of a second
 STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"  # noqa: F405
