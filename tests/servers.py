@@ -112,6 +112,12 @@ class Hud:
         end_process(self._process, signal.SIGKILL)
         self._process = None
 
+    @property
+    def pid(self) -> int:
+        """Of the master."""
+        assert self._process
+        return self._process.pid
+
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 

@@ -1,0 +1,54 @@
+"""Runs the chosen parts, prints a table and writes `HUD_DATA/bench.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tests.bench.application import Application, running
+from tests.bench.figures import Figure
+from tests.bench.ingest import ingest
+from tests.bench.judge import judge
+from tests.bench.pages import pages
+from tests.bench.start import start
+from tests.servers import ROOT
+
+OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"
+PARTS: dict[str, Callable[[Application], Iterator[Figure]]] = {
+    "start": start,
+    "ingest": ingest,
+    "judge": judge,
+    "pages": pages,
+}
+
+
+def main(chosen: str) -> int:
+    parts = [name for name in chosen.split(",") if name] or list(PARTS)
+    unknown = [name for name in parts if name not in PARTS]
+    if unknown:
+        sys.stderr.write(f"make bench: no part is called {unknown[0]!r}; there are: {', '.join(PARTS)}\n")
+        return 2
+    figures: list[Figure] = []
+    with running() as application:
+        for part in parts:
+            for found in PARTS[part](application):
+                figures.append(replace(found, load=round(os.getloadavg()[0], 2)))
+                print(figures[-1].line(), flush=True)
+    print("load of the machine, last minute: {:.2f} to {:.2f}".format(*_range_of_load(figures)))
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    OUTPUT.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+    print(f"written to {OUTPUT}")
+    return 0
+
+
+def _range_of_load(figures: list[Figure]) -> tuple[float, float]:
+    loads = [figure.load or 0.0 for figure in figures]
+    return min(loads), max(loads)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
