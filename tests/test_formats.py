@@ -220,6 +220,29 @@ def test_records_as_other_people_s_tools_write_them() -> None:
     assert item.run.at.year == 2025
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (b'"extra_info": {"a": 1, "a": 2}', "said twice"),
+        (b'"extra_info": {"a": 36893488147419103232}', "64 bits"),
+        (b'"extra_info": {"a": ' + b"[" * 20 + b"]" * 20 + b"}", "deeper"),
+    ],
+)
+def test_json_that_the_door_does_not_take_is_a_fault_in_every_container(wrong: bytes, words: str) -> None:
+    good = json.dumps(v3_record()).encode()
+    bad = good.replace(b'"target_value"', wrong + b', "target_value"')
+    xla = b'{"model": {"model_name": "a"}, "experiment": {}, "metrics": {}, ' + wrong + b"}"
+    for body, pointer, line in (
+        (b"[" + good + b"," + bad + b"]", "/1", None),
+        (good + b"\n" + bad, "", 2),
+        (good + b"\n[" + good + b"," + bad + b"]", "/1", 2),
+        (xla, "", None),
+    ):
+        fault = observe(body).faults[0]
+        assert (fault.pointer, fault.line) == (pointer, line)
+        assert words in fault.detail
+
+
 # ---- the registry
 
 

@@ -1,18 +1,22 @@
-"""JSON as the formats without a fixed record read it: one value, a list, or a value on each line."""
+"""JSON in its containers: one value, a list, a value or a list on each line."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload
+from hud.ingest.formats import strict
 
+_T = TypeVar("_T")
+Text = bytes | msgspec.Raw  # of one JSON value
 _ANY = msgspec.json.Decoder()
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NUL = re.compile(rb"\\u0000|\x00")
 _PEEK_BYTES = 1 << 16
@@ -38,28 +42,97 @@ def begins_with(body: bytes, *keys: str) -> bool:
     return is_json(start) and all(f'"{key}"'.encode() in start for key in keys)
 
 
-def items(body: bytes) -> Iterator[Item]:
-    """Every value of the body. Raises MalformedUpload where it is no JSON, BadUpload for a NUL character."""
-    refuse_nul(body)
+def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T | Fault]:
+    """What `one` makes of each value's text, pointer and line; a line that is no JSON is a fault.
+
+    `one` may raise ERRORS for a text that is no JSON. Raises MalformedUpload where the body is none,
+    BadUpload for a NUL character.
+    """
+    _refuse_nul(body)
     try:
-        whole = _ANY.decode(body)
+        pieces = _pieces(body)
     except ERRORS as error:
         lines = body.splitlines()
         if sum(1 for line in lines if line.strip()) < 2:
-            raise malformed(error, body) from error
-        yield from _lines(lines, error, body)
+            raise _malformed(error, body) from error
+        yield from _read_lines(lines, one, error, body)
         return
-    if isinstance(whole, list):
-        for index, value in enumerate(whole):
-            yield Item(value, f"/{index}", None)
-    else:
-        yield Item(whole, "", None)
+    try:
+        for text, pointer in pieces:
+            yield one(text, pointer, None)
+    except ERRORS as error:
+        raise _malformed_inside(error, body) from error
+
+
+def _pieces(body: bytes) -> list[tuple[Text, str]]:
+    """The values of a list, or the one value. Raises one of ERRORS for what is no JSON."""
+    try:
+        return [(item, f"/{index}") for index, item in enumerate(_RAW_LIST.decode(body))]
+    except msgspec.ValidationError:
+        _ANY.decode(body)
+        return [(body, "")]
+
+
+def _read_lines(
+    lines: list[bytes], one: Callable[[Text, str, int | None], _T], whole_error: Exception, body: bytes
+) -> Iterator[_T | Fault]:
+    parsed = False
+    wrong: list[Fault] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = [one(text, pointer, number) for text, pointer in _pieces(line)]
+        except ERRORS as error:
+            fault = Fault("", f"the line is not JSON: {error}", number, malformed=True)
+            if parsed:
+                yield fault
+            else:
+                wrong.append(fault)
+            continue
+        if not parsed:
+            parsed = True
+            yield from wrong
+        yield from found
+    if not parsed:
+        raise _malformed(whole_error, body) from whole_error
+
+
+def _malformed(error: Exception, body: bytes) -> MalformedUpload:
+    found = _BYTE.search(str(error))
+    line = body[: int(found[1])].count(b"\n") + 1 if found else None
+    return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
+
+
+def _malformed_inside(error: Exception, body: bytes) -> MalformedUpload:
+    """The place of what is wrong in a piece, found by reading the whole."""
+    try:
+        _ANY.decode(body)
+    except ERRORS as whole:
+        return _malformed(whole, body)
+    return _malformed(error, body)
+
+
+def refused(text: Text, pointer: str, line: int | None) -> Fault | None:
+    """What JSON allows and the door does not, in a text that is JSON."""
+    words = strict.problem(bytes(text))
+    return Fault(pointer, words, line) if words else None
+
+
+def items(body: bytes) -> Iterator[Item]:
+    """Every value of the body. Raises MalformedUpload where it is no JSON, BadUpload for a NUL character."""
+    for found in read(body, _item):
+        yield found if isinstance(found, Item) else Item(None, found.pointer, found.line, found)
+
+
+def _item(text: Text, pointer: str, line: int | None) -> Item:
+    return Item(_ANY.decode(text), pointer, line, refused(text, pointer, line))
 
 
 def first(body: bytes) -> Any:
     """The first value of the body, None where there is none."""
     try:
-        return next((item.value for item in items(body) if item.fault is None), None)
+        return next((item.value for item in items(body) if item.value is not None), None)
     except BadUpload:
         return None
 
@@ -83,40 +156,7 @@ def shortened(name: str, limit: int = 200) -> str:
     return f"{name[: limit - 13]}#{digest}"
 
 
-def _lines(lines: list[bytes], whole_error: Exception, body: bytes) -> Iterator[Item]:
-    parsed = False
-    wrong: list[Item] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            value = _ANY.decode(line)
-        except ERRORS as error:
-            item = Item(None, "", number, not_json(error, number))
-            if parsed:
-                yield item
-            else:
-                wrong.append(item)
-            continue
-        if not parsed:
-            parsed = True
-            yield from wrong
-        yield Item(value, "", number)
-    if not parsed:
-        raise malformed(whole_error, body) from whole_error
-
-
-def not_json(error: Exception, line: int) -> Fault:
-    return Fault("", f"the line is not JSON: {error}", line, malformed=True)
-
-
-def malformed(error: Exception, body: bytes) -> MalformedUpload:
-    found = _BYTE.search(str(error))
-    line = body[: int(found[1])].count(b"\n") + 1 if found else None
-    return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
-
-
-def refuse_nul(body: bytes) -> None:
+def _refuse_nul(body: bytes) -> None:
     """PostgreSQL stores no NUL character, so a text that holds one cannot be kept as it came."""
     if not _NUL.search(body):
         return

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed, reasons
-from hud.ingest.formats.json_text import ERRORS, is_json, malformed, not_json, refuse_nul
+from hud.ingest.formats import Placed, json_text, reasons
 from hud.ingest.formats.table import number
 from runner.records import Metric, Record
 
@@ -28,82 +27,31 @@ class _Bare(msgspec.Struct):
 
 _ONE = msgspec.json.Decoder(Record)
 _BARE = msgspec.json.Decoder(_Bare)
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_ANY = msgspec.json.Decoder()
 _PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+|\.\.\.)\]")
-_Raw = bytes | msgspec.Raw
 
 
 def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the name is other formats' evidence
-    return is_json(body)
+    return json_text.is_json(body)
 
 
 def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
     """Every record with its place; raises BadUpload for a body that is not JSON."""
-    refuse_nul(body)
-    try:
-        pieces = _pieces(body)
-    except ERRORS as error:
-        lines = body.splitlines()
-        if sum(1 for line in lines if line.strip()) < 2:
-            raise malformed(error, body) from error
-        yield from _read_lines(lines, error, body)
-        return
-    try:
-        for piece, pointer in pieces:
-            yield placed(piece, pointer, None)
-    except ERRORS as error:
-        raise _malformed_inside(error, body) from error
+    for found in json_text.read(body, placed):
+        yield found if isinstance(found, Placed) else _wrong(found)
 
 
-def _pieces(body: bytes) -> list[tuple[_Raw, str]]:
-    """The values of a list, or the one value. Raises one of ERRORS for what is no JSON."""
-    try:
-        return [(item, f"/{index}") for index, item in enumerate(_RAW_LIST.decode(body))]
-    except msgspec.ValidationError:
-        _ANY.decode(body)
-        return [(body, "")]
-
-
-def _malformed_inside(error: Exception, body: bytes) -> Exception:
-    """The place of what is wrong in a piece, found by reading the whole."""
-    try:
-        _ANY.decode(body)
-    except ERRORS as whole:
-        return malformed(whole, body)
-    return malformed(error, body)
-
-
-def _read_lines(lines: list[bytes], whole_error: Exception, body: bytes) -> Iterator[Placed]:
-    parsed = False
-    wrong: list[Placed] = []
-    for number_of_line, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found = [placed(piece, pointer, number_of_line) for piece, pointer in _pieces(line)]
-        except ERRORS as error:
-            found = [_wrong(not_json(error, number_of_line))]
-            if not parsed:
-                wrong += found
-                continue
-        if not parsed:
-            parsed = True
-            yield from wrong
-        yield from found
-    if not parsed:
-        raise malformed(whole_error, body) from whole_error
-
-
-def placed(piece: _Raw, pointer: str, line: int | None) -> Placed:
+def placed(text: json_text.Text, pointer: str, line: int | None) -> Placed:
     """One JSON text as a record, or with what is wrong with it. Raises one of ERRORS for what is no JSON."""
     try:
-        record = _ONE.decode(piece)
+        record = _ONE.decode(text)
     except msgspec.ValidationError as error:
-        if _without_metric(piece):
+        if _without_metric(text):
             return Placed(None, pointer, line, skip=reasons.NO_METRIC)
         return _wrong(_fault(error, pointer, line))
+    refused = json_text.refused(text, pointer, line)
+    if refused:
+        return _wrong(refused)
     if record.metric is None:
         return Placed(record, pointer, line, skip=reasons.NO_METRIC)
     if record.benchmark.name == "TorchInductor" and record.metric.name == "tag":
@@ -112,9 +60,9 @@ def placed(piece: _Raw, pointer: str, line: int | None) -> Placed:
     return Placed(record, pointer, line)
 
 
-def _without_metric(piece: _Raw) -> bool:
+def _without_metric(text: json_text.Text) -> bool:
     try:
-        return _BARE.decode(piece).metric is None
+        return _BARE.decode(text).metric is None
     except msgspec.ValidationError:
         return False
 
