@@ -33,6 +33,13 @@ def test_a_benchmark_nobody_knows_keeps_its_settings_apart() -> None:
     assert about.knobs["config"] != about.knobs["nested"]
 
 
+def test_more_settings_than_an_identity_holds_become_a_digest_that_keeps_them_apart() -> None:
+    many = {f"setting_{number}": "x" * 50 for number in range(100)}
+    one, other = describe(record(**many), Parameters()), describe(record(**many, more=1), Parameters())
+    assert set(one.knobs) == {"settings"}
+    assert one.knobs != other.knobs
+
+
 def test_settings_that_name_a_place_or_a_moment_are_no_identity() -> None:
     about = describe(
         record(

@@ -18,7 +18,7 @@ _PASSING = re.compile(
     r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
     r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log)(_|$)"
 )
-_MAX_KNOBS = 64
+_MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _CACHEBENCH_DTYPES = {"inference": "bfloat16", "training": "amp"}  # the script gives nothing else
 _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
@@ -140,12 +140,14 @@ def unknown(said: Said) -> About:
         settings["inputs"] = said.record.inputs
     knobs = {
         name: _knob(value)
-        for name, value in sorted(settings.items())[:_MAX_KNOBS]
+        for name, value in settings.items()
         if name not in _NOT_KNOBS and not _PASSING.search(name.lower()) and value not in (None, "", [], {})
     }
     size = batch_size(said.given.batch_size)
     if size and "batch_size" not in knobs:
         knobs["batch_size"] = size
+    if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
+        knobs = {"settings": _knob(knobs)}
     name = _SLUG.sub("_", said.record.benchmark.name.lower()).strip("_")[:60]
     return About(
         suite=said.given.suite or name or "other",
