@@ -14,9 +14,10 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from hud import audit
+from hud import audit, runs
 from hud.keys import create_key, digest
-from hud.models import Accelerator, ApiKey, Host
+from hud.matching import labels_of
+from hud.models import ACTIVE, Accelerator, ApiKey, Host, Run
 from runner.catalog import PROTOCOL
 
 MAX_DEVICES = 64
@@ -59,6 +60,11 @@ def state_of(host: Host, now: datetime) -> str:
     return "late" if age_s > settings.HUD_LATE_S else "online"
 
 
+def note_of(host: Host, state: str) -> str:
+    """Why it takes no work, while it takes none."""
+    return host.note if state in {"paused", "drained"} else ""
+
+
 def register(*, token: str, name: str) -> tuple[Host, str]:
     """Spends a one-time token; returns the host and its own key. Raises BadToken."""
     with transaction.atomic():
@@ -94,7 +100,7 @@ def beat(
     protocol: int,
     sent_at: float,
     facts: dict[str, Any],
-    labels: dict[str, Any],
+    labels: dict[str, str],
     devices: list[Device],
 ) -> dict[str, Accelerator]:
     """Notes that a host lives and what it has. Raises OtherProtocol."""
@@ -116,6 +122,9 @@ def beat(
                     "dirty": device.dirty,
                     "present": True,
                     "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
+                    "labels": labels_of(
+                        host, labels, name=device.name, device=device.device, arch=device.arch
+                    ),
                 },
             )
         Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
@@ -144,8 +153,11 @@ def resume(*, host: Host, who: str) -> None:
 
 
 def detach(*, host: Host, who: str) -> None:
-    """The host's keys end; what it still runs is lost when its lease ends."""
+    """The host's keys end. What it still runs is lost when its lease ends, and goes to another host; runs
+    that were asked of this very host are cancelled, since nobody else may take them."""
     with transaction.atomic():
         Host.objects.filter(pk=host.pk).update(detached_at=Now())
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
         audit.note(who=who, action="host.detach", subject=host.name)
+    for run in Run.objects.filter(host=host, state__in=ACTIVE):
+        runs.cancel(run=run, who=f"{who}, who detached {host.name}")

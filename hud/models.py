@@ -44,6 +44,7 @@ class Host(models.Model):
     detached_at = models.DateTimeField(null=True)
     last_beat = models.DateTimeField(null=True)
     clock_skew_s = models.FloatField(null=True)
+    redis_user = models.BooleanField(null=True)  # whether it has one of its own; NULL: not tried yet
     created = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:

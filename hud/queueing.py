@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
 
 class Queues(dict[str, dict[str, Any]]):
     """`RQ_QUEUES`: any name has the default's configuration; messages are JSON, never pickles."""
@@ -24,3 +29,10 @@ class Queues(dict[str, dict[str, Any]]):
 
     def __missing__(self, name: str) -> dict[str, Any]:
         return self["default"]
+
+
+def connect() -> Redis:
+    """A connection that gives up after a second: redis-py would retry for seconds, and raise after that."""
+    return Redis.from_url(
+        settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1, retry=Retry(NoBackoff(), 0)
+    )

@@ -1,23 +1,25 @@
 """Life of a run: requested, worked off task by task (`hud/tasks.py`), cancelled, settled.
 
-A run's state is derived from its tasks and ends once; terminal states never change. PostgreSQL is the
-truth; Redis only carries the doorbell.
+A run's state is derived from its tasks (`hud/life.py`) and ends once; terminal states never change.
+PostgreSQL is the truth; Redis only carries the doorbell. Rows are locked tasks first, then their run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from hud import audit, doorbell
-from hud.models import ACTIVE, Accelerator, Experiment, Host, Run, State, Task
+from hud import audit, doorbell, life, matching
+from hud.matching import Wish
+from hud.models import ACTIVE, Accelerator, Experiment, Firing, Host, Run, State, Task
 from runner.catalog import SUITES, BadRequest, TaskSpec, plan
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class NotPossible(ValueError):
@@ -25,9 +27,17 @@ class NotPossible(ValueError):
 
 
 def request_rerun(
-    *, experiment: Experiment, host: Host | None, arch: str, device: str, repeats: int, who: str
+    *,
+    experiment: Experiment,
+    host: Host | None,
+    arch: str,
+    device: str,
+    repeats: int,
+    who: str,
+    labels: Mapping[str, str] = _NO_LABELS,
+    environment: str = "",
 ) -> Run:
-    """A new run of one experiment, on a host or any host of an arch or device. Raises NotPossible."""
+    """A new run of one experiment, on a host or any host of an arch, device or labels. Raises NotPossible."""
     spec = spec_of(experiment, device=device or (host_device(host) if host else experiment.device))
     earlier = Run.objects.filter(experiment=experiment).order_by("-created").values_list("pk", flat=True)
     return request_run(
@@ -36,6 +46,8 @@ def request_rerun(
         host=host,
         arch=arch,
         device=spec.device,
+        labels=labels,
+        environment=environment,
         repeats=repeats,
         who=who,
         experiment=experiment,
@@ -45,23 +57,44 @@ def request_rerun(
 
 
 def request_suite(
-    *, suite: str, cases: Sequence[str], host: Host | None, arch: str, device: str, repeats: int, who: str
+    *,
+    suite: str,
+    cases: Sequence[str],
+    host: Host | None,
+    arch: str,
+    device: str,
+    repeats: int,
+    who: str,
+    labels: Mapping[str, str] = _NO_LABELS,
+    environment: str = "",
+    filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    firing: Firing | None = None,
 ) -> Run:
-    """A new run of (part of) a suite. Raises NotPossible."""
-    try:
-        specs = plan(suite, cases=cases, device=device or (host_device(host) if host else "cuda"))
-    except BadRequest as error:
-        raise NotPossible(str(error)) from error
+    """A new run of (part of) a suite; `filters` are modes, dtypes and backends. Raises NotPossible."""
+    specs = plan_suite(suite, cases, device or (host_device(host) if host else "cuda"), filters)
     return request_run(
         specs=specs,
         title=f"{suite}: {', '.join(cases) if cases else 'all cases'}",
         host=host,
         arch=arch,
         device=specs[0].device,
+        labels=labels,
+        environment=environment,
         repeats=repeats,
         who=who,
-        watched=True,
+        watched=firing is None,
+        firing=firing,
     )
+
+
+def plan_suite(
+    suite: str, cases: Sequence[str], device: str, filters: Mapping[str, Sequence[str]]
+) -> list[TaskSpec]:
+    """Tasks of (part of) a suite. Raises NotPossible for what the catalogue does not offer."""
+    try:
+        return plan(suite, cases=cases, device=device, **filters)  # type: ignore[arg-type]
+    except BadRequest as error:
+        raise NotPossible(str(error)) from error
 
 
 def request_run(
@@ -73,16 +106,22 @@ def request_run(
     device: str,
     repeats: int,
     who: str,
+    labels: Mapping[str, str] = _NO_LABELS,
+    environment: str = "",
     experiment: Experiment | None = None,
     retry_of: int | None = None,
     watched: bool = False,
+    firing: Firing | None = None,
 ) -> Run:
     """Stores the run with its tasks and rings the doorbell after the commit. Raises NotPossible."""
     if not 1 <= repeats <= MAX_REPEATS:
         raise NotPossible(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
     if len(specs) * repeats > MAX_TASKS:
         raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
-    _find_accelerators(host=host, arch=arch, device=device, suites={spec.suite for spec in specs})
+    wish = Wish(device, host, arch, labels, environment)
+    _able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
+    if problem:
+        raise NotPossible(problem)
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
@@ -94,6 +133,9 @@ def request_run(
             host=host,
             arch=arch,
             device=device,
+            labels=dict(labels),
+            environment=environment,
+            firing=firing,
             source="runner",
             at=Now(),
             at_source="run",
@@ -144,96 +186,75 @@ def host_device(host: Host) -> str:
     return "cuda" if "cuda" in devices else "cpu"
 
 
-def _find_accelerators(*, host: Host | None, arch: str, device: str, suites: set[str]) -> None:
-    """Raises NotPossible where no attached accelerator could ever take such a task."""
-    found = Accelerator.objects.filter(present=True, host__detached_at__isnull=True).select_related("host")
-    attached = list(found)
-    if not attached:
-        raise NotPossible(
-            "no host is attached; attach one with: python -m runner attach --hud URL --token TOKEN"
-        )
-    if host:
-        attached = [item for item in attached if item.host_id == host.pk]
-        if not attached:
-            raise NotPossible(f"host {host.name} is not attached")
-    there = sorted({item.arch for item in attached})
-    if arch and not [item for item in attached if item.arch == arch]:
-        raise NotPossible(f"no attached host has arch {arch}; attached are: {', '.join(there)}")
-    fitting = [item for item in attached if arch in {"", item.arch} and item.device == device]
-    if not fitting:
-        raise NotPossible(f"no attached host has device {device}; attached are: {', '.join(there)}")
-    able = [item for item in fitting if suites <= set(item.catalog.get("suites", []))]
-    if not able:
-        raise NotPossible(
-            f"no attached host can run {', '.join(sorted(suites))}: its runner does not offer it"
-        )
-
-
 def cancel(*, run: Run, who: str) -> None:
     """Queued tasks end at once, a running one is told with its next report. Twice is the same as once."""
     with transaction.atomic():
-        # tasks before the run, as `claim` and `finish` lock them
-        queued = Task.objects.select_for_update().filter(run=run, state=Task.State.QUEUED)
-        ids = list(queued.order_by("pk").values_list("pk", flat=True))
+        # every task that could move is held, so that none slips back into the queue unseen
+        unended = Task.objects.select_for_update().filter(run=run, state__in=_UNENDED)
+        rows = list(unended.order_by("pk"))
         asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(
             cancel_asked=Now()
         )
         if not asked:
             return
-        Task.objects.filter(pk__in=ids).update(
-            state=Task.State.CANCELLED, finished=Now(), reason=f"cancelled by {who}"[:1000]
+        ended = [row.pk for row in rows if life_of(row).cancel_asked().ended]
+        Task.objects.filter(pk__in=ended).update(
+            state=life.TaskState.CANCELLED,
+            status=life.NOT_RUN,
+            finished=Now(),
+            reason=f"cancelled by {who}"[:1000],
         )
         audit.note(who=who, action="run.cancel", subject=f"run {run.pk}")
         settle(run.pk)
 
 
-# How a run ends, by what its tasks say; the first line that applies wins.
-_ENDS = (
-    (State.CANCELLED, lambda task: task["state"] == Task.State.CANCELLED),
-    (State.LOST, lambda task: task["state"] == Task.State.LOST),
-    (State.TIMED_OUT, lambda task: task["status"] == "timed_out"),
-    (State.FAILED, lambda task: task["status"] not in {"ok", "cannot_tell"}),
-)
+_UNENDED = (life.TaskState.QUEUED, life.TaskState.RUNNING)
+
+
+def life_of(row: Task) -> life.Task:
+    """What decides about a task, out of its row."""
+    return life.Task(life.TaskState(row.state), row.attempt, row.token, row.status)
 
 
 def settle(run_id: int) -> None:
-    """Ends a run whose tasks have all ended; inside the caller's transaction, once."""
-    Run.objects.select_for_update().get(pk=run_id)
-    tasks = list(Task.objects.filter(run_id=run_id).order_by("position").values("state", "status", "reason"))
-    if any(task["state"] in {Task.State.QUEUED, Task.State.RUNNING} for task in tasks):
+    """Derives a run's state from its tasks anew; inside the transaction that changed one of them."""
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.state not in ACTIVE:
         return
-    state, reason = _end_of(tasks)
-    Run.objects.filter(pk=run_id, state__in=ACTIVE).update(state=state, reason=reason[:500], finished=Now())
-
-
-def _end_of(tasks: Sequence[Mapping[str, Any]]) -> tuple[State, str]:
-    for state, applies in _ENDS:
-        for task in tasks:
-            if applies(task):
-                return state, task["reason"] or task["status"]
-    return State.SUCCEEDED, ""
+    rows = list(Task.objects.filter(run_id=run_id).order_by("position").defer("spec", "progress"))
+    state, place = life.run_state([life_of(row) for row in rows])
+    if state == run.state:
+        return
+    run.state = state
+    if state == State.QUEUED:  # all of it was handed back
+        run.started, run.host_name = None, ""
+    elif state == State.RUNNING:
+        run.started = Now()
+    else:
+        run.finished = Now()
+    if place is not None:
+        run.reason = (rows[place].reason or rows[place].status)[:500]
+    run.save(update_fields=["state", "reason", "started", "finished", "host_name"])
 
 
 def queue_position(run: Run) -> int | None:
-    """How many runs go ahead of a queued one, for accelerators it could use; None once it has started."""
+    """How many runs go ahead of a queued one on accelerators it could use; None once it has started."""
     if run.state != State.QUEUED:
         return None
     with connection.cursor() as cursor:
         cursor.execute(
-            """
-            SELECT count(*) FROM hud_run other
-            WHERE other.state IN ('queued', 'running') AND other.id <> %(id)s AND other.upload_id IS NULL
-              AND (other.device = %(device)s)
-              AND (other.host_id IS NULL OR %(host)s::int IS NULL OR other.host_id = %(host)s)
-              AND (other.state = 'running' OR (NOT other.watched, other.created, other.id)
-                   < (NOT %(watched)s, %(created)s, %(id)s))
-            """,
-            {
-                "id": run.pk,
-                "device": run.device,
-                "host": run.host_id,
-                "watched": run.watched,
-                "created": run.created,
-            },
+            f"""
+            WITH mine AS (
+                SELECT a.id FROM hud_run r JOIN hud_accelerator a ON true JOIN hud_host h ON h.id = a.host_id
+                WHERE r.id = %(id)s AND {matching.FITS}
+            )
+            SELECT count(*) FROM hud_run r
+            WHERE r.state IN ('queued', 'running') AND r.id <> %(id)s
+              AND (r.state = 'running' OR ({matching.ORDER}) < (NOT %(watched)s, %(created)s, %(id)s))
+              AND EXISTS (
+                SELECT 1 FROM mine JOIN hud_accelerator a USING (id) JOIN hud_host h ON h.id = a.host_id
+                WHERE {matching.FITS})
+            """,  # noqa: S608 - constants of ours
+            {"id": run.pk, "watched": run.watched, "created": run.created},
         )
         return int(cursor.fetchone()[0])

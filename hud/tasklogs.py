@@ -32,8 +32,10 @@ class BadArtifact(ValueError):
     """A kind that is no plain word, or content that is not what its checksum says."""
 
 
-def log_path(task: Task) -> Path:
-    return Path(settings.HUD_DATA) / "tasklogs" / str(task.run_id) / f"{task.uid}-{task.attempt}.log"
+def log_path(task: Task, attempt: int | None = None) -> Path:
+    """Of its latest attempt, unless an earlier one is named."""
+    name = f"{task.uid}-{task.attempt if attempt is None else attempt}.log"
+    return Path(settings.HUD_DATA) / "tasklogs" / str(task.run_id) / name
 
 
 def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: bytes) -> int:
@@ -57,14 +59,15 @@ def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: b
     return task.log_bytes + len(new)
 
 
-def read(task: Task, start: int, limit: int) -> bytes:
-    """At most `limit` bytes of the log of the task's latest attempt, from `start`."""
-    path = log_path(task)
-    if start >= task.log_bytes or not path.exists():
+def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> bytes:
+    """At most `limit` bytes of a task's log from `start`: of its latest attempt, or of one that was lost."""
+    path = log_path(task, attempt)
+    if not path.exists():
         return b""
+    end = task.log_bytes if attempt in {None, task.attempt} else path.stat().st_size
     with path.open("rb") as file:
         file.seek(start)
-        return file.read(min(limit, task.log_bytes - start))
+        return file.read(max(0, min(limit, end - start)))
 
 
 def keep_artifact(

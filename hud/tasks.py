@@ -1,4 +1,4 @@
-"""Work under lease: claim, progress, results, finish, loss.
+"""Work under lease: claim, progress, results, finish, loss. `hud/life.py` says what follows from each.
 
 Every write of a host is fenced by the token of its claim: once `break_leases` has given a task up, the
 old token writes nothing any more. Until then, late results are taken.
@@ -13,19 +13,17 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DurationField, F, Value
+from django.db.models import DurationField, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
-from hud import ingest, runs
-from hud.models import Accelerator, Environment, Host, Run, State, Task
+from hud import audit, ingest, life, matching, runs
+from hud.life import TaskState
+from hud.models import Accelerator, Environment, Host, Run, Task
 from runner.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host gives back undone
-
-
-class LeaseBroken(Exception):
-    """The token is not (any longer) that of a running task."""
+LeaseBroken = life.Fenced
 
 
 class UnknownTask(LookupError):
@@ -35,7 +33,7 @@ class UnknownTask(LookupError):
 @dataclass(frozen=True)
 class Claim:
     task: Task
-    run_id: int
+    run: Run
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,23 @@ class Orders:
     cancel: bool
 
 
-# A watched run goes ahead of a nightly; then first come, first served.
-_NEXT = """
-    SELECT t.id FROM hud_task t JOIN hud_run r ON r.id = t.run_id
-    WHERE t.state = 'queued' AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-      AND (r.host_id IS NULL OR r.host_id = %(host)s)
-      AND (r.arch = '' OR r.arch = %(arch)s) AND r.device = %(device)s
-      AND t.spec->>'suite' = ANY(%(suites)s)
-    ORDER BY NOT r.watched, r.created, r.id, t.position
+_NEXT = f"""
+    SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+    JOIN hud_run r ON {matching.FITS}
+    JOIN hud_task t ON t.run_id = r.id
+    WHERE a.id = %(accelerator)s AND {matching.OPEN}
+      AND t.state = 'queued' AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    ORDER BY {matching.ORDER}, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
-"""
+"""  # noqa: S608 - constants of ours
 
 
 def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
-    """The next task for an accelerator, or None. The same nonce gets the same task again."""
-    running = Task.objects.filter(accelerator=accelerator, state=Task.State.RUNNING).first()
-    if running:
-        return Claim(running, running.run_id) if running.nonce == nonce else None
+    """The next task for an accelerator, or None. The same nonce gets the same task again, even where the
+    host has been paused meanwhile."""
+    running = Task.objects.select_related("run").filter(accelerator=accelerator, state=TaskState.RUNNING)
+    for task in running:
+        return Claim(task, task.run) if task.nonce == nonce else None
     try:
         with transaction.atomic():
             return _claim_next(accelerator, nonce)
@@ -71,63 +69,71 @@ def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
 
 def _claim_next(accelerator: Accelerator, nonce: str) -> Claim | None:
     with connection.cursor() as cursor:
-        cursor.execute(
-            _NEXT,
-            {
-                "host": accelerator.host_id,
-                "arch": accelerator.arch,
-                "device": accelerator.device,
-                "suites": accelerator.catalog.get("suites", []),
-            },
-        )
+        cursor.execute(_NEXT, {"accelerator": accelerator.pk})
         row = cursor.fetchone()
     if row is None:
         return None
-    Task.objects.filter(pk=row[0]).update(
-        state=Task.State.RUNNING,
+    task = Task.objects.get(pk=row[0])
+    _save(
+        task,
+        runs.life_of(task).claimed(uuid.uuid4(), cancelling=False),
         accelerator=accelerator,
-        token=uuid.uuid4(),
         nonce=nonce[:64],
-        attempt=F("attempt") + 1,
         lease_until=_lease_end(),
         started=Now(),
         progress={},
         log_bytes=0,
     )
-    task = Task.objects.get(pk=row[0])
-    Run.objects.filter(pk=task.run_id, state=State.QUEUED).update(
-        state=State.RUNNING, started=Now(), host_name=accelerator.host.name
+    Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
+    task.refresh_from_db()
+    return Claim(task, Run.objects.get(pk=task.run_id))
+
+
+def _save(row: Task, after: life.Task, **columns: Any) -> None:
+    """Writes what a task has become, and what its run is by that."""
+    if after.state is TaskState.QUEUED:
+        columns = {"lease_until": None, "accelerator": None, "nonce": "", **columns}
+    elif after.ended:
+        columns = {"lease_until": None, "finished": Now(), **columns}
+    Task.objects.filter(pk=row.pk).update(
+        state=after.state, attempt=after.attempt, token=after.token, status=after.status, **columns
     )
-    return Claim(task, task.run_id)
+    runs.settle(row.run_id)
 
 
 def _lease_end() -> Combinable:
     return Now() + Value(timedelta(seconds=settings.HUD_LEASE_S), output_field=DurationField())
 
 
-def held(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
-    """The running task of this token. Raises UnknownTask for another host's, LeaseBroken for an old token."""
-    tasks = Task.objects.select_for_update() if lock else Task.objects.all()
-    task = tasks.filter(uid=uid).first()
-    if task is None or (task.accelerator_id and not _is_of(task, host)):
+def _cancelling(row: Task) -> bool:
+    """Whether its run was asked to stop; `row` is locked, as `runs.cancel` would lock it."""
+    return Run.objects.filter(pk=row.run_id, cancel_asked__isnull=False).exists()
+
+
+def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
+    """A task of this host, or of none; its token tells whether this host had it last. Raises UnknownTask."""
+    task = (Task.objects.select_for_update() if lock else Task.objects.all()).filter(uid=uid).first()
+    others = Accelerator.objects.exclude(host=host)
+    if task is None or (task.accelerator_id and others.filter(pk=task.accelerator_id).exists()):
         raise UnknownTask("no such task for this host")
-    if task.token != token or task.state != Task.State.RUNNING:
-        raise LeaseBroken("the lease of this task has ended")
     return task
 
 
-def _is_of(task: Task, host: Host) -> bool:
-    return Accelerator.objects.filter(tasks=task, host=host).exists()
+def held(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
+    """The running task of this token. Raises UnknownTask for another host's, LeaseBroken for an old token."""
+    task = _find(uid, host, lock=lock)
+    runs.life_of(task).written(token)
+    return task
 
 
 def report(*, task: Task, progress: dict[str, Any]) -> Orders:
     """Extends the lease and keeps the progress. Raises LeaseBroken."""
-    kept = Task.objects.filter(pk=task.pk, token=task.token, state=Task.State.RUNNING).update(
+    kept = Task.objects.filter(pk=task.pk, token=task.token, state=TaskState.RUNNING).update(
         lease_until=_lease_end(), progress=progress
     )
     if not kept:
         raise LeaseBroken("the lease of this task has ended")
-    return Orders(cancel=Run.objects.filter(pk=task.run_id, cancel_asked__isnull=False).exists())
+    return Orders(cancel=_cancelling(task))
 
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> ingest.Receipt:
@@ -148,50 +154,24 @@ def _note_environment(run_id: int) -> None:
 
 
 def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:
-    """Ends a task, once; the same call again answers the same. Raises LeaseBroken, UnknownTask."""
-    if status not in STATUSES and status != "cancelled":
+    """Ends a task, once; the same call again answers the same.
+
+    Raises LeaseBroken, UnknownTask, and ValueError for a status that cannot be.
+    """
+    if status not in STATUSES and status != life.CANCELLED:
         raise ValueError(f"a task ends as one of {', '.join(STATUSES)} or cancelled, not {status!r}")
     with transaction.atomic():
-        ended = Task.objects.filter(uid=uid, token=token).exclude(state=Task.State.RUNNING).first()
-        if ended and _is_of(ended, host):
-            return ended
-        task = held(uid=uid, token=token, host=host, lock=True)
+        task = _find(uid, host, lock=True)
+        before, cancelling = runs.life_of(task), _cancelling(task)
         if code == HANDED_BACK:
-            _give_back(task)
+            after = before.handed_back(token, cancelling=cancelling)
+            reason = "cancelled while its host stopped" if after.ended else ""
         else:
-            cancelled = status == "cancelled"
-            Task.objects.filter(pk=task.pk).update(
-                state=Task.State.CANCELLED if cancelled else Task.State.DONE,
-                status="not_run" if cancelled else status,
-                code=code[:100],
-                reason=reason[:1000],
-                finished=Now(),
-                lease_until=None,
-            )
-            runs.settle(task.run_id)
+            after = before.finished(token, status, cancelling=cancelling)
+        if after is not before:
+            _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
     task.refresh_from_db()
     return task
-
-
-def _give_back(task: Task) -> None:
-    """Undone work returns to the queue and has used no attempt; a cancelled run's work ends instead."""
-    if Run.objects.filter(pk=task.run_id, cancel_asked__isnull=False).exists():
-        _end(task, Task.State.CANCELLED, "cancelled while its host stopped")
-    else:
-        _requeue(task, attempt=max(task.attempt - 1, 0))
-
-
-def _requeue(task: Task, *, attempt: int) -> None:
-    Task.objects.filter(pk=task.pk).update(
-        state=Task.State.QUEUED, token=None, lease_until=None, accelerator=None, nonce="", attempt=attempt
-    )
-
-
-def _end(task: Task, state: str, reason: str) -> None:
-    Task.objects.filter(pk=task.pk).update(
-        state=state, status="not_run", reason=reason, finished=Now(), lease_until=None, token=None
-    )
-    runs.settle(task.run_id)
 
 
 def break_leases() -> list[int]:
@@ -199,31 +179,28 @@ def break_leases() -> list[int]:
 
     Only `manage.py tick` calls this, and only while `beacons.trusted()`.
     """
-    expired = list(
-        Task.objects.filter(state=Task.State.RUNNING, lease_until__lt=Now()).values_list("pk", flat=True)
-    )
+    expired = Task.objects.filter(state=TaskState.RUNNING, lease_until__lt=Now())
     broken = []
-    for task_id in expired:
+    for task_id in list(expired.values_list("pk", flat=True)):
         with transaction.atomic():
-            task = (
-                Task.objects.select_for_update()
-                .filter(pk=task_id, state=Task.State.RUNNING, lease_until__lt=Now())
-                .first()
-            )
-            if task is None:
-                continue
-            _lose(task)
-            broken.append(task_id)
+            task = expired.select_for_update().filter(pk=task_id).first()
+            if task is not None:
+                _lose(task)
+                broken.append(task_id)
     return broken
 
 
 def _lose(task: Task) -> None:
-    where = str(task.accelerator)
-    reason = f"host silent on {where}, attempt {task.attempt}"
-    if Run.objects.filter(pk=task.run_id, cancel_asked__isnull=False).exists():
-        _end(task, Task.State.CANCELLED, f"cancelled; {reason}")
-    elif task.attempt < settings.HUD_MAX_ATTEMPTS:
-        Task.objects.filter(pk=task.pk).update(reason=f"lost once: {reason}")
-        _requeue(task, attempt=task.attempt)
-    else:
-        _end(task, Task.State.LOST, f"lost: {reason}")
+    after = runs.life_of(task).lease_broken(
+        cancelling=_cancelling(task), max_attempts=settings.HUD_MAX_ATTEMPTS
+    )
+    accelerator = Accelerator.objects.select_related("host").get(tasks=task)
+    where = f"{accelerator.host.name}/{accelerator.name}"
+    again = {TaskState.QUEUED: "lost once", TaskState.CANCELLED: "cancelled"}.get(after.state, "lost")
+    _save(task, after, reason=f"{again}: host silent on {where}, attempt {task.attempt}")
+    audit.note(
+        who="tick",
+        action="task.lost",
+        subject=f"run {task.run_id}",
+        detail={"task": str(task.uid), "attempt": task.attempt, "accelerator": where, "now": after.state},
+    )

@@ -117,6 +117,7 @@ def create_run(state: str = State.SUCCEEDED, **fields: Any) -> Run:
         fields.setdefault("started", now - timedelta(minutes=1))
     if state in TERMINAL:
         fields.setdefault("finished", now)
+    fields.setdefault("request", {"suite": "micro"})
     return Run.objects.create(
         state=state,
         **{"source": "runner", "at_source": "run", "title": "micro: layer_norm[D=mean]", **fields},

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
 
-from hud import hosts, tasklogs, tasks
+from hud import hosts, redis_users, tasklogs, tasks
 from hud.api.auth import host_of, scope
 from hud.api.door import body_of, refusal
 from hud.api.problems import Problem
@@ -34,7 +34,9 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
         host, secret = hosts.register(token=given.token, name=given.name)
     except hosts.BadToken as error:
         raise Problem(403, str(error)) from error
-    answer = {"host": host.pk, "name": host.name, "key": secret, "redis_url": settings.REDIS_URL}
+    redis_users.sync()
+    host.refresh_from_db()
+    answer = {"host": host.pk, "name": host.name, "key": secret, "redis_url": redis_users.url_of(host)}
     return Status(201, answer)
 
 
@@ -63,13 +65,14 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     except hosts.OtherProtocol as error:
         raise Problem(409, str(error), code="other_protocol") from error
     host.refresh_from_db()
+    state = hosts.state_of(host, timezone.now())
     return {
         "host": host.pk,
-        "state": hosts.state_of(host, timezone.now()),
-        "note": host.note,
+        "state": state,
+        "note": hosts.note_of(host, state),
         "accelerators": {name: item.pk for name, item in accelerators.items()},
         "queues": {name: item.queue for name, item in accelerators.items()},
-        "redis_url": settings.REDIS_URL,
+        "redis_url": redis_users.url_of(host),
         "beat_s": settings.HUD_BEAT_S,
     }
 
@@ -83,8 +86,6 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
     if accelerator is None:
         raise Problem(404, "no such accelerator of this host")
-    if hosts.state_of(host, timezone.now()) in {"paused", "drained", "detached"} or accelerator.dirty:
-        return HttpResponse(status=204)
     claimed = tasks.claim(accelerator=accelerator, nonce=given.nonce)
     if claimed is None:
         return HttpResponse(status=204)
@@ -93,7 +94,8 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
         "token": str(claimed.task.token),
         "spec": claimed.task.spec,
         "attempt": claimed.task.attempt,
-        "run": claimed.run_id,
+        "run": claimed.run.pk,
+        "python": claimed.run.environment,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,
     }

@@ -14,7 +14,7 @@ from hud.api.problems import Problem
 from hud.api.schemas import Error, RunIn, RunOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Experiment, Host, Run, Task
-from hud.queries.progress import progress_of
+from hud.queries.progress import progress_of, starts_in_s
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -37,6 +37,8 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
                 host=host,
                 arch=given.arch,
                 device=given.device,
+                labels=given.labels,
+                environment=given.environment,
                 repeats=given.repeats,
                 who=who,
             )
@@ -47,6 +49,8 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
                 host=host,
                 arch=given.arch,
                 device=given.device,
+                labels=given.labels,
+                environment=given.environment,
                 repeats=given.repeats,
                 who=who,
             )
@@ -84,20 +88,23 @@ def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
 
 
 @router.get("/runs/{int:run_id}/log", auth=reader)
-def get_log(request: HttpRequest, run_id: int, start: int = 0, task: int | None = None) -> HttpResponse:
-    """Bytes of one task's log (the running or last one unless `task` names its position) from `start`;
-    `X-Next-Offset` says where to go on, `X-More` whether more will come."""
+def get_log(
+    request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
+) -> HttpResponse:
+    """Bytes of one task's log (the running or last one unless `task` names its position; of its latest
+    attempt unless `attempt` names an earlier one) from `start`; `X-Next-Offset` says where to go on,
+    `X-More` whether more will come."""
     if not 0 <= start < 2**62:
         raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
     run = _run(run_id)
     tasks = Task.objects.filter(run=run, attempt__gt=0).order_by("position")
     chosen = tasks.filter(position=task).first() if task is not None else tasks.last()
-    data = tasklogs.read(chosen, start, _MAX_LOG_PIECE_BYTES) if chosen else b""
+    data = tasklogs.read(chosen, start, _MAX_LOG_PIECE_BYTES, attempt=attempt) if chosen else b""
     response = HttpResponse(data, content_type="text/plain; charset=utf-8")
     response["X-Next-Offset"] = str(start + len(data))
-    response["X-More"] = (
-        "1" if chosen and (chosen.state == "running" or start + len(data) < chosen.log_bytes) else "0"
-    )
+    latest = chosen and attempt in {None, chosen.attempt}
+    more = chosen and latest and (chosen.state == "running" or start + len(data) < chosen.log_bytes)
+    response["X-More"] = "1" if more or (data and not latest) else "0"
     response["X-Content-Type-Options"] = "nosniff"
     return response
 
@@ -121,4 +128,5 @@ def _run_out(run: Run) -> dict[str, Any]:
         "host": run.host_name,
         "retry_of": run.retry_of_id,
         "queue_position": runs.queue_position(run),
+        "starts_in_s": starts_in_s(run),
     }

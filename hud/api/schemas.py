@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from ninja import Schema
 from pydantic import ConfigDict, Field
+
+Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
 
 class Error(Schema):
@@ -92,6 +94,8 @@ class RunIn(Schema):
     host: str = Field("", max_length=100)
     arch: str = Field("", max_length=100)
     device: str = Field("", max_length=20)
+    labels: Labels = Field({}, max_length=64)
+    environment: str = Field("", max_length=60)
     repeats: int = Field(1, ge=1, le=20)
 
 
@@ -105,6 +109,7 @@ class RunOut(Schema):
     host: str
     retry_of: int | None
     queue_position: int | None
+    starts_in_s: float | None
 
 
 class DeviceIn(Schema):
@@ -115,14 +120,14 @@ class DeviceIn(Schema):
     uuid: str = Field("", max_length=80)
     dirty: str = Field("", max_length=300)
     suites: list[str] = Field([], max_length=50)
-    pythons: list[str] = Field([], max_length=50)
+    pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
 
 
 class BeatIn(Schema):
     protocol: int
     sent_at: float
     facts: dict[str, Any] = {}
-    labels: dict[str, Any] = {}
+    labels: Labels = Field({}, max_length=64)
     devices: list[DeviceIn] = Field(max_length=64)
 
 
