@@ -18,10 +18,12 @@ MAD_TO_SD = 1.4826
 
 
 def median(values: Sequence[float]) -> float:
-    """Median; raises ValueError for no values."""
+    """Median; raises ValueError for no values. Sorting beats numpy here: samples are few, calls are many."""
     if len(values) == 0:
         raise ValueError("the median of no values")
-    return float(np.median(np.asarray(values, dtype=np.float64)))
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
 def spread(values: Sequence[float]) -> float:
@@ -32,9 +34,8 @@ def spread(values: Sequence[float]) -> float:
     """
     if len(values) < 2:
         return 0.0
-    array = np.asarray(values, dtype=np.float64)
-    middle = float(np.median(array))
-    deviation = float(MAD_TO_SD * np.median(np.abs(array - middle)))
+    middle = median(values)
+    deviation = MAD_TO_SD * median([abs(value - middle) for value in values])
     relative = deviation / abs(middle) if middle else 0.0
     return relative if math.isfinite(relative) else 0.0  # a ratio to nearly nothing says nothing
 

@@ -211,8 +211,7 @@ def _add(receipt: Receipt, result: Stored) -> None:
     receipt.stored += result.stored
     receipt.duplicates += result.duplicates
     for item, reason in result.conflicts:
-        assert item.place is not None
-        receipt.skipped.append(skipped(item.place, reason))
+        receipt.skipped.append(skipped(item, reason))
     if result.refined:
         receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 

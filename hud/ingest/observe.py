@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+import msgspec
+
 from hud.ingest.errors import Fault
 from hud.ingest.formats import Placed
 from hud.ingest.parameters import Parameters, parse_time
@@ -57,7 +59,8 @@ class Observation:
     target_arch: str | None = None
     warning: str | None = None
     process: int = 0  # which of the run's repeated fresh processes
-    place: Placed | None = None
+    pointer: str = ""  # where the record stood: the record itself is not kept
+    line: int | None = None
 
 
 class Observer:
@@ -69,7 +72,9 @@ class Observer:
         self.skipped: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
-        self._environments: dict[str, Environment] = {}
+        self._environments: dict[str, Environment] = {}  # by fingerprint: records share one object
+        self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
+        self._run_keys: dict[tuple[Any, ...], RunKey] = {}
 
     def hand_over(self) -> list[Observation]:
         """The observations so far; the next ones start anew."""
@@ -144,7 +149,8 @@ class Observer:
             else None,
             warning=_text(extra.get("warning"))[:300] or None,
             process=about.exported.process if about.exported else 0,
-            place=placed,
+            pointer=placed.pointer,
+            line=placed.line,
         )
 
     def _given(self, placed: Placed) -> Parameters:
@@ -155,6 +161,24 @@ class Observer:
         return replace(self.parameters, **silent)
 
     def _run_key(self, record: Record, given: Parameters) -> RunKey:
+        """Of a record that says the same as one before it, that one's."""
+        said = (
+            record.benchmark.name,
+            _runner_name(record),
+            record.timestamp,
+            record.repo,
+            record.head_branch,
+            record.head_sha,
+            record.workflow_id,
+            record.job_id,
+            record.run_attempt,
+        )
+        found = self._run_keys.get(said)
+        if found is None:
+            found = self._run_keys[said] = self._new_run_key(record, given)
+        return found
+
+    def _new_run_key(self, record: Record, given: Parameters) -> RunKey:
         external_id = None
         if record.workflow_id not in (None, 0, "0", ""):
             external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
@@ -173,14 +197,24 @@ class Observer:
         )
 
     def _environment(self, record: Record, device_name: str, given: Parameters) -> Environment:
-        environment = Environment.from_record(record)
-        environment.torch = environment.torch or given.torch
-        environment.cuda = environment.cuda or given.cuda
-        environment.driver = environment.driver or given.driver
+        """Records of one upload mostly say the same here; only what is new is read."""
         device = _text((record.benchmark.extra_info or {}).get("device")) or given.device
-        if not environment.gpu and device not in {"cpu", ""}:
-            environment.gpu = device_name
-        return self._environments.setdefault(environment.fingerprint(), environment)
+        said = (msgspec.json.encode((record.runners, record.dependencies)), device, device_name)
+        found = self._environments_said.get(said)
+        if found is None:
+            found = _environment_of(record, device, device_name, given)
+            found = self._environments_said[said] = self._environments.setdefault(found.fingerprint(), found)
+        return found
+
+
+def _environment_of(record: Record, device: str, device_name: str, given: Parameters) -> Environment:
+    environment = Environment.from_record(record)
+    environment.torch = environment.torch or given.torch
+    environment.cuda = environment.cuda or given.cuda
+    environment.driver = environment.driver or given.driver
+    if not environment.gpu and device not in {"cpu", ""}:
+        environment.gpu = device_name
+    return environment
 
 
 def _exported_run(about: About) -> RunKey | None:
@@ -201,7 +235,7 @@ def _exported_run(about: About) -> RunKey | None:
     )
 
 
-def skipped(placed: Placed, reason: str) -> dict[str, Any]:
+def skipped(placed: Placed | Observation, reason: str) -> dict[str, Any]:
     """An entry of the receipt's `skipped`."""
     entry: dict[str, Any] = {"pointer": placed.pointer, "reason": reason}
     return entry if placed.line is None else {**entry, "line": placed.line}

@@ -77,15 +77,17 @@ def store(
 
 def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, datetime]]) -> list[_Key]:
     """Run, series, environment and process of each observation; what is not there yet is made."""
-    environments = _environment_ids(
-        {item.environment.fingerprint(): item.environment for item in observations}
-    )
+    # observations of one upload share their environment's object, and its fingerprint takes a while
+    distinct = {id(item.environment): item.environment for item in observations}
+    fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
+    found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
+    environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
     metrics = _metric_ids(sorted({item.metric for item in observations}))
     experiments = _experiment_ids(sorted({item.identity for item in observations}))
     pairs = [(experiments[item.identity], metrics[item.metric]) for item in observations]
     series = _series_ids(sorted(set(pairs)))
     return [
-        (run_ids[item.run][0], series[pair], environments[item.environment.fingerprint()], item.process)
+        (run_ids[item.run][0], series[pair], environments[id(item.environment)], item.process)
         for item, pair in zip(observations, pairs, strict=True)
     ]
 
