@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
+from hud.ingest.expected import keep
 from hud.ingest.formats import Format, format_of
 from hud.ingest.observe import Observation, Observer, skipped
 from hud.ingest.origin import Runs
@@ -148,6 +149,9 @@ def _stored(
         _add(receipt, store(observations, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
         done += len(observations)
         on_progress(done)
+    changed, known = keep(observer.expected, upload_id)
+    receipt.stored += changed
+    receipt.duplicates += known
     receipt.run_ids = runs.ids
     receipt.skipped = sorted(
         [*observer.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed
+from hud.ingest.formats import Placed, reasons
 from hud.ingest.parameters import Parameters, parse_time
 from hud.ingest.systems import WrongRecord, describe
 from hud.ingest.systems.about import About
@@ -63,6 +63,25 @@ class Observation:
     line: int | None = None
 
 
+@dataclass(frozen=True)
+class Expected:
+    """`margin` is the relative noise the writer allows on the bad side before the target counts as missed."""
+
+    metric: str
+    case: str
+    dtype: str
+    arch: str
+    value: float
+    margin: float
+    direction: str
+
+    @property
+    def limit(self) -> float:
+        """The last value that still counts as reached."""
+        slack = abs(self.value) * self.margin
+        return self.value - slack if self.direction == "up" else self.value + slack
+
+
 class Observer:
     """Turns the records of one upload into observations; collects what cannot be one."""
 
@@ -72,6 +91,7 @@ class Observer:
         self.skipped: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
+        self.expected: list[Expected] = []
         self._environments: dict[str, Environment] = {}  # by fingerprint: records share one object
         self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
         self._run_keys: dict[tuple[Any, ...], RunKey] = {}
@@ -97,14 +117,14 @@ class Observer:
             return
         if record is None or placed.skip or record.metric is None:
             if placed.skip or not placed.warning:
-                self.skipped.append(skipped(placed, placed.skip or "the record has no metric"))
+                self.skipped.append(skipped(placed, placed.skip or reasons.NO_METRIC))
             return
         numbers, code, fault = _values(record)
         if fault:
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
         if not numbers and code is None and _said_status(record) in {"", "ok"}:
-            self.skipped.append(skipped(placed, "the metric has no values"))
+            self._take_expected(record, placed)
             return
         try:
             observation = self._observe(record, numbers, code, placed)
@@ -115,6 +135,27 @@ class Observer:
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
         self.observations.append(observation)
+
+    def _take_expected(self, record: Record, placed: Placed) -> None:
+        """A record without values may still say what the value should be."""
+        assert record.metric is not None
+        target = _target(record)
+        if target is None:
+            self.skipped.append(skipped(placed, reasons.NO_VALUES))
+            return
+        about = describe(record, self._given(placed))
+        margin = (record.metric.extra_info or {}).get("noise_margin")
+        self.expected.append(
+            Expected(
+                metric=about.metric,
+                case=about.case,
+                dtype=about.dtype,
+                arch=about.arch,
+                value=target,
+                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
+                direction=metric_info(about.metric).direction,
+            )
+        )
 
     def _observe(self, record: Record, numbers: list[float], code: str | None, placed: Placed) -> Observation:
         assert record.metric is not None

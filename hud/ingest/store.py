@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db import connection
 
+from hud.ingest.formats import reasons
 from hud.ingest.observe import Observation, RunKey
 from hud.models import STATUS_CODES
 from runner.catalog.metrics import metric_info
@@ -36,9 +37,6 @@ class Stored:
 
 
 _Key = tuple[int, int, int, int]  # run, series, environment, process
-_OTHER_VALUE = "this upload holds the same experiment and metric with another value"
-_CLOSED_RUN = "the run is one of this hud's own runner, to which an upload adds nothing"
-_STORED_VALUE = "the run already has this experiment and metric with another value"
 
 
 def store(
@@ -65,13 +63,13 @@ def store(
         elif earlier == row:
             repeated += 1
         else:
-            conflicts.append((item, _OTHER_VALUE))
+            conflicts.append((item, reasons.OTHER_VALUE))
     for key in _new_in(closed, rows):
         del rows[key]
-        conflicts.append((places[key], _CLOSED_RUN))
+        conflicts.append((places[key], reasons.CLOSED_RUN))
     stored = _copy_measurements(list(rows.values()), replace=replace)
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored()
-    conflicts += [(places[key], _STORED_VALUE) for key in clashing]
+    conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
 
 
@@ -82,7 +80,7 @@ def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, 
     fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
     found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
-    metrics = _metric_ids(sorted({item.metric for item in observations}))
+    metrics = metric_ids(sorted({item.metric for item in observations}))
     experiments = _experiment_ids(sorted({item.identity for item in observations}))
     pairs = [(experiments[item.identity], metrics[item.metric]) for item in observations]
     series = _series_ids(sorted(set(pairs)))
@@ -249,7 +247,8 @@ def _experiment_ids(identities: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], 
     return dict(zip(identities, ids, strict=True))
 
 
-def _metric_ids(names: list[str]) -> dict[str, int]:
+def metric_ids(names: list[str]) -> dict[str, int]:
+    """Registry ids of these names, which are distinct; an unknown one is registered without direction."""
     infos = [metric_info(name) for name in names]
     columns: list[list[Any]] = [
         [info.name for info in infos],

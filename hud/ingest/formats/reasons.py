@@ -12,6 +12,9 @@ SHORT_ROW = "the row is shorter than the header; its last columns have no values
 ANOTHER_HEADER = "the row has fewer compile phases than the header, which is another model's"
 UNTOLD_HEADER = "other rows do not fit the header, and whether this one does cannot be told"
 NO_NUMBER_INSIDE = "the counters hold no number"
+OTHER_VALUE = "this upload holds the same experiment and metric with another value"
+STORED_VALUE = "the run already has this experiment and metric with another value"
+CLOSED_RUN = "the run is one of this hud's own runner, to which an upload adds nothing"
 
 REASONS = (
     NO_METRIC,
@@ -24,4 +27,7 @@ REASONS = (
     ANOTHER_HEADER,
     UNTOLD_HEADER,
     NO_NUMBER_INSIDE,
+    OTHER_VALUE,
+    STORED_VALUE,
+    CLOSED_RUN,
 )
