@@ -16,10 +16,12 @@ from hud.api.problems import Problem
 from hud.api.schemas import Error, ImportOut, ReceiptOut
 from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
+from hud.ingest.formats import FORMATS
 from hud.ingest.parameters import Parameters
 from hud.models import ApiKey, Import
 
 router = Router(tags=["results"])
+_CONTENT = ("application/json", "application/x-ndjson", "text/csv")  # for people; the door reads the content
 
 
 def body_of(request: HttpRequest) -> bytes:
@@ -56,8 +58,13 @@ def refusal(error: BadUpload) -> Problem:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "PyTorch v3 benchmark records: a JSON list, an object, JSON lines, lines of lists",
-            "content": {"application/json": {"schema": {}}, "application/x-ndjson": {"schema": {}}},
+            "description": (
+                "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"
+                f" another tool, told by its content or named by `format`: {', '.join(FORMATS)}. Also gzip."
+                f" At most {settings.HUD_MAX_BODY_BYTES} bytes inflated; over {settings.HUD_MAX_RECORDS}"
+                " records it becomes an import job (202)."
+            ),
+            "content": {kind: {"schema": {}} for kind in _CONTENT},
         }
     },
 )
