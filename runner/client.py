@@ -202,7 +202,7 @@ class Hud:
             with self._opener.open(request, timeout=self._timeout_s) as response:
                 answer = response.read()
         except urllib.error.HTTPError as error:
-            raise _error_of(error) from error
+            raise _error_of(error, of_task=lease is not None) from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(
                 f"{self.url} does not answer: {getattr(error, 'reason', None) or error}"
@@ -232,8 +232,8 @@ def patiently(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bo
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _error_of(error: urllib.error.HTTPError) -> HudError:
-    """The exception for an error answer."""
+def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
+    """The exception for an error answer. A task that another host has now does not exist for this one."""
     with error:
         try:
             problem = _object(error.read(2**16))
@@ -245,6 +245,8 @@ def _error_of(error: urllib.error.HTTPError) -> HudError:
     if 300 <= error.code < 400:
         detail = f"the hud is at another address: {error.headers.get('Location')}"
     kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
+    if of_task and error.code == 404 and problem:
+        kind = LeaseBroken
     if error.code in {401, 403}:
         kind = KeyRefused
     return kind(error.code, detail, problem)

@@ -294,8 +294,9 @@ def test_a_python_without_torch_offers_no_suite(
     bare.write_text("#!/bin/sh\necho no module named torch >&2\nexit 1\n")
     bare.chmod(0o755)
     make_agent("--key", KEY, "--python", f"default={bare}")
-    wait_for(lambda: fake.beats and fake.beats[-1]["devices"][0]["suites"] == [], "no suite")
+    wait_for(lambda: "pythons" in (fake.beats or [{"facts": {}}])[-1]["facts"], "a beat that knows all")
     assert "no module named torch" in fake.beats[-1]["facts"]["pythons"]["default"]["error"]
+    assert fake.beats[-1]["devices"][0]["suites"] == []
 
 
 def test_the_embedded_agent_reads_its_host_file(fake: FakeHud, control: Control, tmp_path: Path) -> None:
