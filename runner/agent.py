@@ -19,12 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from runner import host
+from runner import host, locks
 from runner.accelerators import Accelerator, in_use
 from runner.catalog import SUITES
 from runner.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
-from runner.processes import adopt_orphans, below_me, dying_with_me, reap, send
+from runner.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
 from runner.spool import Folder, left_over
 from runner.station import Interpreter, Station
 
@@ -156,7 +157,10 @@ class Agent:
             return random.uniform(0.5, 1.0) * _UNREACHABLE_S  # noqa: S311 - spreads the hosts
         self._answer = answer
         note = f" ({answer['note']})" if answer.get("note") else ""
-        self._say(f"{self._attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}")
+        self._say(
+            f"{self._attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}"
+            + _redis_problem(str(answer.get("redis_url", "")))
+        )
         return float(answer.get("beat_s") or _FIRST_BEAT_S)
 
     def _say(self, text: str) -> None:
@@ -168,13 +172,13 @@ class Agent:
     # Workers
 
     def _supervise(self) -> None:
-        """Starts missing workers, ends those whose station has changed, and kills strays."""
+        """Starts missing workers, ends idle ones whose station has changed, and kills strays."""
         stations = self._stations()
         for name, worker in list(self._workers.items()):
             code = worker.process.poll()
             if code is not None:
                 self._bury(name, worker, code)
-            elif stations and stations.get(name) != worker.station:
+            elif stations and stations.get(name) != worker.station and not _is_busy(worker):
                 worker.process.terminate()
         for name, station in stations.items():
             if name not in self._workers:
@@ -275,6 +279,20 @@ class Agent:
             self._say(f"task {folder.lease.task} waits in the spool: {error}")
         finally:
             folder.release()
+
+
+def _redis_problem(url: str) -> str:
+    """A hud with the embedded Redis can have no host but its own machine."""
+    path = Path(urlsplit(url).path)
+    if not url.startswith("unix:") or path.exists():
+        return ""
+    return f", but its Redis is a socket of its own machine ({path}): there REDIS_URL must name a server"
+
+
+def _is_busy(worker: _Worker) -> bool:
+    held_by = locks.holder(locks.default_folder(), worker.station.lock)
+    horse = read_process(held_by.pid) if held_by else None
+    return horse is not None and horse.parent == worker.process.pid
 
 
 def _torch_of(interpreter: Interpreter) -> dict[str, Any]:

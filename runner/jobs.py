@@ -116,7 +116,7 @@ def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Calla
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
         folder = Folder.create(Path(station.data), lease, station.name)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         logger.warning("no folder for task %s: %s", lease.task, error)
         with contextlib.suppress(HudError):
             hud.finish(lease, "failed", "host_error", f"{station.host} cannot keep results: {error}", 0.0)

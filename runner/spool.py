@@ -46,17 +46,25 @@ class Folder:
         """A folder for a claimed task, owned by this process. Where an earlier answer to the same claim
         made it already, that one goes on. Raises BlockingIOError where another process has it."""
         path = data / "spool" / f"{lease.task}-{lease.attempt}"
-        folder = cls(path, lease, accelerator)
-        if not path.exists():
-            draft = data / "spool.new" / path.name  # moved when it is whole and owned
-            draft.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_json(draft / "lease.json", {**dataclasses.asdict(lease), "accelerator": accelerator})
-            folder.path = draft
-            folder.log_offset = 0
+        if path.exists():
+            folder = cls._existing(path)
+            if folder.lease == lease:
+                return folder
+            folder.refuse("the same attempt was claimed again")  # after it was given back, unheard
+        draft = data / "spool.new" / path.name  # moved when it is whole and owned
+        draft.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(draft / "lease.json", {**dataclasses.asdict(lease), "accelerator": accelerator})
+        folder = cls(draft, lease, accelerator, log_offset=0)
+        folder.own()
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.path = draft.rename(path)
+        return folder
+
+    @classmethod
+    def _existing(cls, path: Path) -> Folder:
+        folder = cls.open(path)
         if not folder.own():
             raise BlockingIOError(f"{path} belongs to another process")
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        folder.path = folder.path.rename(path)
         return folder
 
     @classmethod

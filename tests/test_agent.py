@@ -228,6 +228,27 @@ def test_paused_finishes_what_runs(agent: HostProcess, fake: FakeHud, control: C
     wait_for(lambda: waiting.state == "done", "the end of the waiting task")
 
 
+def test_another_address_of_redis_waits_for_what_runs(
+    agent: HostProcess, fake: FakeHud, control: Control
+) -> None:
+    task = fake.add()
+    control.plan({"1": {"wait_for": "go"}})
+    ring(fake.redis_url, QUEUE, RUN)
+    control.wait_for_start()
+    worker = worker_of(agent)
+    redis_url = fake.redis_url
+    fake.redis_url = "unix:///nowhere/redis.sock"
+    wait_for(lambda: "there REDIS_URL must name a server" in agent.log, "the news")
+    assert worker_of(agent) == worker
+    control.go()
+    wait_for(lambda: task.state == "done", "the end of the task")
+    wait_for(lambda: not alive(worker), "the end of the old worker")
+    fake.redis_url = redis_url
+    after = fake.add()
+    ring(fake.redis_url, QUEUE, RUN)
+    wait_for(lambda: after.state == "done", "the next task")
+
+
 def test_a_token_is_spent_once(make_agent: Callable[..., HostProcess], fake: FakeHud, tmp_path: Path) -> None:
     first = make_agent("--token", TOKEN)
     wait_for(lambda: fake.beats, "a beat")

@@ -255,6 +255,28 @@ def test_a_folder_has_one_owner(folder: Folder, tmp_path: Path) -> None:
     assert len(left_over(tmp_path)) == 1
 
 
+def test_the_same_claim_goes_on_in_its_folder(hud: Hud, folder: Folder, tmp_path: Path) -> None:
+    folder.release()
+    again = Folder.create(tmp_path, folder.lease, "cpu")
+    assert again.path == folder.path
+    assert (again.path / "results.jsonl").exists()
+
+
+def test_an_attempt_claimed_again_starts_over(
+    hud: Hud, task: FakeTask, folder: Folder, tmp_path: Path
+) -> None:
+    """Given back without hearing the answer: the hud counts the next claim as the same attempt."""
+    hud.finish(folder.lease, "not_run", "handed_back", "", 0.0)
+    folder.release()
+    lease = hud.claim(1, "another")
+    assert lease
+    assert lease.attempt == folder.lease.attempt
+    again = Folder.create(tmp_path, lease, "cpu")
+    assert again.path == folder.path
+    assert not (again.path / "results.jsonl").exists()
+    assert Folder.open(again.path).lease.token == task.token
+
+
 def test_the_spool_is_private(folder: Folder) -> None:
     assert folder.path.stat().st_mode & 0o077 == 0
     assert (folder.path / "lease.json").stat().st_mode & 0o077 == 0

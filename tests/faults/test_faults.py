@@ -196,7 +196,7 @@ def test_the_web_is_down_while_a_result_is_delivered(site: Site) -> None:
     site.wait(lambda: not alive(benchmark), "the end of the benchmark")
     (kept,) = (site.data / "spool").iterdir()
     site.wait((kept / "outcome.json").exists, "the outcome on the disk")
-    with site.measured("delivered, from the start of the web"):
+    with site.measured("delivered, from when the web was back"):
         site.start_web()
         (ended,) = site.wait_for_end(run)
     assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
@@ -216,7 +216,7 @@ def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
     site.start_web()
     site.start_tick()
     site.control.go()
-    with site.measured("delivered, from the start of the web"):
+    with site.measured("delivered, from when the web was back"):
         (ended,) = site.wait_for_end(run)
     assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
 
@@ -235,7 +235,7 @@ def test_postgresql_is_killed_while_a_task_runs(site: Site, postgres_server: Emb
     site.control.go()
     site.wait(lambda: not alive(benchmark), "the end of the benchmark")
     postgres_server.start()
-    with site.measured("delivered, from the start of PostgreSQL"):
+    with site.measured("delivered, from when PostgreSQL was back"):
         (ended,) = site.wait_for_end(run)
     assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
     assert_measured_once(run)
