@@ -59,8 +59,9 @@ def refusal(error: BadUpload) -> Problem:
         "requestBody": {
             "required": True,
             "description": (
-                "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"
-                f" another tool, told by its content or named by `format`: {', '.join(FORMATS)}. Also gzip."
+                "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file"
+                f" of another tool, told by its content or named by `format`:"
+                f" {', '.join(FORMATS)}. Also gzip."
                 f" At most {settings.HUD_MAX_BODY_BYTES} bytes inflated; over {settings.HUD_MAX_RECORDS}"
                 " records it becomes an import job (202)."
             ),
