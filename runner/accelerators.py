@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from runner import host, locks
 from runner.catalog.arches import arch_key
@@ -81,9 +79,3 @@ def _in_use(accelerator: Accelerator, workers: Collection[int]) -> str:
     pids = locks.processes_with(folder, accelerator.lock)
     left = ", ".join(map(str, pids)) or "unknown"
     return f"a benchmark that its runner left behind still holds it (process {left}); end it to go on"
-
-
-def default_data_folder() -> Path:
-    """Where an agent keeps its key, its spool and its readings, unless told otherwise."""
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ _LOOK_S = 0.25
 _FIRST_BEAT_S = 10.0  # until the hud says how often
 _UNREACHABLE_S = 2.0
 _REFUSED_S = 30.0
+_AGAIN_S = 1.0  # after an error that nobody foresaw
 _DELIVERY_S = 2.0
 _SETTLED_S = 10.0  # a task without outcome is left to its worker for that long
 _LONGEST_RESTART_S = 30.0
@@ -92,13 +93,24 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
         self._facts = host.facts()
-        for task in (self._look_around, self._beat_on, self._deliver_on):
-            threading.Thread(target=task, name=task.__name__.strip("_"), daemon=True).start()
-        while not self._stopping:
-            self._supervise()
-            time.sleep(_LOOK_S)
+        threading.Thread(target=self._look_around, daemon=True).start()
+        for step in (self._beat, self._deliver):
+            threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
+        self._repeat(self._supervise)
         self._end_workers()
         return 0
+
+    def _repeat(self, step: Callable[[], None]) -> None:
+        while not self._stopping:
+            self._try(step)
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """A full disk or process table is no reason to leave a host without its beat."""
+        try:
+            step()
+        except Exception:
+            logger.exception("%s failed and is tried again", step.__name__.strip("_"))
+            time.sleep(_AGAIN_S)
 
     def _ask_to_stop(self, *_signal: object) -> None:
         self._stopping = True
@@ -137,13 +149,13 @@ class Agent:
 
     # The beat
 
-    def _beat_on(self) -> None:
-        while not self._stopping:
-            self._news.wait(self._beat())
-            self._news.clear()
+    def _beat(self) -> None:
+        """One beat, and the pause after it."""
+        self._news.wait(self._tell())
+        self._news.clear()
 
-    def _beat(self) -> float:
-        """One beat; returns the seconds until the next."""
+    def _tell(self) -> float:
+        """Returns the seconds until the next."""
         try:
             answer = self._hud.beat(self._facts, self._labels, self._devices())
         except KeyRefused as error:
@@ -172,7 +184,7 @@ class Agent:
     # Workers
 
     def _supervise(self) -> None:
-        """Starts missing workers, ends idle ones whose station has changed, and kills strays."""
+        """One look: starts missing workers, ends idle ones whose station has changed, kills strays."""
         stations = self._stations()
         for name, worker in list(self._workers.items()):
             code = worker.process.poll()
@@ -184,6 +196,7 @@ class Agent:
             if name not in self._workers:
                 self._workers[name] = self._start(station, pause_s=_LOOK_S)
         self._kill_strays()
+        time.sleep(_LOOK_S)
 
     def _stations(self) -> dict[str, Station]:
         """What the workers have to know, by accelerator; empty until the hud has answered."""
@@ -255,15 +268,14 @@ class Agent:
                 process.kill()
                 process.wait()
         self._workers.clear()
-        self._kill_strays()
+        send([process.pid for process in below_me() if not process.dead], signal.SIGKILL)
 
     # The spool
 
-    def _deliver_on(self) -> None:
-        while not self._stopping:
-            for folder in left_over(self._data):
-                self._bring_home(folder)
-            time.sleep(_DELIVERY_S)
+    def _deliver(self) -> None:
+        for folder in left_over(self._data):
+            self._bring_home(folder)
+        time.sleep(_DELIVERY_S)
 
     def _bring_home(self, folder: Folder) -> None:
         """Delivers a left-over; of a task that was killed with its worker, the log as evidence: its lease
@@ -298,6 +310,6 @@ def _is_busy(worker: _Worker) -> bool:
 def _torch_of(interpreter: Interpreter) -> dict[str, Any]:
     try:
         return host.torch_facts("cpu", interpreter.path, interpreter.environment)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, IndexError) as error:  # it says nothing, or nothing usable
         logger.warning("interpreter %s", error)
         return {"error": str(error)[:500]}

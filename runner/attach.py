@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from runner.accelerators import NoSuchDevice, accelerators, default_data_folder
+from runner.accelerators import NoSuchDevice, accelerators
 from runner.agent import Agent, Attachment
 from runner.client import Hud, HudError, KeyRefused, patiently
 from runner.spool import write_json
@@ -36,7 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token", default="", help="one-time token that an operator made")
     parser.add_argument("--key", default=os.environ.get("HUD_KEY", ""), help="a host's key (or HUD_KEY)")
     parser.add_argument("--name", default="", help="of this host; default: the machine's")
-    parser.add_argument("--data", type=Path, default=None, help="folder for key, spool and readings")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=None,
+        help="folder for its key, what waits for delivery, and readings; ~/.local/share/compiler-hud",
+    )
     add_device_arguments(parser)
 
 
@@ -57,13 +62,18 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Registers where needed, then works. 2 for a command line that cannot be."""
-    data = (options.data or default_data_folder()).expanduser().resolve()
+    data = (options.data or _data_folder()).expanduser().resolve()
     try:
         with only_agent(data):
             return run(attachment_of(options, data), data, options)
     except CannotAttach as error:
         sys.stderr.write(f"attach: {error}\n")
         return 2
+
+
+def _data_folder() -> Path:
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
 
 
 def run(attachment: Attachment, data: Path, options: argparse.Namespace) -> int:

@@ -227,8 +227,7 @@ def left_over(data: Path, accelerator: str | None = None) -> list[Folder]:
     for path in sorted(spool.iterdir()) if spool.exists() else []:
         try:
             folder = Folder.open(path)
-        except ValueError as error:  # delivered this moment, or damaged: nothing can be done with it
-            logger.warning("passed over: %s", error)
+        except ValueError:  # delivered this moment
             continue
         if accelerator in {None, folder.accelerator} and folder.own():
             found.append(folder)

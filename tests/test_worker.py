@@ -19,13 +19,15 @@ from rq import Callback, Queue, Retry, Worker
 from rq.exceptions import NoSuchJobError
 from rq.serializers import JSONSerializer
 
+from hud import redis_users
+from hud.models import Host
 from runner.jobs import Doorbell
 from runner.station import Interpreter, Station
 from tests.fake_hud import KEY, FakeHud
 from tests.hosts import Control, HostProcess, alive, parent_of, ring
 from tests.servers import RedisServer, wait_for
 
-QUEUE = "accelerator-1"
+QUEUE = "host-7-accelerator-1"
 RUN = str(uuid.uuid4())
 
 
@@ -49,7 +51,15 @@ def control(tmp_path: Path) -> Control:
 
 
 @pytest.fixture
-def worker(fake: FakeHud, control: Control, tmp_path: Path) -> Iterator[HostProcess]:
+def redis_user() -> str:
+    """Name and password of a Redis user, where a test has one."""
+    return ""
+
+
+@pytest.fixture
+def worker(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> Iterator[HostProcess]:
+    name, _, password = redis_user.partition(":")
+    redis_url = fake.redis_url + f"&username={name}&password={password}" if name else fake.redis_url
     station = Station(
         hud=fake.url,
         key=KEY,
@@ -59,7 +69,7 @@ def worker(fake: FakeHud, control: Control, tmp_path: Path) -> Iterator[HostProc
         lock="cpu",
         visible="",
         queue=QUEUE,
-        redis_url=fake.redis_url,
+        redis_url=redis_url,
         data=str(tmp_path / "data"),
         pythons={"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})},
     )
@@ -316,6 +326,24 @@ def test_nothing_in_redis_becomes_code(
     assert control.starts == 1
     assert worker.process
     assert worker.process.poll() is None
+
+
+class TestItsOwnRedisUser:
+    """The rights that `hud/redis_users.py` gives a host are enough."""
+
+    @pytest.fixture
+    def redis_user(self, redis_url: str) -> Iterator[str]:
+        host = Host(pk=7)
+        with Redis.from_url(redis_url) as connection:
+            connection.execute_command("ACL", "SETUSER", "host-7", *redis_users._rules(host, "secret"))
+            yield "host-7:secret"
+            connection.execute_command("ACL", "DELUSER", "host-7")
+
+    def test_it_works(self, worker: HostProcess, fake: FakeHud) -> None:
+        task = fake.add()
+        ring(fake.redis_url, QUEUE, RUN, job_id=f"host-7-{uuid.uuid4()}")
+        wait_for(lambda: task.state == "done", "the end of the task")
+        assert worker.stop(timeout_s=5) == 0
 
 
 def test_a_doorbell_performs_nothing(redis_url: str) -> None:
