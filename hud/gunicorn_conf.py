@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -23,8 +24,10 @@ BEAT_S = 10  # tick breaks no lease while the web has not been going round for a
 
 
 def post_fork(_server: Any, _worker: Any) -> None:
-    """A killed master must not leave workers that hold the port."""
+    """A killed master must not leave workers that hold the port; and what was imported stays, so that the
+    collector need not look at it again at every round."""
     die_with_parent()
+    gc.freeze()
 
 
 def post_worker_init(_worker: Any) -> None:

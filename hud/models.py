@@ -187,11 +187,14 @@ class Series(models.Model):
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="series")
     metric = models.ForeignKey(Metric, models.PROTECT)
+    # over all parts of its identity, so that an upload finds it by one index; NULL: nothing has come in
+    digest = models.CharField(max_length=32, null=True)
     touched_at = models.DateTimeField(null=True, db_index=True)  # waits for `manage.py judge` from there on
 
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["experiment", "metric"], name="series_identity"),
+            models.UniqueConstraint(fields=["digest"], name="series_digest"),
         ]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -80,14 +80,43 @@ def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, 
     fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
     found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
-    metrics = metric_ids(sorted({item.metric for item in observations}))
-    experiments = _experiment_ids(sorted({item.identity for item in observations}))
-    pairs = [(experiments[item.identity], metrics[item.metric]) for item in observations]
-    series = _series_ids(sorted(set(pairs)))
     return [
-        (run_ids[item.run][0], series[pair], environments[id(item.environment)], item.process)
-        for item, pair in zip(observations, pairs, strict=True)
+        (run_ids[item.run][0], series_id, environments[id(item.environment)], item.process)
+        for item, series_id in zip(observations, _series_of(observations), strict=True)
     ]
+
+
+def _series_of(observations: Sequence[Observation]) -> list[int]:
+    """The series of each observation: one look-up where all of them are known."""
+    digests = [_digest(item) for item in observations]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
+        )
+        found: dict[str, int] = dict(cursor.fetchall())
+    missing = {
+        digest: item for digest, item in zip(digests, observations, strict=True) if digest not in found
+    }
+    if missing:
+        found |= _new_series(missing)
+    return [found[digest] for digest in digests]
+
+
+def _digest(item: Observation) -> str:
+    """32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
+    *texts, dynamic = item.identity
+    said = "\0".join((*texts, "1" if dynamic else "0", item.metric))
+    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _new_series(missing: Mapping[str, Observation]) -> dict[str, int]:
+    """The series of these digests, made where they are not there. Knobs that are equal in other words
+    (1 and 1.0) are one series, which keeps its first digest."""
+    metrics = metric_ids(sorted({item.metric for item in missing.values()}))
+    experiments = _experiment_ids(sorted({item.identity for item in missing.values()}))
+    pairs = {digest: (experiments[item.identity], metrics[item.metric]) for digest, item in missing.items()}
+    series = _series_ids({pair: digest for digest, pair in pairs.items()})
+    return {digest: series[pair] for digest, pair in pairs.items()}
 
 
 def _new_in(closed: Collection[int], rows: Collection[_Key]) -> list[_Key]:
@@ -268,14 +297,32 @@ def metric_ids(names: list[str]) -> dict[str, int]:
     return dict(zip(names, _known_or_inserted(names, select, insert, columns), strict=True))
 
 
-def _series_ids(pairs: list[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    columns: list[list[Any]] = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
-    values = "unnest(%s::int[], %s::int[])"
-    select = f"""SELECT given.place, s.id FROM {values} WITH ORDINALITY AS given(experiment, metric, place)
+def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:
+    """Series of these pairs of experiment and metric, each with the digest it is to be found by."""
+    pairs = sorted(digests)
+    columns: list[list[Any]] = [
+        [pair[0] for pair in pairs],
+        [pair[1] for pair in pairs],
+        [digests[pair] for pair in pairs],
+    ]
+    given = "unnest(%s::int[], %s::int[], %s::text[])"
+    select = f"""SELECT given.place, s.id
+        FROM {given} WITH ORDINALITY AS given(experiment, metric, digest, place)
         JOIN hud_series s ON s.experiment_id = given.experiment AND s.metric_id = given.metric"""  # noqa: S608
-    insert = f"""INSERT INTO hud_series (experiment_id, metric_id)
-        SELECT experiment, metric FROM {values} AS given(experiment, metric) ON CONFLICT DO NOTHING"""  # noqa: S608
-    return dict(zip(pairs, _known_or_inserted(pairs, select, insert, columns), strict=True))
+    insert = f"""INSERT INTO hud_series (experiment_id, metric_id, digest)
+        SELECT experiment, metric, digest FROM {given} AS given(experiment, metric, digest)
+        ON CONFLICT DO NOTHING"""  # noqa: S608
+    ids = _known_or_inserted(pairs, select, insert, columns)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_series s SET digest = given.digest
+            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
+            WHERE s.id = given.id AND s.digest IS NULL
+            """,
+            [ids, columns[2]],
+        )
+    return dict(zip(pairs, ids, strict=True))
 
 
 def _environment_ids(environments: dict[str, Environment]) -> dict[str, int]:

@@ -19,6 +19,7 @@ __all__ = ["PROTOCOL", "SUITES", "BadRequest", "Case", "Knob", "Suite", "TaskSpe
 
 PROTOCOL = 1  # of the talk between agent and hud; a host that speaks another one is told so
 
+_KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 KnobValue = bool | int | str | list[int]
 
 
@@ -170,4 +171,4 @@ def _checked(spec: TaskSpec) -> TaskSpec:
 
 def knobs_key(knobs: Mapping[str, Any]) -> str:
     """Canonical text of an experiment's knobs: the identity that the store keeps."""
-    return json.dumps(knobs, sort_keys=True, separators=(",", ":"))
+    return _KNOBS.encode(knobs) if knobs else "{}"

@@ -43,8 +43,8 @@ _ARGUMENTS: dict[str, Any] = {
     "part": None,
     "tag": None,
 }
-_ACCURACY_ARGUMENTS: dict[str, Any] = {"cosine": False, "iterations": 2, "skip_fp64_check": False}
-_PERFORMANCE_ARGUMENTS: dict[str, Any] = {"use_eval_mode": False}
+_ACCURACY_ARGUMENTS = _ARGUMENTS | {"cosine": False, "iterations": 2, "skip_fp64_check": False}
+_PERFORMANCE_ARGUMENTS = _ARGUMENTS | {"use_eval_mode": False}
 _DYNAMIC = ("dynamic_shapes", "dynamic_batch_only", "unbacked_batch_only")
 _IN_BACKEND = {"cpp_wrapper", "freezing", "max_autotune", "triton.cudagraphs"}
 # Metrics of which 0 is how the script writes that there is no value, and the status it stands for.
@@ -95,11 +95,11 @@ def _backend(said: Said) -> str:
 
 
 def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str, Any]:
-    arguments = _ARGUMENTS | (_ACCURACY_ARGUMENTS if accuracy_run else _PERFORMANCE_ARGUMENTS)
+    arguments = _ACCURACY_ARGUMENTS if accuracy_run else _PERFORMANCE_ARGUMENTS
     knobs = {
         name: info[name]
-        for name, default in arguments.items()
-        if info.get(name) not in (None, default) and isinstance(info[name], str | int | float | bool)
+        for name in info.keys() & arguments.keys()
+        if info[name] not in (None, arguments[name]) and isinstance(info[name], str | int | float | bool)
     }
     if info.get("dynamic_shapes") and info.get("dynamic_batch_only") is False:
         knobs["dynamic_dimensions"] = "all"  # upstream's dynamic runs make the batch alone dynamic
