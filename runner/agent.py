@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ _LOOK_S = 0.25
 _FIRST_BEAT_S = 10.0  # until the hud says how often
 _UNREACHABLE_S = 2.0
 _REFUSED_S = 30.0
+_FREE_BYTES = 256 * 2**20  # on the disk of the spool; a host with less takes no task
 _AGAIN_S = 1.0  # after an error that nobody foresaw
 _DELIVERY_S = 2.0
 _SETTLED_S = 10.0  # a task without outcome is left to its worker for that long
@@ -127,6 +129,7 @@ class Agent:
 
     def _devices(self) -> list[dict[str, Any]]:
         pids = [worker.process.pid for worker in list(self._workers.values())]
+        full = self._disk_problem()
         return [
             {
                 "name": item.name,
@@ -134,12 +137,17 @@ class Agent:
                 "device_name": item.device_name,
                 "arch": item.arch,
                 "uuid": item.uuid,
-                "dirty": in_use(item, pids)[:300],
+                "dirty": (full or in_use(item, pids))[:300],
                 "suites": self._suites(),
                 "pythons": sorted(self._pythons),
             }
             for item in self._accelerators.values()
         ]
+
+    def _disk_problem(self) -> str:
+        """Why no result could be kept here, or ''."""
+        free_bytes = shutil.disk_usage(self._data).free
+        return f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
 
     def _suites(self) -> list[str]:
         """What can run here: nothing where no interpreter has torch, all while that is not known yet."""

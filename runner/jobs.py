@@ -102,13 +102,22 @@ def _claim(hud: Hud, station: Station, stopping: Callable[[], bool]) -> Lease | 
     """Claims under a nonce that outlives this process until its answer is here: a claim whose answer was
     lost is the same claim the next time."""
     path = Path(station.data) / "claims" / str(station.accelerator)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError), path.open("x") as file:
-        file.write(uuid.uuid4().hex)
-    nonce = path.read_text() or uuid.uuid4().hex
+    nonce = _kept_nonce(path)
     lease = patiently(lambda: hud.claim(station.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
-    path.unlink()
+    path.unlink(missing_ok=True)
     return lease
+
+
+def _kept_nonce(path: Path) -> str:
+    new = uuid.uuid4().hex
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("x") as file:
+            file.write(new)
+        return path.read_text() or new
+    except OSError as error:
+        logger.warning("the claim is not on the disk: %s", error)
+        return new
 
 
 def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:

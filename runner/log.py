@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import TracebackType
 
@@ -69,9 +70,14 @@ class CappedLog:
             return
         self._append(self._cut_notice())
         if self._left_out:
-            self._file.write(f"\n[{self._left_out} bytes left out here]\n".encode())
-        self._file.write(self._tail)
+            self._write(f"\n[{self._left_out} bytes left out here]\n".encode())
+        self._write(self._tail)
         self._file.close()
+
+    def _write(self, data: bytes | bytearray) -> None:
+        """A full disk costs the log, never the task: its processes are watched and ended all the same."""
+        with contextlib.suppress(OSError):
+            self._file.write(data)
 
     def _cut_notice(self) -> bytes:
         return f" [line cut: {self._cut} bytes left out]".encode() if self._cut else b""
@@ -79,13 +85,13 @@ class CappedLog:
     def _append(self, data: bytes) -> None:
         head, rest = data[: self._head_left], data[self._head_left :]
         if head:
-            self._file.write(head)
+            self._write(head)
             self._head_left -= len(head)
         if not rest:
             return
         if not self._full:
             self._full = True
-            self._file.write(b"\n[log is full; its last part follows when the task has ended]\n")
+            self._write(b"\n[log is full; its last part follows when the task has ended]\n")
         self._tail += rest
         excess = len(self._tail) - self._tail_bytes
         if excess > 0:

@@ -40,6 +40,7 @@ class Folder:
     log_offset: int | None = None  # None: not known, the hud is asked
     refusal: str = ""  # why the hud does not take the results
     _lock: int = field(default=-1, repr=False)
+    _said: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def create(cls, data: Path, lease: Lease, accelerator: str) -> Folder:
@@ -99,6 +100,8 @@ class Folder:
     @property
     def outcome(self) -> dict[str, Any] | None:
         """Status, code, reason and seconds, or None while the task has not ended."""
+        if self._said:
+            return dict(self._said)
         try:
             value = json.loads((self.path / "outcome.json").read_bytes())
         except (OSError, ValueError):
@@ -106,9 +109,12 @@ class Folder:
         return value if isinstance(value, dict) and value.get("status") else None
 
     def end(self, status: str, code: str = "", reason: str = "", seconds: float = 0.0) -> None:
-        """Writes how the task ended."""
-        said = {"status": status, "code": code, "reason": reason, "seconds": seconds}
-        write_json(self.path / "outcome.json", said)
+        """Keeps how the task ended; where the disk is full, in memory only."""
+        self._said = {"status": status, "code": code, "reason": reason, "seconds": seconds}
+        try:
+            write_json(self.path / "outcome.json", self._said)
+        except OSError as error:
+            logger.warning("the outcome of task %s is not on the disk: %s", self.lease.task, error)
 
     def send_results(self, hud: Hud) -> None:
         """Delivers the complete lines that the hud has not taken yet. Raises HudError but Refused, which

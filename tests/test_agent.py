@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from redis import Redis
 
 from runner import accelerators, host
 from runner.accelerators import NoSuchDevice
+from runner.agent import Agent, Attachment
 from runner.attach import CannotAttach, labels_of, pythons_of
 from runner.client import Lease
 from runner.spool import Folder
@@ -342,6 +344,18 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (second.arch, second.lock, second.visible) == ("h200", "GPU-1", "GPU-1")
     with pytest.raises(NoSuchDevice, match="it has: 0, 1, cpu"):
         accelerators.accelerators(["2"])
+
+
+def test_a_full_disk_takes_no_task(fake: FakeHud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cpu,) = accelerators.accelerators(["cpu"])
+    monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
+    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [cpu], pythons={}, labels={})
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(2**30, 2**30, 2**20))
+        agent._tell()
+    assert fake.beats[-1]["devices"][0]["dirty"].startswith("only 1 MiB free in")
+    agent._tell()
+    assert fake.beats[-1]["devices"][0]["dirty"] == ""
 
 
 def test_interpreters_and_labels() -> None:

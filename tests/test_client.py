@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -176,6 +177,18 @@ def test_delivery_whose_answers_are_lost(
     (again,) = left_over(tmp_path)
     again.deliver(hud)
     assert_home(task)
+
+
+def test_an_outcome_that_is_not_on_the_disk_is_delivered(
+    hud: Hud, task: FakeTask, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(spool, "write_json", full)
+    folder.end("crashed", "exit_1", "no space left on device")
+    folder.deliver(hud)
+    assert (task.state, task.end["code"]) == ("done", "exit_1")
 
 
 def test_a_broken_lease_keeps_the_folder_as_evidence(

@@ -243,6 +243,13 @@ def test_an_endless_flood_still_times_out(tmp_path: Path) -> None:
     assert (tmp_path / "log").stat().st_size < 64 * 2**20
 
 
+def test_a_full_disk_costs_the_log_and_no_process_stays(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    outcome = run(tmp_path, STRAY + HANG, timeout_s=1)
+    assert outcome.status == "timed_out"
+    assert not alive(pid_in(tmp_path / "stray"))
+
+
 def test_a_full_log_keeps_its_head_and_its_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with CappedLog(path, max_bytes=1000, tail_bytes=100) as log:
