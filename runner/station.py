@@ -24,14 +24,14 @@ class Station:
     """Written by the agent for each worker it starts, in a file that only its owner may read."""
 
     hud: str  # address
-    key: str
+    key: str = field(repr=False)
     host: str
     accelerator: int  # its number at the hud
     name: str  # cpu, cuda:0
     lock: str  # name of its lock
     visible: str  # CUDA_VISIBLE_DEVICES
     queue: str
-    redis_url: str
+    redis_url: str = field(repr=False)  # with the password of this host's Redis user
     data: str  # the agent's data folder
     pythons: Mapping[str, Interpreter]
 

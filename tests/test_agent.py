@@ -131,6 +131,24 @@ def test_sigterm_gives_the_task_back_and_ends_everything(
     assert (task.state, task.attempt) == ("queued", 0)
 
 
+def test_a_task_given_back_while_the_hud_was_away_is_given_back_later(
+    make_agent: Callable[..., HostProcess], agent: HostProcess, fake: FakeHud, control: Control
+) -> None:
+    task = fake.add()
+    control.plan({"1": {"spin": True}})
+    ring(fake.redis_url, QUEUE, RUN)
+    control.wait_for_start()
+    fake.stop()
+    assert agent.stop(timeout_s=13) == 0
+    assert task.state == "running"
+    fake.start()
+    make_agent()
+    wait_for(lambda: task.end.get("code") == "handed_back", "the task")
+    ring(fake.redis_url, QUEUE, RUN)
+    wait_for(lambda: task.state == "done", "the end of the task")
+    assert (task.attempt, task.end["status"]) == (1, "ok")
+
+
 def test_a_killed_worker_is_replaced_and_its_strays_are_killed(
     agent: HostProcess, fake: FakeHud, control: Control
 ) -> None:
