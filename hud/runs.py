@@ -114,10 +114,7 @@ def request_run(
     firing: Firing | None = None,
 ) -> Run:
     """Stores the run with its tasks and rings the doorbell after the commit. Raises NotPossible."""
-    if not 1 <= repeats <= MAX_REPEATS:
-        raise NotPossible(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
-    if len(specs) * repeats > MAX_TASKS:
-        raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
+    check_size(specs, repeats)
     wish = Wish(device, host, arch, labels, environment)
     _able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
     if problem:
@@ -153,6 +150,14 @@ def request_run(
         transaction.on_commit(lambda: doorbell.ring_for(run.pk), robust=True)
     run.refresh_from_db()
     return run
+
+
+def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
+    """Raises NotPossible for more than one run may be."""
+    if not 1 <= repeats <= MAX_REPEATS:
+        raise NotPossible(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
+    if len(specs) * repeats > MAX_TASKS:
+        raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
 
 
 def spec_of(experiment: Experiment, *, device: str) -> TaskSpec:

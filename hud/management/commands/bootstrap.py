@@ -14,6 +14,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
+from hud import schedules
 from hud.embedded import make_folder, write_private
 from hud.keys import create_key, find_key
 from hud.models import Host, Metric
@@ -24,7 +25,10 @@ OPERATOR = "operator"
 
 
 class Command(BaseCommand):
-    help = "Creates the operator's account, this machine as a host with its key, and the registry of metrics."
+    help = (
+        "Creates the operator's account, this machine as a host with its key, the registry of metrics and"
+        " the daily reading of ceilings."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -37,6 +41,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
+        schedules.ship()
         sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)

@@ -1,10 +1,11 @@
-"""`manage.py tick`: the background round, every few seconds: leases, doorbells.
+"""`manage.py tick`: the background round, every few seconds: leases, schedules, doorbells, Redis users.
 
 Any number may be started; one holds the advisory lock and works, the others wait to take over.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from typing import Any
@@ -13,13 +14,17 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import beacons, doorbell, tasks
+from hud import beacons, doorbell, redis_users, schedules, tasks
 
+logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 7_014_001
 
 
 class Command(BaseCommand):
-    help = "Breaks ended leases and rings idle accelerators, every HUD_TICK_S seconds, until stopped."
+    help = (
+        "Breaks ended leases, fires schedules and rings idle accelerators, every HUD_TICK_S seconds,"
+        " until stopped."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="one round, then end")
@@ -50,6 +55,13 @@ def tick() -> None:
     beacons.beat("tick")
     if beacons.trusted():
         tasks.break_leases()
+    try:
+        schedules.fire_due()
+    except (DatabaseError, InterfaceError):
+        raise
+    except Exception:  # leases must be looked after whatever a schedule brings up
+        logger.exception("schedules were not fired")
+    redis_users.sync()
     doorbell.ring_idle()
 
 
