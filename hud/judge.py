@@ -1,7 +1,7 @@
 """Verdict rows of touched series: read the history once, judge each point from the touched one on, write.
 
-Ingest marks a series in its own transaction (`Series.touched_at`); pages read what is written here and
-never compute history.
+Ingest marks the run in its own transaction (`TouchedRun`), the judge marks the run's series once it is
+complete (`Series.touched_at`); pages read what is written here and never compute history.
 """
 
 from __future__ import annotations
@@ -34,11 +34,33 @@ class _Point:
 
 def work_off(limit: int = 200) -> int:
     """Judges up to `limit` touched series whose runs are complete; returns how many it did."""
+    _mark_series()
     done = 0
     for series in _touched(limit):
         judge_series(series)
         done += 1
     return done
+
+
+def _mark_series() -> None:
+    """Marks the series of complete runs that got measurements. What comes in meanwhile brings a row of its
+    own, in the transaction of its measurements, and so is never missed."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH taken AS (
+                DELETE FROM hud_touchedrun t USING hud_run r
+                WHERE r.id = t.run_id AND r.state <> ALL(%s) RETURNING t.run_id
+            )
+            UPDATE hud_series s SET touched_at = least(coalesce(s.touched_at, first.at), first.at)
+            FROM (
+                SELECT series_id, min(at) AS at FROM hud_measurement
+                WHERE run_id IN (SELECT run_id FROM taken) GROUP BY series_id ORDER BY series_id
+            ) AS first
+            WHERE s.id = first.series_id
+            """,
+            [list(ACTIVE)],
+        )
 
 
 def _touched(limit: int) -> list[Series]:
@@ -57,7 +79,7 @@ def judge_series(series: Series) -> None:
     if since is None:
         return
     with transaction.atomic():
-        # a measurement that comes in meanwhile waits for this lock and marks the series anew
+        # a measurement that comes in meanwhile marks its run, and with it this series, anew
         if not Series.objects.filter(pk=series.pk, touched_at=since).update(touched_at=None):
             return
         rows = list(_verdict_rows(series, _points(series), since))

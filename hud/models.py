@@ -428,12 +428,17 @@ class Artifact(models.Model):
 
 
 class Measurement(models.Model):
-    """One metric of one experiment in one run: all samples, their median, spread, target, or a status."""
+    """One metric of one experiment in one run: all samples, their median, spread, target, or a status.
+
+    Its references are not checked by the database: that takes more than storing the row, and ingest has
+    looked every id up in the same transaction. Rows that are referred to go through the ORM alone, which
+    takes their measurements along.
+    """
 
     pk = models.CompositePrimaryKey("run", "series", "environment", "process")
-    run = models.ForeignKey(Run, models.CASCADE, db_index=False)
-    series = models.ForeignKey(Series, models.CASCADE, db_index=False)
-    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False)
+    run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
+    series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
+    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
     at = models.DateTimeField()  # of its run, kept here for the order of the series
     median = models.FloatField(null=True)
     samples = ArrayField(models.FloatField(), null=True)  # NULL where the median is the only one
@@ -445,7 +450,8 @@ class Measurement(models.Model):
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     warning = models.CharField(max_length=300, null=True)
-    upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False)  # the file it came in
+    # the file it came in
+    upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
 
     class Meta:
         constraints: ClassVar = [
@@ -504,6 +510,16 @@ class Target(models.Model):
 
     def __str__(self) -> str:
         return f"target of {self.metric_id}"
+
+
+class TouchedRun(models.Model):
+    """A run whose measurements the judge has not taken up yet. Rows are only added and taken away: marking
+    each series in the upload itself would cost more than storing its measurement."""
+
+    run = models.ForeignKey(Run, models.CASCADE)
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}"
 
 
 class Verdict(models.Model):

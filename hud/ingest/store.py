@@ -186,13 +186,9 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
             WITH written AS (
                 INSERT INTO hud_measurement ({_COLUMNS})
                 SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
-                ON CONFLICT {conflict} RETURNING series_id, at
+                ON CONFLICT {conflict} RETURNING run_id
             ), touched AS (
-                UPDATE hud_series SET touched_at = least(coalesce(touched_at, first.at), first.at)
-                FROM (
-                    SELECT series_id, min(at) AS at FROM written GROUP BY series_id ORDER BY series_id
-                ) AS first
-                WHERE id = first.series_id
+                INSERT INTO hud_touchedrun (run_id) SELECT DISTINCT run_id FROM written
             )
             SELECT count(*) FROM written
             """  # noqa: S608 — only constants of this module are put into the text

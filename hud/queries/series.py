@@ -39,6 +39,7 @@ class _State:
     latest_run: int | None
     latest_at: datetime | None
     verdicts: int
+    waiting: bool | None  # for the judge; None: no rows
     targets: int
 
 
@@ -56,6 +57,7 @@ def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
         """
         SELECT count(*), max(run_id), max(at),
             (SELECT count(*) FROM hud_verdict WHERE series_id = %(series)s),
+            bool_or(run_id IN (SELECT run_id FROM hud_touchedrun)),
             (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t)
         FROM hud_measurement WHERE series_id = %(series)s
         """,

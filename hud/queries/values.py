@@ -98,7 +98,8 @@ VALUE_COLUMNS = """
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one),
-    s.touched_at, m.upload_id
+    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END,
+    m.upload_id
 """
 VERDICT_JOIN = """
     LEFT JOIN hud_verdict v
