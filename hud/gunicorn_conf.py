@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from hud.processes import die_with_parent
@@ -31,19 +32,23 @@ def post_fork(_server: Any, _worker: Any) -> None:
 
 
 def post_worker_init(_worker: Any) -> None:
-    threading.Thread(target=_beat_forever, name="beacon", daemon=True).start()
-
-
-def _beat_forever() -> None:
-    from django.db import DatabaseError, close_old_connections  # noqa: PLC0415 - needs settings
+    # imported here and not in the thread, where a request's own imports could get in the way
+    from django.db import close_old_connections  # noqa: PLC0415 - needs settings
 
     from hud.beacons import beat  # noqa: PLC0415
 
+    def sign_of_life() -> None:
+        close_old_connections()
+        beat("web")
+
+    threading.Thread(target=_repeat, args=[sign_of_life], name="beacon", daemon=True).start()
+
+
+def _repeat(work: Callable[[], None]) -> None:
     pause = threading.Event()
     while True:
         try:
-            close_old_connections()
-            beat("web")
-        except DatabaseError as error:
-            logging.getLogger("gunicorn.error").warning("no sign of life: %s", error)
+            work()
+        except Exception:  # whatever it was: without this thread no lease would be broken any more
+            logging.getLogger("gunicorn.error").exception("no sign of life")
         pause.wait(BEAT_S)
