@@ -25,12 +25,14 @@ SAMPLES = 20
 def run(spec: Any, report: Any) -> Any:
     """What `runner.suites.micro` offers: one task."""
     control = Path(os.environ["STANDIN"])
-    plan = _plan(control)
+    earlier = sorted(control.glob("pid-*"))
+    plan = _plan(control, len(earlier) + 1)
     if plan.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if plan.get("stray"):
         _leave_stray(control)
     print(plan.get("print", "stand-in at work"), flush=True)
+    _note_start(control, earlier)
     sizes = list(spec.knobs.get("D", [256, 512]))[: plan.get("results", 16)]
     for place, size in enumerate(sizes):
         report.event("measure", place, len(sizes), f"D={size}")
@@ -48,19 +50,20 @@ def run(spec: Any, report: Any) -> Any:
     return None
 
 
-def _plan(control: Path) -> dict[str, Any]:
-    """Counts this start, notes its pid, and says whether it shares the accelerator."""
-    earlier = sorted(control.glob("pid-*"))
-    for path in earlier:
-        if Path(f"/proc/{path.read_text()}").exists() and _state(path.read_text()) not in "ZX":
-            (control / "shared").write_text(f"{path.name} was alive")
-    number = str(len(earlier) + 1)
-    draft = control / "pid.new"
-    draft.write_text(str(os.getpid()))
-    draft.rename(control / f"pid-{number}")
+def _plan(control: Path, number: int) -> dict[str, Any]:
     path = control / "plan.json"
     plans: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-    return plans.get(number, plans.get("*", {}))
+    return plans.get(str(number), plans.get("*", {}))
+
+
+def _note_start(control: Path, earlier: list[Path]) -> None:
+    """Notes the pid of this start, and whether it shares the accelerator with an earlier one."""
+    for path in earlier:
+        if _state(path.read_text()) not in "ZX":
+            (control / "shared").write_text(f"{path.name} was alive")
+    draft = control / "pid.new"
+    draft.write_text(str(os.getpid()))
+    draft.rename(control / f"pid-{len(earlier) + 1}")
 
 
 def _state(pid: str) -> str:
