@@ -12,7 +12,7 @@ from runner import attach, doctor, locks, request, terminal
 from runner.catalog import SUITES, BadRequest, Knob, TaskSpec
 from runner.launch import Event
 from runner.output import FORMATS, Output, table
-from runner.upload import connect, read, upload
+from runner.upload import PARAMETERS, check, connect, upload_file
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 
@@ -40,6 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     sending.add_argument("files", nargs="+", type=Path, metavar="FILE")
     sending.add_argument("--hud", default=os.environ.get("HUD_URL"), help="address (HUD_URL)")
     sending.add_argument("--key", default=os.environ.get("HUD_KEY"), help="key with scope upload (HUD_KEY)")
+    for name in PARAMETERS:
+        sending.add_argument(f"--{name.replace('_', '-')}", dest=f"given_{name}", default="", metavar="…")
     sending.set_defaults(command=_upload)
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
@@ -158,10 +160,13 @@ def _doctor(_options: argparse.Namespace) -> int:
 
 def _upload(options: argparse.Namespace) -> int:
     hud = connect(options.hud, options.key)
-    bodies = [(path, read(path)) for path in options.files]  # nothing is sent where one is unfit
+    for path in options.files:
+        check(path)  # nothing is sent where one is unfit
+    values = {name: getattr(options, f"given_{name}") for name in PARAMETERS}
+    given = {name: value for name, value in values.items() if value}
     accepted = True
-    for path, body in bodies:
-        answer = upload(path.name, body, hud)
+    for path in options.files:
+        answer = upload_file(path, hud, given)
         accepted = accepted and answer.accepted
         for line in answer.lines:
             print(f"{path}: {line}")

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from runner.catalog import PROTOCOL
 
@@ -150,10 +150,15 @@ class Hud:
         """Delivers v3 records as JSON lines; the answer is the receipt. Raises LeaseBroken, Refused."""
         return self._call("PUT", f"tasks/{lease.task}/results", lines, "application/x-ndjson", lease=lease)
 
-    def upload(self, filename: str, body: bytes) -> dict[str, Json]:
-        """A file of results through the open door (key with scope upload); the answer is the receipt."""
-        path = f"results?filename={quote(filename, safe='')}"
-        return self._call("POST", path, body, "application/x-ndjson")
+    def upload(self, filename: str, body: bytes, given: Mapping[str, str]) -> dict[str, Json]:
+        """A file of results through the open door (key with scope upload), with upload parameters; the
+        answer is the receipt, or an import job that has a place for one."""
+        query = urlencode({"filename": filename, **given}, quote_via=quote, safe="")
+        return self._call("POST", f"results?{query}", body, "application/octet-stream")
+
+    def import_job(self, job: str) -> dict[str, Json]:
+        """How far an import job is, with the receipt or the problem it ended with."""
+        return self._call("GET", f"imports/{quote(job, safe='')}", None)
 
     def log(self, lease: Lease, offset: int, piece: bytes) -> int:
         """Adds a piece of the log; returns its size there. Raises WrongOffset, LeaseBroken."""
@@ -180,8 +185,8 @@ class Hud:
         self,
         method: str,
         path: str,
-        body: bytes,
-        content_type: str,
+        body: bytes | None,
+        content_type: str = "application/json",
         *,
         lease: Lease | None = None,
         headers: Mapping[str, str] | None = None,

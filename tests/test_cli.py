@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import signal
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from hud.ingest.parameters import Parameters
 from runner import host, locks, terminal
 from runner.__main__ import main
 from runner.catalog import BadRequest, TaskSpec
@@ -23,7 +26,7 @@ from runner.launch import Outcome
 from runner.output import Output, records_of, table
 from runner.processes import read_process
 from runner.terminal import Finished
-from runner.upload import connect, upload
+from runner.upload import PARAMETERS, connect, upload
 from tests.servers import ROOT
 
 TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
@@ -313,6 +316,25 @@ def test_a_file_that_is_too_large_is_not_sent(
     assert main(["upload", str(small), str(large), "--hud", door.url, "--key", "k"]) == 2
     assert "has 11 bytes; a hud takes 10" in capsys.readouterr().err
     assert door.got == []
+
+
+def test_a_large_file_of_records_goes_in_pieces_of_one_run(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "large.jsonl"
+    path.write_text('{"a": "xxxxxxxx"}\n' * 4)
+    monkeypatch.setenv("HUD_MAX_BODY_BYTES", "40")
+    door.answers = [(201, RECEIPT), (201, RECEIPT)]
+    assert main(["upload", str(path), "--hud", door.url, "--key", "k", "--suite", "micro"]) == 0
+    assert "piece 2: stored 3" in capsys.readouterr().out
+    assert {parse_qs(urlsplit(place).query)["suite"][0] for place, _key, _body in door.got} == {"micro"}
+    assert len({parse_qs(urlsplit(place).query)["run_id"][0] for place, _key, _body in door.got}) == 1
+    assert b"".join(body for _place, _key, body in door.got).count(b"xxxxxxxx") == 4
+
+
+def test_the_parameters_are_those_of_the_door() -> None:
+    names = {field.name for field in dataclasses.fields(Parameters)}
+    assert set(PARAMETERS) == names - {"filename"}
 
 
 def test_the_doctor_says_whether_inductor_can_work(
