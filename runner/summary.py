@@ -1,11 +1,13 @@
-"""Statistics that both halves share: the runner's stopping rule and the judgement use the same ones."""
+"""Statistics that both halves share: the runner's stopping rule and the judgement use the same ones.
+
+Standard library only: a machine that just uploads results has no numpy.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
-
-import numpy as np
 
 # Student's t, two-sided 95 %, by degrees of freedom; beyond 30 the normal value is within 2 %.
 _T_95 = (
@@ -42,21 +44,19 @@ def spread(values: Sequence[float]) -> float:
 
 def geometric_mean(values: Sequence[float]) -> float:
     """exp(mean(log)); raises ValueError for no values or any value that is not positive."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size == 0 or not bool(np.all(array > 0)):
+    if len(values) == 0 or not all(value > 0 for value in values):
         raise ValueError("a geometric mean needs positive values")
-    return float(np.exp(np.mean(np.log(array))))
+    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % Student interval of the mean of independent values; raises ValueError for fewer than two."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
+    if len(values) < 2:
         raise ValueError("an interval needs at least two values")
-    degrees = array.size - 1
+    degrees = len(values) - 1
     factor = _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
-    half = factor * float(np.std(array, ddof=1)) / math.sqrt(array.size)
-    middle = float(np.mean(array))
+    half = factor * statistics.stdev(values) / math.sqrt(len(values))
+    middle = statistics.fmean(values)
     return middle - half, middle + half
 
 
@@ -66,9 +66,8 @@ def block_standard_error(values: Sequence[float], blocks: int = 10) -> float:
 
     Returns infinity while there are fewer than two values a block.
     """
-    array = np.asarray(values, dtype=np.float64)
-    size = array.size // blocks
+    size = len(values) // blocks
     if size < 2:
         return math.inf
-    means = array[: size * blocks].reshape(blocks, size).mean(axis=1)
-    return float(np.std(means, ddof=1) / math.sqrt(blocks))
+    means = [statistics.fmean(values[place * size : (place + 1) * size]) for place in range(blocks)]
+    return statistics.stdev(means) / math.sqrt(blocks)
