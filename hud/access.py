@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 
-_OPEN = ("/login/", "/static/", "/api/", "/healthz", "/readyz")
+_OPEN = ("/login/", "/static/", "/api/", "/healthz", "/readyz", "/metrics")
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 

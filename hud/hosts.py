@@ -20,7 +20,7 @@ from hud.matching import labels_of
 from hud.models import ACTIVE, Accelerator, ApiKey, Host, Run
 from runner.catalog import PROTOCOL
 
-MAX_DEVICES = 64
+TOKEN_LIFE = timedelta(hours=1)  # of a registration token
 _REGISTER = "register"  # the scope of a token; no key can be given it
 
 
@@ -81,14 +81,14 @@ def register(*, token: str, name: str) -> tuple[Host, str]:
 
 
 def create_token(*, who: str) -> str:
-    """A registration token: one use, one hour."""
+    """A registration token, for one use within TOKEN_LIFE."""
     token = "hudt_" + secrets.token_urlsafe(24)
     ApiKey.objects.create(
         name="registration token",
         prefix=token[:11],
         digest=digest(token),
         scopes=[_REGISTER],
-        expires=timezone.now() + timedelta(hours=1),
+        expires=timezone.now() + TOKEN_LIFE,
     )
     audit.note(who=who, action="host.token", subject=token[:11])
     return token

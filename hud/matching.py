@@ -78,9 +78,9 @@ def fitting(
         having = [item for item in left if need.wanted <= need.offered(item)]
         if not having:
             there = ", ".join(sorted(set().union(*map(need.offered, left)))) or "nothing"
-            such = f" with {', '.join(fulfilled)}" if fulfilled else ""
+            such = f" with {' and '.join(fulfilled)}" if fulfilled else ""
             lacks = "has not" if wish.host else "has"
-            return [], f"{whose}{such} {lacks} {need.text}; attached are: {there}"
+            return [], f"{whose}{such} {lacks} {need.text}; there are: {there}"
         left = having
         fulfilled.append(need.text)
     return left, ""

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import include, path, register_converter
 
 from hud.api import api
-from hud.views import account, experiments, health, hosts, overview, runs, suites
+from hud.views import account, experiments, health, hosts, metrics, overview, runs, suites
 
 
 class _Name:
@@ -65,6 +65,7 @@ urlpatterns = [
     path("logout/", account.logout, name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("api/v1/", api.urls),
     path("admin/", admin.site.urls),
     path("django-rq/", include("django_rq.urls")),

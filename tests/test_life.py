@@ -282,6 +282,7 @@ class Machine(RuleBasedStateMachine):
             self.database = Database(self.accelerators)
         self.ends: dict[Handle, str] = {}  # of tasks
         self.run_ends: dict[int, str] = {}
+        self.broken: set[int] = set()  # leases
         self.cancels = self.losses = 0
         self.nonces = map(str, itertools.count())
 
@@ -329,14 +330,16 @@ class Machine(RuleBasedStateMachine):
     def finish(self, pick: int, status: str) -> None:
         lease = self._lease(pick)
         with contextlib.nullcontext() if self._is_live(lease) else self._nothing_changes():
-            self.do(lambda world: world.finish(lease, status))
+            said = self.do(lambda world: world.finish(lease, status))
+        assert said[0] != "said" or lease not in self.broken
 
     @precondition(lambda self: self.pure.leases)
     @rule(pick=st.integers(0, 99))
     def hand_back(self, pick: int) -> None:
         lease = self._lease(pick)
         with contextlib.nullcontext() if self._is_live(lease) else self._nothing_changes():
-            self.do(lambda world: world.hand_back(lease))
+            said = self.do(lambda world: world.hand_back(lease))
+        assert said[0] != "said" or lease not in self.broken
 
     @precondition(lambda self: self.pure.runs)
     @rule(pick=st.integers(0, 99))
@@ -352,6 +355,7 @@ class Machine(RuleBasedStateMachine):
         running = self.pure.running()
         handle, _place = running[pick % len(running)]
         self.losses += 1
+        self.broken |= {number for number in range(len(self.pure.leases)) if self._is_held(number, handle)}
         self.do(lambda world: world.lose(handle))
 
     @rule(host=st.sampled_from("ab"), how=st.sampled_from(("drain", "pause", "resume", "resume")))
@@ -415,6 +419,9 @@ class Machine(RuleBasedStateMachine):
         lease = self.pure.leases[number]
         task = self.pure.runs[lease.handle[0]].tasks[lease.handle[1]]
         return task.life.state is TaskState.RUNNING and task.life.token == lease.token
+
+    def _is_held(self, number: int, handle: Handle) -> bool:
+        return self._is_live(number) and self.pure.leases[number].handle == handle
 
     @contextlib.contextmanager
     def _nothing_changes(self) -> Iterator[None]:

@@ -254,7 +254,7 @@ def test_the_log_grows_by_offset_and_a_repeated_piece_is_no_harm(accelerator: Ac
 
 def test_requests_that_no_host_can_take_say_why(accelerator: Accelerator) -> None:
     for over, words in (
-        ({"arch": "h200"}, "no attached host has arch h200; attached are: cpu-x86_64"),
+        ({"arch": "h200"}, "no attached host has arch h200; there are: cpu-x86_64"),
         ({"device": "cuda"}, "no attached host has device cuda"),
         ({"repeats": 0}, "repeats are 1 to 20"),
         ({"host": Host.objects.create(name="gone")}, "host gone is not attached"),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
-from hud.api import agent, door, reading, running
+from hud.api import agent, door, hosts, reading, running
 from hud.api.problems import Problem
 from hud.ingest.errors import Fault
 from hud.tasks import LeaseBroken, UnknownTask
 
 logger = logging.getLogger(__name__)
 api = NinjaAPI(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs")
-for router in (door.router, running.router, reading.router, agent.router):
+for router in (door.router, running.router, reading.router, hosts.router, agent.router):
     api.add_router("", router)
 
 
@@ -53,6 +53,12 @@ def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 @api.exception_handler(RequestDataTooBig)
 def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     return Problem(413, "the body is over the limit").response()
+
+
+@api.exception_handler(DataError)
+@api.exception_handler(UnicodeEncodeError)
+def _not_storable(request: HttpRequest, error: Exception) -> HttpResponse:
+    return Problem(422, "a text holds a character, or a number a value, that cannot be stored").response()
 
 
 @api.exception_handler(OperationalError)

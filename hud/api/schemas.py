@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from ninja import Schema
@@ -110,6 +111,53 @@ class RunOut(Schema):
     retry_of: int | None
     queue_position: int | None
     starts_in_s: float | None
+
+
+class DrainIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    note: str = Field("", max_length=500)
+
+
+class PauseIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    minutes: int = Field(ge=1, le=30 * 24 * 60)
+    note: str = Field("", max_length=500)
+
+
+class AcceleratorOut(Schema):
+    id: int
+    name: str
+    device: str
+    device_name: str
+    arch: str
+    uuid: str
+    present: bool
+    dirty: str
+    suites: list[str]
+    environments: list[str]
+    run: int | None
+
+
+class HostOut(Schema):
+    id: int
+    name: str
+    state: str
+    note: str
+    paused_until: datetime | None
+    last_beat: datetime | None
+    clock_skew_s: float | None
+    labels: dict[str, str]
+    accelerators: list[AcceleratorOut]
+
+
+class HostsOut(Schema):
+    items: list[HostOut]
+
+
+class TokenOut(Schema):
+    token: str
+    expires_in_s: float
+    command: str
 
 
 class DeviceIn(Schema):

@@ -1,0 +1,113 @@
+"""Hosts over the API, for people's scripts: see them, make a token, drain, pause, resume, detach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Router, Status
+
+from hud import hosts
+from hud.api.auth import reader, scope
+from hud.api.problems import Problem
+from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, TokenOut
+from hud.matching import visible_hosts
+from hud.models import ApiKey, Host, Task
+
+router = Router(tags=["hosts"])
+_ADMIN = scope("admin")
+_ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
+
+
+@router.get("/hosts", auth=reader, response={200: HostsOut, (401, 403): Error})
+def get_hosts(request: HttpRequest) -> dict[str, Any]:
+    """Attached hosts by name, silent ones too until two weeks have passed."""
+    found = visible_hosts().prefetch_related("accelerators").order_by("name")
+    running = _running()
+    return {"items": [_host_out(host, running) for host in found]}
+
+
+@router.post("/hosts/tokens", auth=_ADMIN, response={201: TokenOut, (401, 403): Error})
+def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
+    """A registration token: works once, within an hour, and is shown only now."""
+    token = hosts.create_token(who=_who(request))
+    command = f"python -m runner attach --hud {request.build_absolute_uri('/').rstrip('/')} --token {token}"
+    answer = {"token": token, "expires_in_s": hosts.TOKEN_LIFE.total_seconds(), "command": command}
+    return Status(201, answer)
+
+
+@router.post("/hosts/{int:host_id}/drain", auth=_ADMIN, response=_ANSWERS)
+def drain(request: HttpRequest, host_id: int, given: DrainIn) -> dict[str, Any]:
+    """It finishes what it runs and takes nothing more."""
+    return _do(host_id, lambda host: hosts.drain(host=host, note=given.note, who=_who(request)))
+
+
+@router.post("/hosts/{int:host_id}/pause", auth=_ADMIN, response=_ANSWERS)
+def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
+    """Like drain, for some minutes."""
+    until = timezone.now() + timedelta(minutes=given.minutes)
+    return _do(host_id, lambda host: hosts.pause(host=host, until=until, note=given.note, who=_who(request)))
+
+
+@router.post("/hosts/{int:host_id}/resume", auth=_ADMIN, response=_ANSWERS)
+def resume(request: HttpRequest, host_id: int) -> dict[str, Any]:
+    """It takes work again."""
+    return _do(host_id, lambda host: hosts.resume(host=host, who=_who(request)))
+
+
+@router.post("/hosts/{int:host_id}/detach", auth=_ADMIN, response=_ANSWERS)
+def detach(request: HttpRequest, host_id: int) -> dict[str, Any]:
+    """Its keys end; runs asked of this very host are cancelled."""
+    return _do(host_id, lambda host: hosts.detach(host=host, who=_who(request)))
+
+
+def _do(host_id: int, act: Callable[[Host], None]) -> dict[str, Any]:
+    host = Host.objects.filter(pk=host_id).first() if host_id < 2**31 else None
+    if host is None:
+        raise Problem(404, f"no host has the id {host_id}")
+    act(host)
+    host.refresh_from_db()
+    return _host_out(host, _running())
+
+
+def _running() -> dict[int | None, int]:
+    """Ids of runs by accelerator."""
+    return dict(Task.objects.filter(state="running").values_list("accelerator_id", "run_id"))
+
+
+def _who(request: HttpRequest) -> str:
+    key: ApiKey = request.auth  # type: ignore[attr-defined]
+    return f"key {key.prefix}"
+
+
+def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
+    state = hosts.state_of(host, timezone.now())
+    return {
+        "id": host.pk,
+        "name": host.name,
+        "state": state,
+        "note": hosts.note_of(host, state),
+        "paused_until": host.paused_until if state == "paused" else None,
+        "last_beat": host.last_beat,
+        "clock_skew_s": host.clock_skew_s,
+        "labels": host.labels,
+        "accelerators": [
+            {
+                "id": item.pk,
+                "name": item.name,
+                "device": item.device,
+                "device_name": item.device_name,
+                "arch": item.arch,
+                "uuid": item.uuid,
+                "present": item.present,
+                "dirty": item.dirty,
+                "suites": item.catalog.get("suites", []),
+                "environments": item.catalog.get("pythons", []),
+                "run": running.get(item.pk),
+            }
+            for item in sorted(host.accelerators.all(), key=lambda one: one.name)
+        ],
+    }

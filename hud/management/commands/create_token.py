@@ -1,0 +1,20 @@
+"""`manage.py create_token`: a token that attaches one host; it is the last word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from hud import hosts
+
+
+class Command(BaseCommand):
+    help = "Makes a registration token for one host and prints it, this once, as the last word."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        token = hosts.create_token(who="create_token")
+        minutes = round(hosts.TOKEN_LIFE.total_seconds() / 60)
+        self.stdout.write(
+            f"for python -m runner attach --hud URL --token TOKEN, once, within {minutes} minutes: {token}"
+        )

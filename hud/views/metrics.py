@@ -1,0 +1,82 @@
+"""`/metrics`: what a Prometheus server wants to know, in its text format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from hud.api.auth import key_of
+from hud.api.problems import Problem
+from hud.hosts import state_of
+from hud.life import RunState, TaskState
+from hud.matching import visible_hosts
+from hud.models import Run, Task, Upload
+
+Samples = Iterable[tuple[str, float]]  # labels as they stand in the line, value
+_HOST_STATES = ("online", "late", "lost", "paused", "drained")
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """For whoever has a key with the scope admin, and for everybody where reading is public."""
+    try:
+        key = key_of(request)
+    except Problem as problem:
+        return problem.response()
+    if not settings.HUD_PUBLIC_READ and (key is None or "admin" not in key.scopes):
+        return Problem(401 if key is None else 403, "this needs a key with the scope admin").response()
+    text = "".join(
+        [
+            _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState)),
+            _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState)),
+            _gauge("hud_queue_length", "Runs that wait for an accelerator.", [("", _queued().count())]),
+            _gauge(
+                "hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", _oldest_s())]
+            ),
+            _gauge("hud_hosts", "Attached hosts by state.", _hosts()),
+            _gauge("hud_beacon_age_seconds", "Since a process went round last.", _beacons()),
+            _gauge("hud_uploads", "Uploads taken in.", [("", Upload.objects.count())]),
+        ]
+    )
+    return HttpResponse(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _gauge(name: str, meaning: str, samples: Samples) -> str:
+    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+    lines += [f"{name}{labels} {value:.10g}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _by_state(model: type[Model], states: Iterable[str]) -> Samples:
+    counted = dict(model._default_manager.values_list("state").annotate(n=Count("pk")).order_by())
+    return [(f'{{state="{state}"}}', counted.get(state, 0)) for state in states]
+
+
+def _queued() -> QuerySet[Run]:
+    return Run.objects.filter(state=RunState.QUEUED)
+
+
+def _oldest_s() -> float:
+    oldest = _queued().order_by("created").first()
+    return max((timezone.now() - oldest.created).total_seconds(), 0.0) if oldest else 0.0
+
+
+def _hosts() -> Samples:
+    now = timezone.now()
+    counted = Counter(state_of(host, now) for host in visible_hosts())
+    return [(f'{{state="{state}"}}', counted[state]) for state in _HOST_STATES]
+
+
+def _beacons() -> Samples:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, extract(epoch FROM clock_timestamp() - last)::float8 FROM hud_beacon ORDER BY name"
+        )
+        return [(f'{{process="{name}"}}', age_s) for name, age_s in cursor.fetchall()]
