@@ -74,6 +74,7 @@ MIDDLEWARE = [
     "hud.access.ReadAccessMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "hud.api.problems.ProblemMiddleware",
 ]
 ROOT_URLCONF = "hud.urls"
 WSGI_APPLICATION = "hud.wsgi.application"

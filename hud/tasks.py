@@ -13,9 +13,9 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DurationField, Value
+from django.db.models import DurationField, Subquery, Value
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from hud import audit, ingest, life, matching, runs
 from hud.life import TaskState
@@ -148,9 +148,8 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
 
 def _note_environment(run_id: int) -> None:
     """A run's commit is torch's, where its measurements say one."""
-    Run.objects.filter(pk=run_id, commit="").update(
-        commit=Environment.objects.filter(measurement__run_id=run_id).order_by("pk").values("torch_git")[:1]
-    )
+    first = Environment.objects.filter(measurement__run_id=run_id).order_by("pk").values("torch_git")[:1]
+    Run.objects.filter(pk=run_id, commit="").update(commit=Coalesce(Subquery(first), Value("")))
 
 
 def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:

@@ -7,16 +7,17 @@ import logging
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
-from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
 from hud.api import agent, door, hosts, reading, running
+from hud.api.bodies import StrictParser
+from hud.api.openapi import Api
 from hud.api.problems import Problem
 from hud.ingest.errors import Fault
 from hud.tasks import LeaseBroken, UnknownTask
 
 logger = logging.getLogger(__name__)
-api = NinjaAPI(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs")
+api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
 for router in (door.router, running.router, reading.router, hosts.router, agent.router):
     api.add_router("", router)
 
@@ -47,7 +48,8 @@ def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 @api.exception_handler(HttpError)
 def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    return Problem(error.status_code, str(error)).response()
+    reason = f": {error.__cause__}" if error.__cause__ else ""
+    return Problem(error.status_code, f"{error}{reason}").response()
 
 
 @api.exception_handler(RequestDataTooBig)

@@ -17,17 +17,21 @@ from ninja import Router, Status
 from hud import hosts, redis_users, tasklogs, tasks
 from hud.api.auth import host_of, scope
 from hud.api.door import body_of, refusal
+from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.problems import Problem
-from hud.api.schemas import BeatIn, ClaimIn, FinishIn, ProgressIn, ReceiptOut, RegisterIn
+from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.ingest import BadUpload
 from hud.models import Accelerator
 from runner.catalog import PROTOCOL
 
 router = Router(tags=["hosts"])
 _HOST = scope("host")
+_LEASE = {"parameters": [parameter("header", "X-Task-Token", "the token of the task's claim", format="uuid")]}
+_BYTES: dict[str, Any] = {"application/octet-stream": {}}
+_LOST: dict[Any, Any] = {(404, 409): Error}  # a task of another host, a lease that is broken
 
 
-@router.post("/hosts/register", auth=None, response={201: dict[str, Any]})
+@router.post("/hosts/register", auth=None, response={201: dict[str, Any], 403: Error})
 def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     """Spends a one-time token for a key of the host's own."""
     try:
@@ -40,7 +44,7 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     return Status(201, answer)
 
 
-@router.post("/hosts/beat", auth=_HOST)
+@router.post("/hosts/beat", auth=_HOST, response={200: dict[str, Any], 409: Error})
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     """The host lives, and this is what it has."""
     host = host_of(request)
@@ -77,7 +81,7 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     }
 
 
-@router.post("/tasks/claim", auth=_HOST)
+@router.post("/tasks/claim", auth=_HOST, response={200: dict[str, Any], 204: None, (404, 409): Error})
 def claim(request: HttpRequest, given: ClaimIn) -> Any:
     """The next task for an accelerator, or 204."""
     host = host_of(request)
@@ -108,7 +112,12 @@ def _token(request: HttpRequest) -> uuid.UUID:
         raise Problem(409, "X-Task-Token is no lease", code="lease_broken") from None
 
 
-@router.post("/tasks/{uuid:uid}/progress", auth=_HOST)
+@router.post(
+    "/tasks/{uuid:uid}/progress",
+    auth=_HOST,
+    response={200: dict[str, Any], **_LOST},
+    openapi_extra=_LEASE,
+)
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
     """Extends the lease; says whether to stop."""
     task = tasks.held(uid=uid, token=_token(request), host=host_of(request))
@@ -116,7 +125,12 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
     return {"cancel": orders.cancel}
 
 
-@router.put("/tasks/{uuid:uid}/results", auth=_HOST, response=ReceiptOut)
+@router.put(
+    "/tasks/{uuid:uid}/results",
+    auth=_HOST,
+    response={200: ReceiptOut, (411, 415): Error, **_LOST},
+    openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD}),
+)
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     """v3 records of this task."""
     try:
@@ -128,7 +142,12 @@ def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     return receipt.to_json()
 
 
-@router.put("/tasks/{uuid:uid}/log", auth=_HOST)
+@router.put(
+    "/tasks/{uuid:uid}/log",
+    auth=_HOST,
+    response={200: dict[str, Any], (411, 415): Error, **_LOST},
+    openapi_extra=_LEASE | raw_body("bytes of the log", _BYTES),
+)
 def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     """A piece of the log at its offset."""
     if not 0 <= offset < 2**62:
@@ -144,7 +163,12 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     return {"size": size}
 
 
-@router.put("/tasks/{uuid:uid}/artifacts/{kind}", auth=_HOST, response={201: dict[str, Any]})
+@router.put(
+    "/tasks/{uuid:uid}/artifacts/{kind}",
+    auth=_HOST,
+    response={201: dict[str, Any], (411, 415): Error, **_LOST},
+    openapi_extra=_LEASE | raw_body("the file", _BYTES),
+)
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """A file that the task left."""
     try:
@@ -163,7 +187,9 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
 
 
-@router.post("/tasks/{uuid:uid}/finish", auth=_HOST)
+@router.post(
+    "/tasks/{uuid:uid}/finish", auth=_HOST, response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE
+)
 def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, Any]:
     """Ends the task."""
     try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from django.conf import settings
 from django.http import HttpRequest
+from ninja.security.base import SecuritySchema
 
 from hud.api.problems import Problem
 from hud.keys import find_key, take_call
@@ -24,8 +26,22 @@ def key_of(request: HttpRequest) -> ApiKey | None:
     return key
 
 
-def scope(name: str) -> Callable[[HttpRequest], ApiKey]:
-    """A check for ninja's `auth=`: a live key with this scope (admin has them all but host)."""
+class Key:
+    """A check for ninja's `auth=`, with what the OpenAPI says of it."""
+
+    openapi_security_schema: ClassVar = SecuritySchema(
+        type="http", scheme="bearer", description="A key of this hud: `Authorization: Bearer KEY`"
+    )
+
+    def __init__(self, check: Callable[[HttpRequest], ApiKey | bool]) -> None:
+        self._check = check
+
+    def __call__(self, request: HttpRequest) -> ApiKey | bool:
+        return self._check(request)
+
+
+def scope(name: str) -> Key:
+    """A live key with this scope (admin has them all but host)."""
 
     def check(request: HttpRequest) -> ApiKey:
         key = key_of(request)
@@ -35,9 +51,10 @@ def scope(name: str) -> Callable[[HttpRequest], ApiKey]:
             raise Problem(403, f"this key has not the scope {name}")
         return key
 
-    return check
+    return Key(check)
 
 
+@Key
 def reader(request: HttpRequest) -> ApiKey | bool:
     """Reading: anybody where it is public, else a key with the scope read or a signed-in person."""
     key = key_of(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from ninja import Router, Status
 
 from hud import imports
 from hud.api.auth import reader, scope, spend_call
+from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ImportOut, ReceiptOut
 from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
@@ -21,7 +23,23 @@ from hud.ingest.parameters import Parameters
 from hud.models import ApiKey, Import
 
 router = Router(tags=["results"])
-_CONTENT = ("application/json", "application/x-ndjson", "text/csv")  # for people; the door reads the content
+_CONTENT: dict[str, Any] = {  # for people: the door looks at the content
+    "application/json": {"type": "array", "items": RECORD},
+    "application/x-ndjson": RECORD,
+    "text/csv": {"type": "string"},
+}
+
+_SWITCH, _TIME = {"enum": ["0", "1"]}, {"format": "date-time"}
+_UNLIKE: dict[str, Any] = {  # upload parameters that are not just any text
+    "format": {"enum": list(FORMATS)},
+    "batch_size": {"pattern": "^[1-9][0-9]{0,8}$"},
+    "commit": {"pattern": "^[0-9A-Za-z._-]{1,64}$"},
+    "commit_date": _TIME,
+    "run_time": _TIME,
+    "dynamic": _SWITCH,
+    "dry_run": _SWITCH,
+    "partial": _SWITCH,
+}
 
 
 def body_of(request: HttpRequest) -> bytes:
@@ -56,18 +74,19 @@ def refusal(error: BadUpload) -> Problem:
         (400, 401, 403, 409, 411, 413, 415, 422, 429, 503): Error,
     },
     openapi_extra={
-        "requestBody": {
-            "required": True,
-            "description": (
-                "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file"
-                f" of another tool, told by its content or named by `format`:"
-                f" {', '.join(FORMATS)}. Also gzip."
-                f" At most {settings.HUD_MAX_BODY_BYTES} bytes inflated; over {settings.HUD_MAX_RECORDS}"
-                " records it becomes an import job (202)."
-            ),
-            "content": {kind: {"schema": {}} for kind in _CONTENT},
-        }
-    },
+        "parameters": [
+            *(parameter("query", field.name, **_UNLIKE.get(field.name, {})) for field in fields(Parameters)),
+            parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),
+            parameter("header", "Content-Encoding", enum=["identity", "gzip"]),
+        ],
+    }
+    | raw_body(
+        "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"
+        f" another tool, told by its content or named by `format`: {', '.join(FORMATS)}. Also gzip. At most"
+        f" {settings.HUD_MAX_BODY_BYTES} bytes inflated; over {settings.HUD_MAX_RECORDS} records it becomes"
+        " an import job (202).",
+        _CONTENT,
+    ),
 )
 def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """Stores an upload whole or not at all; the same again stores nothing new."""

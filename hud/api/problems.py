@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import orjson
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from hud.ingest.errors import Fault
+
+PROBLEM = "application/problem+json"
 
 
 class Problem(Exception):
@@ -41,11 +43,29 @@ class Problem(Exception):
         }
         if self.errors:
             body["errors"] = [fault.to_json() for fault in self.errors]
-        response = HttpResponse(
-            orjson.dumps(body), status=self.status, content_type="application/problem+json"
-        )
+        response = HttpResponse(orjson.dumps(body), status=self.status, content_type=PROBLEM)
         if self.retry_after_s is not None:
             response["Retry-After"] = str(self.retry_after_s)
         if self.status == HTTPStatus.UNAUTHORIZED:
             response["WWW-Authenticate"] = "Bearer"
         return response
+
+
+class ProblemMiddleware:
+    """Makes errors under the API problem+json that ninja answers in its own words, such as 405."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        answer = self._get_response(request)
+        if (
+            answer.status_code < HTTPStatus.BAD_REQUEST
+            or not request.path.startswith("/api/")
+            or answer["Content-Type"] == PROBLEM
+        ):
+            return answer
+        problem = Problem(answer.status_code, HTTPStatus(answer.status_code).description).response()
+        if "Allow" in answer:
+            problem["Allow"] = answer["Allow"]
+        return problem

@@ -11,6 +11,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import reader
+from hud.api.openapi import parameter
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
 from hud.export import FORMATS, export
@@ -37,11 +38,7 @@ class ExperimentFilter(Schema):
 def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
     """Experiments in the order of their ids; `next` is the cursor of the next page."""
     _refuse_unknown(request, ExperimentFilter)
-    wanted = {
-        name: value
-        for name, value in given.model_dump(exclude={"cursor", "limit"}).items()
-        if value and "\0" not in value
-    }
+    wanted = {name: value for name, value in given.model_dump(exclude={"cursor", "limit"}).items() if value}
     found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
     page = found[: given.limit]
     return {
@@ -58,6 +55,8 @@ def _refuse_unknown(request: HttpRequest, known: type[Schema]) -> None:
     if unknown:
         detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(known.model_fields)}"
         raise Problem(422, detail, errors=[Fault(f"?{unknown[0][:60]}", "unknown filter")])
+    if any("\0" in value for value in request.GET.values()):
+        raise Problem(422, "a filter holds a NUL character")
 
 
 class ExportFilter(Schema):
@@ -95,8 +94,6 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
     """Every measurement that fits, streamed."""
     _refuse_unknown(request, ExportFilter)
     filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
-    if any("\0" in value for value in filters.values() if isinstance(value, str)):
-        raise Problem(422, "a filter holds a NUL character")
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
     response = StreamingHttpResponse(export(given.format, filters), content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
@@ -104,7 +101,10 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
 
 
 @router.get(
-    "/series/{int:experiment}/{path:metric}", auth=reader, response={200: SeriesOut, (401, 403, 404): Error}
+    "/series/{int:experiment}/{path:metric}",
+    auth=reader,
+    response={200: SeriesOut, 304: None, (401, 403, 404): Error},
+    openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
 def get_series(request: HttpRequest, response: HttpResponse, experiment: int, metric: str) -> Any:
     """Points of a series in its order: commit date, then run time."""

@@ -87,7 +87,14 @@ def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(_run(run_id))
 
 
-@router.get("/runs/{int:run_id}/log", auth=reader)
+@router.get(
+    "/runs/{int:run_id}/log",
+    auth=reader,
+    response={404: Error},
+    openapi_extra={
+        "responses": {200: {"description": "bytes of the log", "content": {"text/plain": {"schema": {}}}}}
+    },
+)
 def get_log(
     request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
 ) -> HttpResponse:

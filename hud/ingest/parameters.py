@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from hud.ingest.errors import BadUpload, Fault
 
 _MAX_LENGTH = 200
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
 _NOT_IDENTITY = {
     "filename",
@@ -58,7 +59,7 @@ class Parameters:
             limit = 2000 if name == "provenance" else 500 if name == "filename" else _MAX_LENGTH
             if name not in known:
                 faults.append(Fault(f"?{name}", f"no parameter is called {name[:60]!r}"))
-            elif len(value) > limit or "\0" in value:
+            elif len(value) > limit or _UNSTORABLE.search(value):
                 faults.append(Fault(f"?{name}", f"a text of at most {limit} characters without NUL"))
             elif problem := _problem(name, value):
                 faults.append(Fault(f"?{name}", problem))

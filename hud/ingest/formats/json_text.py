@@ -48,7 +48,7 @@ def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T
     `one` may raise ERRORS for a text that is no JSON. Raises MalformedUpload where the body is none,
     BadUpload for a NUL character.
     """
-    _refuse_nul(body)
+    refuse_nul(body)
     try:
         pieces = _pieces(body)
     except ERRORS as error:
@@ -156,7 +156,7 @@ def shortened(name: str, limit: int = 200) -> str:
     return f"{name[: limit - 13]}#{digest}"
 
 
-def _refuse_nul(body: bytes) -> None:
+def refuse_nul(body: bytes) -> None:
     """PostgreSQL stores no NUL character, so a text that holds one cannot be kept as it came."""
     if not _NUL.search(body):
         return

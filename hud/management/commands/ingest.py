@@ -66,14 +66,16 @@ class Command(BaseCommand):
 
     def _one(self, path: Path, given: dict[str, str]) -> tuple[dict[str, Any], bool]:
         try:
-            parameters = Parameters.parse({**_manifest_parameters(path), **given, "filename": path.name})
+            parameters = Parameters.parse(
+                {**_manifest_parameters(path), **given, "filename": _shown(path.name)}
+            )
             receipt = self._in_pieces(path, parameters) if _is_large(path) else _whole(path, parameters)
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
-            return {"file": str(path), "error": error.detail, "errors": faults}, False
+            return {"file": _shown(path), "error": error.detail, "errors": faults}, False
         except (CannotSplit, OSError, UnicodeDecodeError) as error:
-            return {"file": str(path), "error": str(error), "errors": []}, False
-        return {"file": str(path), **receipt.to_json()}, True
+            return {"file": _shown(path), "error": str(error), "errors": []}, False
+        return {"file": _shown(path), **receipt.to_json()}, True
 
     def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
         """One receipt for a file over the limit of a body: its pieces are one run and one transaction."""
@@ -85,8 +87,13 @@ class Command(BaseCommand):
                 receipt.add(ingest(body, parameters))
                 done += len(body)
                 if self.stderr.isatty():
-                    self.stderr.write(f"\r{path.name}: {min(done / total, 1):.0%}", ending="")
+                    self.stderr.write(f"\r{_shown(path.name)}: {min(done / total, 1):.0%}", ending="")
         return receipt
+
+
+def _shown(path: Path | str) -> str:
+    """A name that is not UTF-8 gets question marks: it can be printed and stored."""
+    return str(path).encode(errors="replace").decode()
 
 
 def _is_large(path: Path) -> bool:

@@ -1,0 +1,23 @@
+"""JSON bodies, as strict as uploads are: no NaN, no key said twice, no NUL, which PostgreSQL cannot keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from django.http import HttpRequest
+from ninja.parser import Parser
+
+from hud.ingest.formats import strict
+from hud.ingest.formats.json_text import refuse_nul
+
+
+class StrictParser(Parser):
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        """Raises ValueError, which ninja makes a 400."""
+        value: dict[str, Any] = orjson.loads(request.body)
+        refuse_nul(request.body)
+        words = strict.problem(request.body)
+        if words:
+            raise ValueError(words)
+        return value
