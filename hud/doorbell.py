@@ -7,12 +7,13 @@ from __future__ import annotations
 import logging
 import uuid
 
-import django_rq
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 from redis import Redis
 from redis.exceptions import RedisError
+from rq import Queue
+from rq.serializers import JSONSerializer
 
 from hud import matching, queueing
 from hud.models import Accelerator
@@ -68,7 +69,7 @@ def _ring_all(*, run: int | None, again_s: float) -> int:
 
 def _ring(redis: Redis, accelerator: Accelerator, run_uid: str) -> None:
     """One job on the accelerator's queue, under a name that its host's own Redis user may touch."""
-    django_rq.get_queue(accelerator.queue, connection=redis).enqueue(
+    Queue(accelerator.queue, connection=redis, serializer=JSONSerializer).enqueue(
         _FUNCTION,
         run_uid,
         job_id=f"host-{accelerator.host_id}-{uuid.uuid4()}",

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud import beacons, hosts, runs, tasklogs, tasks
 from hud.models import Accelerator, Audit, Beacon, Experiment, Host, Measurement, Run, State, Task
 from runner.catalog import plan
 from tests.records import as_list, v3_record
+from tests.servers import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -378,3 +381,112 @@ def test_cancel_racing_claims_ends_in_one_true_state() -> None:
         run.refresh_from_db()
         assert run.state in {State.CANCELLED, State.SUCCEEDED}
         assert not run.tasks.filter(state__in=["queued", "running"]).exists()
+
+
+def in_thread(work: Callable[[], Any]) -> threading.Thread:
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["lost", "handed back"])
+def test_a_task_that_returns_to_the_queue_while_its_run_is_cancelled_ends_too(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerator = attach("h1")
+    run = request()
+    task = claim(accelerator)
+    expire(task)
+    cancelled: list[threading.Thread] = []
+    looked = tasks._cancelling
+
+    def look_then_let_somebody_cancel(row: Task) -> bool:
+        """As if the cancel came at the very moment after nobody had asked for it."""
+        found = looked(row)
+        cancelled.append(in_thread(lambda: runs.cancel(run=run, who="me")))
+        wait_for(lambda: not cancelled[0].is_alive() or _somebody_waits(), "the cancel")
+        return found
+
+    monkeypatch.setattr(tasks, "_cancelling", look_then_let_somebody_cancel)
+    if how == "lost":
+        tasks.break_leases()
+    else:
+        end(task, accelerator, "not_run", code=tasks.HANDED_BACK)
+    cancelled[0].join(60)
+    run.refresh_from_db()
+    assert run.state == State.CANCELLED
+    assert run.tasks.get().state == Task.State.CANCELLED
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_last_word_said_eight_times_at_once_is_one_word() -> None:
+    accelerator = attach("h1")
+    run = request()
+    task = claim(accelerator)
+    answers: list[str] = []
+    start = threading.Barrier(8)
+
+    def finish() -> None:
+        start.wait(30)
+        answers.append(end(task, accelerator).state)
+
+    for thread in [in_thread(finish) for _ in range(8)]:
+        thread.join(60)
+    assert answers == ["done"] * 8
+    run.refresh_from_db()
+    assert run.state == State.SUCCEEDED
+
+
+def test_a_hand_back_said_again_is_the_same_until_somebody_else_has_the_task(
+    accelerator: Accelerator,
+) -> None:
+    run = request()
+    task = claim(accelerator)
+    for _ in range(2):
+        assert end(task, accelerator, "not_run", code=tasks.HANDED_BACK).state == Task.State.QUEUED
+    run.refresh_from_db()
+    assert (run.state, run.started, run.host_name) == (State.QUEUED, None, "")
+    claim(accelerator, "two")
+    with pytest.raises(tasks.LeaseBroken):
+        end(task, accelerator, "not_run", code=tasks.HANDED_BACK)
+
+
+def test_a_host_cannot_cancel_what_nobody_cancelled(accelerator: Accelerator) -> None:
+    request()
+    task = claim(accelerator)
+    with pytest.raises(ValueError, match="nobody asked to cancel"):
+        end(task, accelerator, "cancelled")
+    assert end(task, accelerator, "failed").status == "failed"
+
+
+def test_cancelled_while_its_host_is_silent_it_ends_when_the_lease_does(
+    accelerator: Accelerator, settings: Any
+) -> None:
+    settings.HUD_LEASE_S = 0.4
+    run = request(("layer_norm", "mlp_layer_norm_gelu"))
+    task = claim(accelerator)
+    runs.cancel(run=run, who="me")
+    run.refresh_from_db()
+    assert run.state == State.RUNNING, "something may still be running there"
+    wait_for(lambda: Task.objects.filter(pk=task.pk, lease_until__lt=Now()).exists(), "the end of the lease")
+    assert tasks.report(task=task, progress={}).cancel, "it wakes in time, and is told"
+    assert tasks.break_leases() == []
+    wait_for(tasks.break_leases, "the end of the lease")
+    run.refresh_from_db()
+    assert run.state == State.CANCELLED
+    assert "cancelled" in run.reason
+    with pytest.raises(tasks.LeaseBroken):
+        end(task, accelerator, "cancelled")
