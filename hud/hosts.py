@@ -73,6 +73,13 @@ def register(*, token: str, name: str) -> tuple[Host, str]:
         ).update(revoked=Now())
         if spent != 1:
             raise BadToken("this token is unknown, used or expired; an operator makes a new one")
+        lives = Host.objects.filter(
+            name=name,
+            detached_at__isnull=True,
+            last_beat__gt=Now() - timedelta(seconds=settings.HUD_LOST_S),
+        )
+        if lives.exists():
+            raise BadToken(f"a host called {name} is attached and alive; give this one another --name")
         host, _new = Host.objects.update_or_create(name=name, defaults={"detached_at": None})
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
         _key, secret = create_key(name=f"host {name}"[:100], scopes=["host"], who=f"host {name}", host=host)

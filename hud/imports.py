@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
-from django.db import connection, connections, transaction
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
 from hud.ingest import BadUpload, Receipt, content_key_of, format_name, ingest
-from hud.ingest.parameters import Parameters
+from hud.ingest.parameters import Parameters, switch
 from hud.models import ApiKey, Import
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ def submit(body: bytes, parameters: Parameters, *, key: ApiKey | None) -> Import
     Raises BadUpload for a body that is of no format.
     """
     content_key = content_key_of(body, format_name(body, parameters), parameters)
+    if switch(parameters.partial):
+        content_key = f"partial:{content_key}"[:64]  # its outcome may be another than the whole one's
     with transaction.atomic():
         job, new = Import.objects.get_or_create(
             content_key=content_key,
@@ -72,6 +74,12 @@ def _take_in(job: Import) -> None:
         _fail(job, error.detail, [fault.to_json() for fault in error.faults])
     except OSError as error:
         _fail(job, f"its body cannot be read: {error.strerror}", [])
+    except (OperationalError, InterfaceError):
+        raise  # the database is away: the job starts anew when it is back
+    except Exception:
+        # one bad import must not hold up those behind it, nor the verdicts
+        logger.exception("import %s ends with an error of ours", job.pk)
+        _fail(job, "an error of ours; it is in the log", [])
     body_path(job).unlink(missing_ok=True)
 
 

@@ -110,19 +110,32 @@ class PatientWatcher(Watcher):  # type: ignore[misc]
     """
 
     processes: dict[int, Any]
+    stream_redirector: Any
     _early_deaths = 0
     _spawned_at = 0.0
 
     def manage_processes(self) -> Any:
-        self.processes = {
-            number: process
-            for number, process in self.processes.items()
-            if process.status not in {DEAD_OR_ZOMBIE, UNEXISTING}
-        }
+        for number, process in list(self.processes.items()):
+            if process.status in {DEAD_OR_ZOMBIE, UNEXISTING}:
+                self._let_go(process)
+                del self.processes[number]
         wait_s = min(0.5 * 2**self._early_deaths, MAX_WAIT_S) if self._early_deaths > 1 else 0
         if self.is_active() and not self.processes and time.monotonic() < self._spawned_at + wait_s:
             return asyncio.sleep(0)
         return super().manage_processes()
+
+    def _let_go(self, process: Any) -> None:
+        """Takes a dead program's last words and forgets its pipes. circus would keep listening on their
+        numbers, which the next program's pipes may get, and could then never start that one."""
+        redirector = self.stream_redirector
+        if redirector is None:
+            return
+        for name, pipe in redirector.get_process_pipes(process):
+            with suppress(OSError, ValueError):
+                os.set_blocking(pipe.fileno(), False)
+                while data := os.read(pipe.fileno(), 1 << 16):
+                    redirector.redirect[name]({"data": data})
+        redirector.remove_redirections(process)
 
     def spawn_process(self, recovery_wid: int | None = None) -> Any:
         age_s = time.monotonic() - self._spawned_at

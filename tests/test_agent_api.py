@@ -72,6 +72,15 @@ def test_a_token_opens_the_door_once(client: Client) -> None:
     assert Audit.objects.filter(action="host.register").count() == 1
 
 
+def test_a_name_that_is_alive_is_not_taken_over(agent: Agent) -> None:
+    agent.beat()
+    body = {"token": hosts.create_token(who="op"), "name": "gpu-1"}
+    answer = agent.client.post("/api/v1/hosts/register", body, content_type="application/json")
+    assert answer.status_code == 403
+    assert "another --name" in answer.json()["detail"]
+    assert agent.beat().status_code == 200
+
+
 def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
     answer = agent.beat().json()
     assert answer["state"] == "online"

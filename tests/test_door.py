@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
+from django.test import Client, RequestFactory
 
+from hud import imports
+from hud.api.door import body_of
+from hud.api.problems import Problem
+from hud.ingest import ingest
 from hud.keys import create_key, revoke_key
 from hud.models import Experiment, Measurement, Upload
 from tests.records import as_lines, as_list, v3_record
@@ -146,6 +150,59 @@ def test_an_import_job_is_refused_whole_with_its_faults(client: Client, key: str
     assert job["problem"]["errors"][0]["line"] == 5
     assert not Measurement.objects.exists()
     assert_problem(client.get("/api/v1/imports/00000000-0000-0000-0000-000000000000"), 404)
+
+
+def test_a_dry_run_of_a_large_upload_does_not_stand_for_the_real_one(
+    client: Client, key: str, settings: Any
+) -> None:
+    settings.HUD_MAX_RECORDS = 3
+    body = as_lines(*(v3_record(case=f"c{number}") for number in range(5)))
+    dry = post(client, body, key, "?dry_run=1")
+    assert dry.json()["stored"] == 5
+    assert not Measurement.objects.exists()
+    post(client, body, key)
+    call_command("judge", "--once")
+    assert Measurement.objects.count() == 5
+
+
+def test_an_import_that_fails_by_our_fault_holds_up_no_other(
+    client: Client, key: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.HUD_MAX_RECORDS = 1
+    first = post(client, as_lines(v3_record(), v3_record(case="b")), key)["Location"]
+    second = post(client, as_lines(v3_record(case="c"), v3_record(case="d")), key)["Location"]
+    broken = iter([RuntimeError("planted")])
+
+    def ingest_once_broken(*words: Any, **more: Any) -> Any:
+        for error in broken:
+            raise error
+        return ingest(*words, **more)
+
+    monkeypatch.setattr(imports, "ingest", ingest_once_broken)
+    call_command("judge", "--once")
+    assert client.get(first).json()["state"] == "failed"
+    assert client.get(second).json()["state"] == "done"
+
+
+def test_a_body_that_was_cut_off_is_refused() -> None:
+    request = RequestFactory().post(RESULTS, as_lines(v3_record()), content_type="text/plain")
+    assert body_of(request)
+    request.META["CONTENT_LENGTH"] = str(len(request.body) + 1)
+    with pytest.raises(Problem) as caught:
+        body_of(request)
+    assert caught.value.status == 400
+
+
+def test_a_compressed_file_is_taken_whatever_its_headers_say(client: Client, key: str) -> None:
+    assert post(client, gzip.compress(as_list(v3_record())), key).status_code == 201
+
+
+@pytest.mark.parametrize("suite", ["a/b", "..", "line%0Abreak"])
+def test_a_suite_that_no_address_can_hold_is_refused(client: Client, key: str, suite: str) -> None:
+    record = v3_record()
+    record["benchmark"]["name"] = "somebody else's"
+    assert_problem(post(client, as_list(record), key, f"?suite={suite}"), 422)
+    assert client.get("/").status_code == 200
 
 
 def test_too_many_uploads_are_told_to_wait(client: Client, key: str, settings: Any) -> None:

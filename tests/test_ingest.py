@@ -199,6 +199,15 @@ def test_a_metric_nobody_knows_has_no_direction() -> None:
         (as_list(v3_record(case="\ud800")), MalformedUpload, "", 1),
         (b"[" * 100_000, MalformedUpload, "", None),
         (b'"text"', MalformedUpload, "", None),
+        (as_list(v3_record(values=["١٢"])), BadUpload, "/0/metric/benchmark_values/0", None),
+        (
+            as_list(
+                v3_record() | {"metric": {"name": "a", "extra_info": {"benchmark_values": "[" * 100_000}}}
+            ),
+            BadUpload,
+            "/0",
+            None,
+        ),
     ],
 )
 def test_bad_input_is_refused_with_its_place_and_stores_nothing(
@@ -329,6 +338,14 @@ def test_of_the_same_value_in_two_precisions_the_more_precise_one_stays(order: s
     assert (receipt.stored, receipt.duplicates, receipt.skipped) == (0, 1, [])
     assert Measurement.objects.get().median == 1.1018698381921996
     assert bool(receipt.warnings) == (order == "rounded first")
+
+
+@pytest.mark.parametrize(("stored", "sent"), [(315, 315.49), (1.1, 1.1499), (2.5, 2.5000001)])
+def test_a_coarse_or_whole_number_is_no_rounded_one(stored: float, sent: float) -> None:
+    ingest(as_list(v3_record(values=[stored], workflow_id=1)), Parameters())
+    receipt = ingest(as_list(v3_record(values=[sent], workflow_id=1)), Parameters())
+    assert "with another value" in receipt.skipped[0]["reason"]
+    assert Measurement.objects.get().median == stored
 
 
 def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:

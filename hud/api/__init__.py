@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
@@ -13,7 +13,7 @@ from hud.api import agent, door, hosts, reading, running
 from hud.api.bodies import StrictParser
 from hud.api.openapi import Api
 from hud.api.problems import Problem
-from hud.ingest.errors import Fault
+from hud.ingest.errors import BadUpload, Fault
 from hud.tasks import LeaseBroken, UnknownTask
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,16 @@ def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     reason = f": {error.__cause__}" if error.__cause__ else ""
     return Problem(error.status_code, f"{error}{reason}").response()
+
+
+@api.exception_handler(TooManyFieldsSent)
+def _too_many(request: HttpRequest, error: TooManyFieldsSent) -> HttpResponse:
+    return Problem(400, "the query has too many parts").response()
+
+
+@api.exception_handler(BadUpload)
+def _bad_upload(request: HttpRequest, error: BadUpload) -> HttpResponse:
+    return door.refusal(error).response()
 
 
 @api.exception_handler(RequestDataTooBig)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import Router, Status
 
 from hud import imports
@@ -19,10 +19,11 @@ from hud.api.schemas import Error, ImportOut, ReceiptOut
 from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
 from hud.ingest.formats import FORMATS
-from hud.ingest.parameters import Parameters
+from hud.ingest.parameters import Parameters, switch
 from hud.models import ApiKey, Import
 
 router = Router(tags=["results"])
+_GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
 _CONTENT: dict[str, Any] = {  # for people: the door looks at the content
     "application/json": {"type": "array", "items": RECORD},
     "application/x-ndjson": RECORD,
@@ -51,8 +52,12 @@ def body_of(request: HttpRequest) -> bytes:
         body = request.body
     except RequestDataTooBig as error:
         raise Problem(413, f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes") from error
+    except UnreadablePostError as error:
+        raise Problem(400, "the body was cut off on its way") from error
+    if len(body) != int(request.META["CONTENT_LENGTH"]):
+        raise Problem(400, "the body is shorter than its Content-Length says: it was cut off on its way")
     encoding = request.headers.get("Content-Encoding", "identity").lower()
-    if encoding == "gzip":
+    if encoding == "gzip" or (encoding in {"identity", ""} and body.startswith(_GZIP)):
         return inflate(body)
     if encoding not in {"identity", ""}:
         raise Problem(415, f"Content-Encoding {encoding[:40]!r} is not known here; gzip is")
@@ -103,7 +108,8 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
             parameters,
             key=key,
             idempotency_key=idempotency_key,
-            max_records=settings.HUD_MAX_RECORDS,
+            # a dry run keeps nothing, so there would be no job to ask about
+            max_records=None if switch(parameters.dry_run) else settings.HUD_MAX_RECORDS,
         )
     except TooManyRecords:
         job = imports.submit(body, parameters, key=key)

@@ -24,8 +24,10 @@ from runner.catalog.codes import status_of
 from runner.catalog.metrics import metric_info
 from runner.records import STATUSES, Environment, Record
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_VALUE = 1e300
+_MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
+_SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {"suite": 60, "case": 200, "mode": 40, "dtype": 40, "backend": 100, "device": 40, "arch": 100}
 
 
@@ -109,6 +111,15 @@ class Observer:
         self.faults = []
 
     def take(self, placed: Placed) -> None:
+        try:
+            self._take(placed)
+        except WrongRecord as error:
+            self.faults.append(Fault(placed.pointer + error.fault.pointer, error.fault.detail, placed.line))
+        except (ValueError, OverflowError, RecursionError):
+            # a text beyond what Python reads, such as a number of 5,000 digits or a list 100,000 deep
+            self.faults.append(Fault(placed.pointer, "a value that cannot be read", placed.line))
+
+    def _take(self, placed: Placed) -> None:
         record = placed.record
         if placed.warning and placed.warning not in self.warnings:
             self.warnings.append(placed.warning)
@@ -126,11 +137,7 @@ class Observer:
         if not numbers and code is None and _said_status(record) in {"", "ok"}:
             self._take_expected(record, placed)
             return
-        try:
-            observation = self._observe(record, numbers, code, placed)
-        except WrongRecord as error:
-            self.faults.append(Fault(placed.pointer + error.fault.pointer, error.fault.detail, placed.line))
-            return
+        observation = self._observe(record, numbers, code, placed)
         if fault := _too_long(observation):
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
@@ -144,6 +151,9 @@ class Observer:
             self.skipped.append(skipped(placed, reasons.NO_VALUES))
             return
         about = describe(record, self._given(placed))
+        if max(map(len, (about.metric, about.case))) > 200 or len(about.dtype) > 40 or len(about.arch) > 100:
+            self.faults.append(Fault(placed.pointer, "a name is too long", placed.line))
+            return
         margin = (record.metric.extra_info or {}).get("noise_margin")
         self.expected.append(
             Expected(
@@ -170,7 +180,7 @@ class Observer:
             identity=(
                 about.suite,
                 about.case,
-                knobs_key(about.knobs),
+                knobs_key({name: _bounded(value) for name, value in about.knobs.items()}),
                 about.mode,
                 about.dtype,
                 about.backend,
@@ -185,7 +195,7 @@ class Observer:
             status=status,
             code=code,
             target=target,
-            target_arch=(_text(extra.get("target_arch")) or about.target_arch)
+            target_arch=(_text(extra.get("target_arch"))[:60] or about.target_arch)
             if target is not None
             else None,
             warning=_text(extra.get("warning"))[:300] or None,
@@ -264,7 +274,7 @@ def _exported_run(about: About) -> RunKey | None:
     if run is None:
         return None
     return RunKey(
-        source=run.source,
+        source=run.source[:100],
         external_id=run.external_id,
         host=run.host,
         commit=run.commit[:64],
@@ -274,6 +284,12 @@ def _exported_run(about: About) -> RunKey | None:
         at_source=run.at_source,
         uid=str(run.uid),
     )
+
+
+def _bounded(value: Any) -> Any:
+    """A setting as it is; a number beyond 64 bits as text, since JSON's readers disagree about those."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if number and abs(value) >= 2**63 else value
 
 
 def skipped(placed: Placed | Observation, reason: str) -> dict[str, Any]:
@@ -371,10 +387,16 @@ def _target(record: Record) -> float | None:
     return _number(record.metric.target_value) or None
 
 
-def _too_long(observation: Observation) -> Fault | None:
+def _too_long(observation: Observation) -> Fault | None:  # noqa: PLR0911 — one line for each limit
     for name, limit, value in zip(_LIMITS, _LIMITS.values(), _identity_texts(observation), strict=True):
         if len(value) > limit:
             return Fault("", f"the {name} is longer than {limit} characters")
+    if not _SUITE.fullmatch(observation.identity[0]):
+        return Fault("", "a suite's name has 1 to 60 characters, no slash and no control character")
+    if len("".join(map(str, observation.identity)).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+        return Fault("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
+    if any(abs(value) > _MAX_VALUE for value in observation.samples):
+        return Fault("/metric/benchmark_values", f"a value beyond {_MAX_VALUE:g} in the metric's unit")
     if len(observation.metric) > 200:
         return Fault("/metric/name", "the metric's name is longer than 200 characters")
     if len(observation.identity[2]) > 4000:

@@ -101,5 +101,8 @@ def parse_time(value: str) -> datetime | None:
         time = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:
         return None
-    time = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+    try:
+        time = time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc)
+    except OverflowError:
+        return None
     return time if 1970 <= time.year <= 2200 else None

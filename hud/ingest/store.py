@@ -68,7 +68,7 @@ def store(
         del rows[key]
         conflicts.append((places[key], reasons.CLOSED_RUN))
     stored = _copy_measurements(list(rows.values()), replace=replace)
-    refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored()
+    refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
 
@@ -202,12 +202,13 @@ _SAME_KEY = """old.run_id = new.run_id AND old.series_id = new.series_id
 
 def _rounds_to(precise: str, coarse: str) -> str:
     """SQL: the precise median, rounded to the coarse one's digits, is the coarse one."""
-    return f"""(length({precise}.median::text) > length({coarse}.median::text) AND
-        round({precise}.median::text::numeric, scale({coarse}.median::text::numeric))
-        = {coarse}.median::text::numeric)"""
+    digits = f"scale({coarse}.median::text::numeric)"
+    return f"""(length({precise}.median::text) > length({coarse}.median::text)
+        AND {digits} BETWEEN 2 AND 15
+        AND round({precise}.median::text::numeric, {digits}) = {coarse}.median::text::numeric)"""
 
 
-def _compare_with_stored() -> tuple[int, list[_Key]]:
+def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[_Key]]:
     """Looks at what the upload brought again: takes over the same value in more digits (a script's CSV
     rounds what its JSON lines say in full); returns how many, and the keys whose value is another one."""
     with connection.cursor() as cursor:
@@ -217,7 +218,10 @@ def _compare_with_stored() -> tuple[int, list[_Key]]:
             SET median = new.median, samples = new.samples, spread = new.spread, n = new.n,
                 upload_id = new.upload_id
             FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
-            """  # noqa: S608 — only constants of this module are put into the text
+                AND old.status = new.status AND old.code IS NOT DISTINCT FROM new.code
+                AND old.run_id <> ALL(%s)
+            """,  # noqa: S608 — only constants of this module are put into the text
+            [list(closed)],
         )
         refined = cursor.rowcount
         cursor.execute(

@@ -37,9 +37,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
             _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState)),
             _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState)),
             _gauge("hud_queue_length", "Runs that wait for an accelerator.", [("", _queued().count())]),
-            _gauge(
-                "hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", _oldest_s())]
-            ),
+            _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", _oldest_s())]),
             _gauge("hud_hosts", "Attached hosts by state.", _hosts()),
             _gauge("hud_beacon_age_seconds", "Since a process went round last.", _beacons()),
             _gauge("hud_uploads", "Uploads taken in.", [("", Upload.objects.count())]),

@@ -46,6 +46,7 @@ class Command(BaseCommand):
                 connection.close()
                 started = False  # what was silent may have been silent because of us: a new grace period
             if once:
+                _give_up()
                 return
             stop.wait(settings.HUD_TICK_S)
 
@@ -77,3 +78,9 @@ def _is_mine() -> bool:
             return True
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
         return bool(cursor.fetchone()[0])
+
+
+def _give_up() -> None:
+    """Frees the lock of a single round: its connection may live on."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
