@@ -73,8 +73,8 @@ def test_an_admin_drains_pauses_resumes_and_detaches(admin: Agent, host: Host) -
         ("hosts/{}/pause", {}, 422),
         ("hosts/{}/pause", {"minutes": 0}, 422),
         ("hosts/{}/pause", {"minutes": 5, "till": "noon"}, 422),
-        ("hosts/{}/drain", {"note": "\0"}, 422),
-        ("hosts/{}/drain", {"note": "\ud800"}, 422),
+        ("hosts/{}/drain", {"note": "\0"}, 400),
+        ("hosts/{}/drain", {"note": "\ud800"}, 400),
     ],
 )
 def test_what_cannot_be_is_a_problem(
