@@ -28,7 +28,7 @@ def admin(client: Client) -> Agent:
 
 @pytest.fixture
 def host() -> Host:
-    return create_host("gpu-1", labels={"gpu": "h200"})
+    return create_host("gpu-0", labels={"gpu": "h200"})
 
 
 def test_hosts_are_listed_with_what_they_have_and_run(client: Client, host: Host) -> None:
@@ -37,7 +37,7 @@ def test_hosts_are_listed_with_what_they_have_and_run(client: Client, host: Host
     create_task(run, state="running", accelerator=accelerator)
     create_host("gone", detached_at=timezone.now())
     (listed,) = client.get("/api/v1/hosts").json()["items"]
-    assert (listed["name"], listed["state"], listed["labels"]) == ("gpu-1", "online", {"gpu": "h200"})
+    assert (listed["name"], listed["state"], listed["labels"]) == ("gpu-0", "online", {"gpu": "h200"})
     (device,) = listed["accelerators"]
     assert (device["name"], device["dirty"], device["run"]) == ("cuda:0", "in use by somebody", run.pk)
     assert device["environments"] == ["default"]
