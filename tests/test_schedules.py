@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
-from hud import runs, schedules, tasks
-from hud.models import Accelerator, Audit, Firing, Run, Schedule, State
+from hud import audit, runs, schedules, tasks
+from hud.models import Accelerator, Audit, Beacon, Firing, Run, Schedule, State
 from tests.factories import create_accelerator, create_host
+from tests.servers import start_process, wait_for
 
 pytestmark = pytest.mark.django_db
 NIGHT = datetime(2026, 11, 20, 4, 10, tzinfo=UTC)
@@ -238,3 +245,51 @@ def test_the_admin_takes_what_can_fire_and_says_what_cannot(admin_client: Client
     admin_client.post(f"/admin/hud/schedule/{schedule.pk}/delete/", {"post": "yes"})
     told = Audit.objects.filter(action__startswith="schedule.").order_by("pk").values_list("who", "action")
     assert list(told) == [(admin_user.username, "schedule.create"), (admin_user.username, "schedule.delete")]
+
+
+def test_a_tick_killed_while_it_fires_leaves_nothing_behind(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_schedule()
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "note", _killed)  # after the run and its tasks are stored
+        with pytest.raises(KeyboardInterrupt):
+            schedules.fire_due(NIGHT)
+    assert (Firing.objects.count(), Run.objects.count()) == (0, 0)
+    (firing,) = schedules.fire_due(NIGHT)
+    assert firing.runs.count() == 1
+
+
+def _killed(**_note: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ticks_killed_and_started_around_the_time_fire_once(data: Path) -> None:
+    create_accelerator(arch="cpu-x86_64")
+    due = timezone.now() - timedelta(minutes=1)
+    create_schedule(cron=f"{due:%M %H %d %m} *", since=due - timedelta(minutes=2))
+    host = settings.DATABASES["default"]["HOST"]
+    environment = {
+        **os.environ,
+        "DATABASE_URL": f"postgresql://hud@/{connection.settings_dict['NAME']}?host={host}",
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "HUD_TICK_S": "0.05",
+    }
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "manage.py", "tick"]
+        return start_process(command, data / "tick.log", environment)
+
+    first, second = start(), start()
+    wait_for(Firing.objects.exists, "the firing")
+    first.kill()  # it, or the other one, holds the lock
+    third = start()
+    second.kill()
+    for process in (first, second):
+        process.wait()
+    taken_over = timezone.now()
+    wait_for(lambda: Beacon.objects.filter(name="tick", last__gt=taken_over).exists(), "the third tick")
+    third.kill()
+    third.wait()
+    assert (Firing.objects.count(), Run.objects.count()) == (1, 1)
