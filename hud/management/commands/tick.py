@@ -41,12 +41,13 @@ class Command(BaseCommand):
                         beacons.restart("tick")
                         started = True
                     tick()
+                if once:
+                    _give_up()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
                 started = False  # what was silent may have been silent because of us: a new grace period
             if once:
-                _give_up()
                 return
             stop.wait(settings.HUD_TICK_S)
 
