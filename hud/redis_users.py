@@ -1,6 +1,6 @@
 """A Redis user of its own for each host, where the server lets us make one.
 
-Such a user reaches the queues, jobs and doorbells of its own host and RQ's register of workers, and no
+Such a user reaches the queues, doorbells and workers of its own host and RQ's list of workers, and no
 command that rules the server. Its password is derived from the host's key, so it is stored nowhere and ends
 with the key. Redis forgets its users when it restarts: `manage.py tick` brings them back.
 """
@@ -74,9 +74,9 @@ def _remove_gone(redis: Redis) -> None:
 
 
 def _rules(host: Host, password: str) -> list[str]:
-    """Queues and jobs of one host (their names begin with the user's), and what RQ notes about workers."""
-    own = [f"~rq:{kind}:{_name(host)}-*" for kind in ("queue", "job", "workers")]
-    return ["reset", "on", f">{password}", *own, "~rq:workers", "~rq:worker:*", *_COMMANDS]
+    """Queues, jobs and workers of one host (their names begin with the user's), and RQ's list of workers."""
+    own = [f"~rq:{kind}:{_name(host)}-*" for kind in ("queue", "job", "worker", "workers")]
+    return ["reset", "on", f">{password}", *own, "~rq:workers", *_COMMANDS]
 
 
 def _name(host: Host) -> str:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -55,6 +56,7 @@ class AcceleratorWorker(Worker):
     def __init__(self, station: Station, connection: Redis) -> None:
         super().__init__(
             [station.queue],
+            name=f"{station.queue}-{uuid.uuid4().hex}",  # begins as all that its Redis user may touch
             connection=connection,
             job_class=Doorbell,
             serializer=JSONSerializer,
@@ -155,6 +157,9 @@ class AcceleratorWorker(Worker):
             super().register_death()
 
     # Not used: commands that come through Redis, and clearing up after jobs that were never RQ's to keep.
+
+    def _set_ip_address(self, _connection: Redis) -> None:
+        self.ip_address = "unknown"  # a host's own Redis user may not list connections
 
     def subscribe(self) -> None:
         pass
