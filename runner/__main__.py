@@ -142,7 +142,7 @@ def _output(options: argparse.Namespace) -> Output | None:
         if options.resume or options.format != "ours":
             raise BadRequest("--resume and --format need --output FILE")
         return None
-    return Output(options.output, options.format, resume=options.resume)
+    return Output(options.output, options.format, suites=options.suites, resume=options.resume)
 
 
 def _say(task: TaskSpec, event: Event) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner import upstream
 from runner.catalog import BadRequest
 from runner.catalog.metrics import metric_info
 from runner.summary import median
@@ -28,19 +27,16 @@ _COLUMNS = (
     "speedup",
     "device_speedup",
 )
-# gpt-fast's two names, and the columns of the CSV that its benchmark.py writes.
-_GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
-_GPT_FAST_COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
 
 class Output:
     """A file that grows by one task at a time. `ours` is one line a task, `v3` one line a record.
 
-    `upstream` (suite micro) is gpt-fast's CSV and, beside it, its JSON lines. Raises BadRequest where
-    the file exists already and is not to be resumed.
+    `upstream` is what the outside system itself writes (`runner/upstream`). Raises BadRequest where the
+    file exists already and is not to be resumed, and for a suite that no outside system has.
     """
 
-    def __init__(self, path: Path, form: str, *, resume: bool) -> None:
+    def __init__(self, path: Path, form: str, *, suites: Sequence[str], resume: bool) -> None:
         if path.exists() and not resume:
             raise BadRequest(f"{path} exists; give --resume to go on with it, or another name")
         if resume and form != "ours":
@@ -48,7 +44,7 @@ class Output:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._form = form
-        self._rows: list[dict[str, str]] = []
+        self._writer = upstream.writer(path, suites) if form == "upstream" else None
 
     def done(self) -> set[str]:
         """Fingerprints of the tasks that succeeded already; a failed one is tried again."""
@@ -58,10 +54,8 @@ class Output:
         return {line["fingerprint"] for line in lines if line["outcome"]["status"] == "ok"}
 
     def add(self, finished: Finished) -> None:
-        if self._form == "upstream":
-            self._rows += _gpt_fast_rows(finished.records)
-            self._path.with_suffix(".csv").write_text(_gpt_fast_csv(self._rows))
-            self._path.with_suffix(".json").write_text(_lines(map(_gpt_fast_json, self._rows)))
+        if self._writer:
+            self._writer.add(finished)
             return
         with self._path.open("a") as file:
             file.write(_lines(finished.records if self._form == "v3" else [_ours(finished)]))
@@ -139,47 +133,4 @@ def _ours(finished: Finished) -> dict[str, Json]:
             "seconds": outcome.seconds,
         },
         "records": finished.records,
-    }
-
-
-def _gpt_fast_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
-    """Rows of its CSV: only means over the full set of sizes have one."""
-    return [
-        {
-            "name": record["model"]["name"],
-            "metric": record["metric"]["name"],
-            "target": record["metric"]["target_value"],
-            "actual": f"{median(record['metric']['benchmark_values']):.02f}",
-            "dtype": record["benchmark"]["dtype"],
-            "device": record["benchmark"]["extra_info"]["device"],
-            "arch": record["benchmark"]["extra_info"]["arch"],
-            "is_model": "False",
-        }
-        for record in records
-        if record["metric"]["name"] in _GPT_FAST_METRICS and "target_value" in record["metric"]
-    ]
-
-
-def _gpt_fast_csv(rows: Sequence[dict[str, str]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _GPT_FAST_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _gpt_fast_json(row: dict[str, str]) -> dict[str, Json]:
-    return {
-        "benchmark": {
-            "name": "PyTorch gpt-fast benchmark",
-            "mode": "inference",
-            "dtype": row["dtype"],
-            "extra_info": {"device": row["device"], "arch": row["arch"]},
-        },
-        "model": {"name": row["name"], "type": "micro-benchmark", "origins": ["pytorch"]},
-        "metric": {
-            "name": row["metric"],
-            "benchmark_values": [row["actual"]],
-            "target_value": row["target"],
-        },
     }

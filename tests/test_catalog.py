@@ -12,7 +12,7 @@ from runner.__main__ import _parser
 from runner.catalog import SUITES, BadRequest, Knob, TaskSpec, plan
 from runner.catalog.arches import ARCHES, arch_key, peaks
 from runner.catalog.metrics import METRICS, metric_info
-from runner.catalog.suites import MICRO_SIZES
+from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import FRACTIONS, gpt_fast_target
 from runner.request import Request, tasks
 

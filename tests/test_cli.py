@@ -151,17 +151,17 @@ def test_a_task_without_results_still_has_its_line() -> None:
 
 def test_v3_is_one_record_a_line(tmp_path: Path) -> None:
     path = tmp_path / "new" / "r.json"
-    Output(path, "v3", resume=False).add(finished())
+    Output(path, "v3", suites=["micro"], resume=False).add(finished())
     assert [json.loads(line) for line in path.read_text().splitlines()] == finished().records
 
 
 def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     other = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu")
-    output = Output(path, "ours", resume=False)
+    output = Output(path, "ours", suites=["micro"], resume=False)
     output.add(finished())
     output.add(finished("failed", task=other))
-    again = Output(path, "ours", resume=True)
+    again = Output(path, "ours", suites=["micro"], resume=True)
     assert again.done() == {TASK.fingerprint()}
     again.add(finished(task=other))
     assert again.done() == {TASK.fingerprint(), other.fingerprint()}
@@ -172,12 +172,12 @@ def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text("mine")
     with pytest.raises(BadRequest, match="exists; give --resume"):
-        Output(path, "v3", resume=False)
+        Output(path, "v3", suites=["micro"], resume=False)
     assert path.read_text() == "mine"
 
 
 def test_upstreams_format_is_what_gpt_fasts_script_writes(tmp_path: Path) -> None:
-    Output(tmp_path / "gpt_fast.csv", "upstream", resume=False).add(finished())
+    Output(tmp_path / "gpt_fast.csv", "upstream", suites=["micro"], resume=False).add(finished())
     (row,) = csv.DictReader((tmp_path / "gpt_fast.csv").read_text().splitlines())
     assert row == {
         "name": "gemv",
@@ -262,7 +262,7 @@ RECEIPT = {"stored": 3, "duplicates": 1, "skipped": [], "warnings": ["odd"]}
 
 def test_an_upload_prints_its_receipt(door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r 1.json"
-    Output(path, "ours", resume=False).add(finished())
+    Output(path, "ours", suites=["micro"], resume=False).add(finished())
     door.answers = [(201, RECEIPT)]
     assert main(["upload", str(path), "--hud", door.url + "/", "--key", "k"]) == 0
     said = capsys.readouterr().out

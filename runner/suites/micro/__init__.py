@@ -15,7 +15,7 @@ import torch
 
 from runner.catalog import TaskSpec
 from runner.catalog.arches import arch_key, peaks
-from runner.catalog.suites import MICRO_SIZES
+from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.failures import TaskFailure, failure_of
 from runner.measure import accuracy, call_time, ceilings, gpt_fast_clock, graph_replay

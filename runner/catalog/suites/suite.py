@@ -1,4 +1,4 @@
-"""The suites. Adding one is an entry here and a file in `runner/suites/`."""
+"""What a suite declares: cases, knobs with bounds, and what becomes of the outside system's options."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Option:
+    """An option of the outside system: the knob or option of ours that does it, or why there is none."""
+
+    upstream: str  # as typed there: "--freezing"
+    ours: str = ""  # a knob's name, or an option of `runner run` with its dashes
+    reason: str = ""  # why it is not supported
+
+    def __post_init__(self) -> None:
+        if bool(self.ours) == bool(self.reason):
+            raise ValueError(f"{self.upstream}: either ours or a reason")
+
+
+@dataclass(frozen=True)
 class Suite:
     name: str
     title: str
@@ -54,39 +67,4 @@ class Suite:
     knobs: tuple[Knob, ...] = ()
     dynamic: bool = False
     timeout_s: int = 600
-
-
-# gpt-fast's four sizes; a CPU takes smaller ones, so that one kernel stays under a minute.
-MICRO_SIZES = {"cuda": (1024, 4096, 8192, 16384), "cpu": (256, 512, 1024, 2048)}
-_REPEAT = Knob("repeat", "int", "samples of call time for each shape, at least", low=20, high=1000)
-
-_MICRO = Suite(
-    name="micro",
-    title="gpt-fast's micro-benchmarks",
-    module="runner.suites.micro",
-    cases=(
-        Case("layer_norm", "LayerNorm over 4096 rows of D", ("bfloat16",)),
-        Case("gemv", "D×D matrix times vector", ("int8", "bfloat16")),
-        Case("gather_gemv", "Two of eight D×D matrices times vector", ("int8", "bfloat16")),
-        Case("mlp_layer_norm_gelu", "Linear, LayerNorm, Linear, LayerNorm of one vector of D", ("bfloat16",)),
-    ),
-    backends=("inductor",),
-    knobs=(
-        Knob("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
-        _REPEAT,
-    ),
-)
-
-_CEILINGS = Suite(
-    name="ceilings",
-    title="What the host itself reaches",
-    module="runner.suites.ceilings",
-    cases=(
-        Case("copy", "Copy of a block larger than every cache, bytes read and written", ("bfloat16",)),
-        Case("read", "Sum of a block larger than every cache, bytes read", ("bfloat16",)),
-        Case("matmul", "Matrix product 8192×8192×8192 (1024 on a CPU), random data", ("bfloat16",)),
-    ),
-    backends=("eager",),
-)
-
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (_MICRO, _CEILINGS)}
+    options: tuple[Option, ...] = ()

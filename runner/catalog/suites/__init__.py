@@ -1,0 +1,10 @@
+"""The suites. Adding one is a file here with its entry, and a file in `runner/suites/`."""
+
+from __future__ import annotations
+
+from runner.catalog.suites import ceilings, micro
+from runner.catalog.suites.suite import Case, Knob, Option, Suite
+
+__all__ = ["SUITES", "Case", "Knob", "Option", "Suite"]
+
+SUITES: dict[str, Suite] = {entry.SUITE.name: entry.SUITE for entry in (micro, ceilings)}
