@@ -41,12 +41,13 @@ def ring_for(run_id: int) -> int:
     return _ring_all(run=run_id, again_s=0)
 
 
-def ring_idle() -> int:
-    """Rings each idle accelerator that has queued work and was not rung lately; returns how many.
+def ring_idle(*, again_s: float | None = None) -> int:
+    """Rings each idle accelerator that has queued work and was not rung for `again_s` (HUD_RING_S);
+    returns how many.
 
     This restores what a lost Redis, or a crash between commit and doorbell, has swallowed.
     """
-    return _ring_all(run=None, again_s=settings.HUD_RING_S)
+    return _ring_all(run=None, again_s=settings.HUD_RING_S if again_s is None else again_s)
 
 
 def _ring_all(*, run: int | None, again_s: float) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -17,12 +18,13 @@ from django.db.models import DurationField, Subquery, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, Now
 
-from hud import audit, ingest, life, matching, runs
+from hud import audit, doorbell, ingest, life, matching, runs
 from hud.life import TaskState
-from hud.models import Accelerator, Environment, Host, Run, Task
+from hud.models import Accelerator, Audit, Environment, Host, Run, Task
 from runner.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host gives back undone
+_LOST, _GIVEN_BACK = "task.lost", "task.handed_back"  # actions in the audit
 LeaseBroken = life.Fenced
 
 
@@ -111,12 +113,39 @@ def _cancelling(row: Task) -> bool:
 
 
 def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
-    """A task of this host, or of none; its token tells whether this host had it last. Raises UnknownTask."""
+    """A task of this host, or of none; its token tells whether this host had it last.
+
+    Raises UnknownTask for another host's, LeaseBroken where this host had it before that one.
+    """
     task = (Task.objects.select_for_update() if lock else Task.objects.all()).filter(uid=uid).first()
     others = Accelerator.objects.exclude(host=host)
-    if task is None or (task.accelerator_id and others.filter(pk=task.accelerator_id).exists()):
-        raise UnknownTask("no such task for this host")
-    return task
+    if task is not None and not (task.accelerator_id and others.filter(pk=task.accelerator_id).exists()):
+        return task
+    if task is not None and _was_with(task, host):
+        raise LeaseBroken("this task has gone to another host")
+    raise UnknownTask("no such task for this host")
+
+
+def _was_with(task: Task, host: Host) -> bool:
+    """Whether a host had this task and lost it or gave it back: the audit has a row for each."""
+    said = {"task": str(task.uid), "host": host.pk}
+    return Audit.objects.filter(
+        subject=f"run {task.run_id}", action__in=(_LOST, _GIVEN_BACK), detail__contains=said
+    ).exists()
+
+
+def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None:
+    """`task` as it was while its host still had it."""
+    accelerator = task.accelerator
+    assert accelerator
+    detail = {
+        "task": str(task.uid),
+        "attempt": task.attempt,
+        "host": accelerator.host_id,
+        "accelerator": f"{accelerator.host.name}/{accelerator.name}",
+        "now": now,
+    }
+    audit.note(who=who, action=action, subject=f"run {task.run_id}", detail=detail)
 
 
 def held(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
@@ -168,7 +197,11 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
         else:
             after = before.finished(token, status, cancelling=cancelling)
         if after is not before:
+            if code == HANDED_BACK:
+                _note_given_up(task, _GIVEN_BACK, who=f"host {host.name}", now=after.state)
             _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
+            if not after.ended:
+                transaction.on_commit(partial(doorbell.ring_for, task.run_id), robust=True)
     task.refresh_from_db()
     return task
 
@@ -193,13 +226,8 @@ def _lose(task: Task) -> None:
     after = runs.life_of(task).lease_broken(
         cancelling=_cancelling(task), max_attempts=settings.HUD_MAX_ATTEMPTS
     )
-    accelerator = Accelerator.objects.select_related("host").get(tasks=task)
-    where = f"{accelerator.host.name}/{accelerator.name}"
+    assert task.accelerator
+    where = f"{task.accelerator.host.name}/{task.accelerator.name}"
     again = {TaskState.QUEUED: "lost once", TaskState.CANCELLED: "cancelled"}.get(after.state, "lost")
+    _note_given_up(task, _LOST, who="tick", now=after.state)
     _save(task, after, reason=f"{again}: host silent on {where}, attempt {task.attempt}")
-    audit.note(
-        who="tick",
-        action="task.lost",
-        subject=f"run {task.run_id}",
-        detail={"task": str(task.uid), "attempt": task.attempt, "accelerator": where, "now": after.state},
-    )

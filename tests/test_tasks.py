@@ -203,6 +203,27 @@ def test_another_host_s_task_does_not_exist(accelerator: Accelerator) -> None:
         end(task, other)
 
 
+@pytest.mark.parametrize("how", ["lost", "handed back"])
+def test_a_task_that_went_to_another_host_is_fenced_for_the_first(
+    accelerator: Accelerator, how: str, django_capture_on_commit_callbacks: Any
+) -> None:
+    request()
+    task = claim(accelerator)
+    with django_capture_on_commit_callbacks() as callbacks:
+        if how == "lost":
+            Task.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+            tasks.break_leases()
+        else:
+            end(task, accelerator, "not_run", code=tasks.HANDED_BACK)
+    assert len(callbacks) == (how == "handed back"), "the doorbell; for what is lost, tick rings itself"
+    other = attach("h2")
+    assert claim(other, "m").uid == task.uid
+    with pytest.raises(tasks.LeaseBroken, match="another host"):
+        end(task, accelerator)
+    with pytest.raises(tasks.UnknownTask):
+        end(task, attach("h3"))
+
+
 def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: Accelerator) -> None:
     run = request()
     task = claim(accelerator)

@@ -55,8 +55,7 @@ class Command(BaseCommand):
 def tick() -> None:
     """One round."""
     beacons.beat("tick")
-    if beacons.trusted():
-        tasks.break_leases()
+    given_up = tasks.break_leases() if beacons.trusted() else []
     try:
         schedules.fire_due()
     except (DatabaseError, InterfaceError):
@@ -64,7 +63,7 @@ def tick() -> None:
     except Exception:  # leases must be looked after whatever a schedule brings up
         logger.exception("schedules were not fired")
     redis_users.sync()
-    doorbell.ring_idle()
+    doorbell.ring_idle(again_s=0 if given_up else None)
 
 
 def _is_mine() -> bool:
