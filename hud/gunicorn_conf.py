@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,9 +26,10 @@ BEAT_S = 10  # tick breaks no lease while the web has not been going round for a
 
 
 def post_fork(_server: Any, _worker: Any) -> None:
-    """A killed master must not leave workers that hold the port; and what was imported stays, so that the
-    collector need not look at it again at every round."""
-    die_with_parent()
+    """A killed master must not leave workers that hold the port, not even while their clients hold them:
+    so no SIGTERM, whose graceful end waits for every thread. What was imported stays, so that the collector
+    need not look at it again at every round."""
+    die_with_parent(signal.SIGKILL)
     gc.freeze()
 
 
