@@ -18,6 +18,7 @@ from pathlib import Path
 
 from runner.catalog import TaskSpec, suite_of
 from runner.failures import TaskFailure, failure_of
+from runner.measure.stages import before_forks
 from runner.report import Report
 
 
@@ -25,6 +26,7 @@ def main() -> int:
     """Runs the task of the current folder; the exit status is 0 where its outcome is ok."""
     threading.Thread(target=_watch_lifeline, name="lifeline", daemon=True).start()
     report = Report(Path.cwd())
+    before_forks()
     try:
         spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))
         report.event("import")

@@ -13,6 +13,7 @@ import torch
 
 from runner import host
 from runner.measure.device import Device, prepare
+from runner.measure.stages import ASK_NVML
 from runner.records import Environment
 
 # What belongs to the class of an environment (measuring rule 1), apart from what torch itself says.
@@ -49,7 +50,9 @@ def _variables() -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if (name.startswith(_PREFIXES) or name in _NAMES) and not name.endswith(_NOT_RESULTS)
+        if (name.startswith(_PREFIXES) or name in _NAMES)
+        and not name.endswith(_NOT_RESULTS)
+        and name != ASK_NVML
     }
 
 

@@ -1,0 +1,110 @@
+"""Stages: a fresh process by fork, whose end, however it comes, is a value or a failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.failures import TaskFailure
+from runner.measure.stages import run_stage
+from runner.processes import below_me
+
+
+def fails(folder: Path, work: Any, timeout_s: float = 20.0) -> TaskFailure:
+    with pytest.raises(TaskFailure) as raised:
+        run_stage("probe", work, folder=folder, timeout_s=timeout_s)
+    return raised.value
+
+
+def test_a_stage_is_a_process_of_its_own_and_returns_json(tmp_path: Path) -> None:
+    value = run_stage("probe", lambda: {"pid": os.getpid(), "values": [1.5]}, folder=tmp_path, timeout_s=20)
+    assert value["pid"] != os.getpid()
+    assert value["values"] == [1.5]
+
+
+def test_its_variables_are_its_own(tmp_path: Path) -> None:
+    fresh = tmp_path / "tmp"
+    fresh.mkdir()
+    value = run_stage(
+        "probe",
+        lambda: [os.environ["TRITON_CACHE_DIR"], tempfile.gettempdir(), os.getpgrp()],
+        folder=tmp_path,
+        variables={"TRITON_CACHE_DIR": "/here", "TMPDIR": str(fresh)},
+        timeout_s=20,
+    )
+    assert value == ["/here", str(fresh), os.getpgrp()]
+    assert os.environ.get("TRITON_CACHE_DIR") != "/here"
+
+
+def test_what_it_raises_is_raised_here(tmp_path: Path) -> None:
+    def refuses() -> None:
+        raise TaskFailure("unsupported", "no_such_backend", "because")
+
+    failure = fails(tmp_path, refuses)
+    assert (failure.status, failure.code, str(failure)) == ("unsupported", "no_such_backend", "because")
+    assert fails(tmp_path, lambda: 1 / 0).code == "ZeroDivisionError"
+    assert fails(tmp_path, lambda: sys.exit(3)).code == "SystemExit"
+
+
+def test_no_memory_is_oom(tmp_path: Path) -> None:
+    class OutOfMemoryError(RuntimeError):  # as torch names it
+        pass
+
+    def too_much() -> None:
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    assert fails(tmp_path, too_much).status == "oom"
+
+
+def test_a_signal_is_a_crash_with_its_name(tmp_path: Path) -> None:
+    failure = fails(tmp_path, lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    assert (failure.status, failure.code) == ("crashed", "SIGSEGV")
+    assert fails(tmp_path, lambda: os._exit(7)).code == "exit_7"
+
+
+def test_an_earlier_answer_is_never_taken_for_this_ones(tmp_path: Path) -> None:
+    run_stage("probe", lambda: 1, folder=tmp_path, timeout_s=20)
+    assert fails(tmp_path, lambda: os._exit(0)).code == "exit_0"
+
+
+def test_what_is_no_json_is_no_answer(tmp_path: Path) -> None:
+    assert fails(tmp_path, object).status == "crashed"
+
+
+def test_out_of_time_ends_it_with_all_it_started(tmp_path: Path) -> None:
+    def starts_another_session_and_hangs() -> None:
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        signal.pause()
+
+    started = time.monotonic()
+    failure = fails(tmp_path, starts_another_session_and_hangs, timeout_s=0.5)
+    assert (failure.status, failure.code) == ("timed_out", "timeout")
+    assert time.monotonic() - started < 10
+    assert sleepers() == []
+
+
+def test_what_outlives_it_is_ended_too(tmp_path: Path) -> None:
+    run_stage(
+        "probe",
+        lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True).pid,
+        folder=tmp_path,
+        timeout_s=20,
+    )
+    assert sleepers() == []
+
+
+def sleepers() -> list[int]:
+    found = []
+    for process in below_me():
+        command = Path(f"/proc/{process.pid}/cmdline")
+        if command.exists() and command.read_bytes().startswith(b"sleep\0"):
+            found.append(process.pid)
+    return found
