@@ -88,12 +88,14 @@ def judge_series(series: Series) -> None:
 
 
 def _points(series: Series) -> list[_Point]:
+    """Without runs in pairs: they try something out, and their two sides are judged against each other."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status = 0, m.median
             FROM hud_measurement m JOIN hud_environment e ON e.id = m.environment_id
-            WHERE m.series_id = %s ORDER BY m.at, m.run_id, m.environment_id, m.process
+            WHERE m.series_id = %s AND m.run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
+            ORDER BY m.at, m.run_id, m.environment_id, m.process
             """,
             [series.pk],
         )

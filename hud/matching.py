@@ -22,7 +22,8 @@ FITS = """
     AND r.device = a.device AND r.arch IN ('', a.arch) AND (r.host_id IS NULL OR r.host_id = a.host_id)
     AND a.labels @> r.labels
     AND a.catalog->'suites' ? (r.request->>'suite')
-    AND (r.environment = '' OR a.catalog->'pythons' ? r.environment))
+    AND (r.environment = '' OR a.catalog->'pythons' ? r.environment)
+    AND (r.base_environment = '' OR a.catalog->'pythons' ? r.base_environment))
 """
 # It may be given new tasks now.
 OPEN = """
@@ -43,6 +44,7 @@ class Wish:
     arch: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: str = ""  # an interpreter by name
+    base_environment: str = ""  # another one, to be measured in turn with it
 
 
 def visible_hosts() -> QuerySet[Host]:
@@ -98,9 +100,9 @@ def _needs(wish: Wish, suites: set[str]) -> list[_Need]:
     needs = [_Need(f"arch {wish.arch}", {wish.arch}, lambda item: {item.arch})] if wish.arch else []
     needs.append(_Need(f"device {wish.device}", {wish.device}, lambda item: {item.device}))
     needs += [_label(key, value) for key, value in sorted(wish.labels.items())]
-    if wish.environment:
-        text = f"an interpreter called {wish.environment}"
-        needs.append(_Need(text, {wish.environment}, lambda item: set(item.catalog.get("pythons", []))))
+    for name in filter(None, (wish.environment, wish.base_environment)):
+        text = f"an interpreter called {name}"
+        needs.append(_Need(text, {name}, lambda item: set(item.catalog.get("pythons", []))))
     text = f"the suite {', '.join(sorted(suites))}"
     needs.append(_Need(text, suites, lambda item: set(item.catalog.get("suites", []))))
     return needs

@@ -321,6 +321,9 @@ class Run(models.Model):
     device = models.CharField(max_length=40, blank=True)
     labels = models.JSONField(default=dict)  # which an accelerator must have
     environment = models.CharField(max_length=60, blank=True)  # interpreter by name; '' its host's default
+    # another one, measured in turn with it: repeats are pairs then, and `Measurement.process` is twice the
+    # number of the pair, and one more for `environment`
+    base_environment = models.CharField(max_length=60, blank=True, db_default="")
     firing = models.ForeignKey("Firing", models.SET_NULL, null=True, related_name="runs")  # a schedule's run
     upload = models.ForeignKey(Upload, models.CASCADE, null=True, related_name="runs")
     source = models.CharField(max_length=100, blank=True)
@@ -355,10 +358,16 @@ class Run(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["-created"], name="run_created"),
             models.Index(fields=["created"], condition=Q(state__in=["queued", "running"]), name="run_active"),
+            models.Index(fields=["id"], condition=~Q(base_environment=""), name="run_in_pairs"),
         ]
 
     def __str__(self) -> str:
         return f"run {self.pk}"
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether two environments were measured in turn."""
+        return bool(self.base_environment)
 
 
 class Task(models.Model):

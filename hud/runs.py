@@ -15,10 +15,11 @@ from django.db.models.functions import Now
 from hud import audit, doorbell, life, matching
 from hud.matching import Wish
 from hud.models import ACTIVE, Accelerator, Experiment, Firing, Host, Run, State, Task
-from runner.catalog import SUITES, BadRequest, TaskSpec, plan
+from runner.catalog import SUITES, BadRequest, KnobValue, TaskSpec, plan
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
+DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -36,9 +37,14 @@ def request_rerun(
     who: str,
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
+    base_environment: str = "",
+    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
 ) -> Run:
-    """A new run of one experiment, on a host or any host of an arch, device or labels. Raises NotPossible."""
-    spec = spec_of(experiment, device=device or (host_device(host) if host else experiment.device))
+    """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs` replace the
+    experiment's own. Raises NotPossible."""
+    spec = spec_of(
+        experiment, device=device or (host_device(host) if host else experiment.device), knobs=knobs
+    )
     earlier = Run.objects.filter(experiment=experiment).order_by("-created").values_list("pk", flat=True)
     return request_run(
         specs=[spec],
@@ -48,6 +54,7 @@ def request_rerun(
         device=spec.device,
         labels=labels,
         environment=environment,
+        base_environment=base_environment,
         repeats=repeats,
         who=who,
         experiment=experiment,
@@ -67,11 +74,13 @@ def request_suite(
     who: str,
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
+    base_environment: str = "",
     filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
     firing: Firing | None = None,
 ) -> Run:
     """A new run of (part of) a suite; `filters` are modes, dtypes and backends. Raises NotPossible."""
-    specs = plan_suite(suite, cases, device or (host_device(host) if host else "cuda"), filters)
+    specs = plan_suite(suite, cases, device or (host_device(host) if host else "cuda"), filters, knobs)
     return request_run(
         specs=specs,
         title=f"{suite}: {', '.join(cases) if cases else 'all cases'}",
@@ -80,6 +89,7 @@ def request_suite(
         device=specs[0].device,
         labels=labels,
         environment=environment,
+        base_environment=base_environment,
         repeats=repeats,
         who=who,
         watched=firing is None,
@@ -88,11 +98,15 @@ def request_suite(
 
 
 def plan_suite(
-    suite: str, cases: Sequence[str], device: str, filters: Mapping[str, Sequence[str]]
+    suite: str,
+    cases: Sequence[str],
+    device: str,
+    filters: Mapping[str, Sequence[str]],
+    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
 ) -> list[TaskSpec]:
     """Tasks of (part of) a suite. Raises NotPossible for what the catalogue does not offer."""
     try:
-        return plan(suite, cases=cases, device=device, **filters)  # type: ignore[arg-type]
+        return plan(suite, cases=cases, device=device, knobs=knobs, **filters)  # type: ignore[arg-type]
     except BadRequest as error:
         raise NotPossible(str(error)) from error
 
@@ -108,14 +122,18 @@ def request_run(
     who: str,
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
+    base_environment: str = "",
     experiment: Experiment | None = None,
     retry_of: int | None = None,
     watched: bool = False,
     firing: Firing | None = None,
 ) -> Run:
-    """Stores the run with its tasks and rings the doorbell after the commit. Raises NotPossible."""
+    """Stores the run with its tasks and rings the doorbell after the commit. With a base environment each
+    task is a pair, one process in either environment. Raises NotPossible."""
     check_size(specs, repeats)
-    wish = Wish(device, host, arch, labels, environment)
+    if base_environment:
+        environment = environment or DEFAULT_ENVIRONMENT
+    wish = Wish(device, host, arch, labels, environment, base_environment)
     _able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
     if problem:
         raise NotPossible(problem)
@@ -132,6 +150,7 @@ def request_run(
             device=device,
             labels=dict(labels),
             environment=environment,
+            base_environment=base_environment,
             firing=firing,
             source="runner",
             at=Now(),
@@ -160,15 +179,18 @@ def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
         raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
 
 
-def spec_of(experiment: Experiment, *, device: str) -> TaskSpec:
-    """What the runner would do for this experiment on a device. Raises NotPossible."""
+def spec_of(
+    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue] = MappingProxyType({})
+) -> TaskSpec:
+    """What the runner would do for this experiment on a device; `knobs` replace the experiment's own.
+    Raises NotPossible."""
     if experiment.suite not in SUITES:
         raise NotPossible(
             f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
         )
-    knobs = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
-    if isinstance(knobs.get("D"), int):
-        knobs["D"] = [knobs["D"]]
+    own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
+    if isinstance(own.get("D"), int):
+        own["D"] = [own["D"]]
     try:
         (spec,) = plan(
             experiment.suite,
@@ -178,7 +200,7 @@ def spec_of(experiment: Experiment, *, device: str) -> TaskSpec:
             dtypes=[experiment.dtype],
             backends=[experiment.backend],
             dynamic=experiment.dynamic,
-            knobs=knobs,
+            knobs={**own, **knobs},
         )
     except BadRequest as error:
         raise NotPossible(str(error)) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DurationField, Subquery, Value
+from django.db.models import DurationField, F, Subquery, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, Now
 
@@ -169,16 +169,20 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
     """Stores what the task measured, under its lease. Raises LeaseBroken, UnknownTask, ingest.BadUpload."""
     with transaction.atomic():
         task = held(uid=uid, token=token, host=host, lock=True)
-        receipt = ingest.deliver(body, Run.objects.get(pk=task.run_id), process=task.process)
-        _note_environment(task.run_id)
+        run = Run.objects.get(pk=task.run_id)
+        receipt = ingest.deliver(body, run, process=task.process)
+        _note_environment(run)
         Task.objects.filter(pk=task.pk).update(lease_until=_lease_end())
     return receipt
 
 
-def _note_environment(run_id: int) -> None:
-    """A run's commit is torch's, where its measurements say one."""
-    first = Environment.objects.filter(measurement__run_id=run_id).order_by("pk").values("torch_git")[:1]
-    Run.objects.filter(pk=run_id, commit="").update(commit=Coalesce(Subquery(first), Value("")))
+def _note_environment(run: Run) -> None:
+    """A run's commit is torch's, where its measurements say one; in pairs that of the new side."""
+    found = Environment.objects.filter(measurement__run_id=run.pk)
+    if run.in_pairs:
+        found = found.alias(side=F("measurement__process") % 2).filter(side=1)
+    first = found.order_by("pk").values("torch_git")[:1]
+    Run.objects.filter(pk=run.pk, commit="").update(commit=Coalesce(Subquery(first), Value("")))
 
 
 def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:

@@ -81,6 +81,8 @@ class Lease:
     lease_s: float
     beat_s: float
     python: str = "default"
+    base_python: str = ""  # of a pair: measured beside the other one; '' where the task is no pair
+    process: int = 0  # which of the run's repeats
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class Hud:
             lease_s=float(answer["lease_s"]),
             beat_s=float(answer["beat_s"]),
             python=str(answer.get("python") or "default"),
+            base_python=str(answer.get("base_python") or ""),
+            process=int(answer.get("process") or 0),
         )
 
     def progress(self, lease: Lease, event: Mapping[str, Json]) -> Orders:

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import logging
 import os
+import shutil
 import threading
 import uuid
 import zlib
@@ -26,8 +27,9 @@ from runner import locks
 from runner.catalog import BadRequest, TaskSpec
 from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
 from runner.launch import Event, Outcome, launch
+from runner.pairs import Pair, launch_pair
 from runner.spool import HANDED_BACK, Folder
-from runner.station import Interpreter, Station
+from runner.station import Station
 
 _REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
 _LONGEST_REPORT_S = 2.5
@@ -146,36 +148,63 @@ def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Calla
 def _launch(
     station: Station, folder: Folder, lock_fd: int, courier: Courier, stopping: Callable[[], bool]
 ) -> Outcome:
+    lease = folder.lease
     try:
-        spec = TaskSpec.from_json(folder.lease.spec)
-        interpreter = station.pythons[folder.lease.python]
+        spec = TaskSpec.from_json(lease.spec)
     except BadRequest as error:
         return Outcome(
             "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"
         )
-    except KeyError as error:
-        return Outcome("unsupported", "unknown_python", f"{station.host} has no interpreter called {error}")
+    unknown = sorted({lease.python, lease.base_python or lease.python} - set(station.pythons))
+    if unknown:
+        reason = f"{station.host} has no interpreter called {unknown[0]!r}"
+        return Outcome("unsupported", "unknown_python", reason)
+    interpreter = station.pythons[lease.python]
+
+    def should_stop() -> str:
+        return HANDED_BACK if stopping() else courier.word
+
     with courier:
         try:
+            if lease.base_python:
+                return launch_pair(
+                    spec,
+                    folder.path,
+                    Pair(lease.base_python, lease.python, lease.process, _pair_caches(station, lease.run)),
+                    pythons=station.pythons,
+                    environment=_environment(station),
+                    lock_fd=lock_fd,
+                    on_event=courier.note,
+                    should_stop=should_stop,
+                )
             return launch(
                 spec,
                 folder.path,
                 python=interpreter.path,
-                environment=_environment(station, interpreter),
+                environment={**_environment(station), **interpreter.environment},
                 lock_fd=lock_fd,
                 on_event=courier.note,
-                should_stop=lambda: HANDED_BACK if stopping() else courier.word,
+                should_stop=should_stop,
             )
         except OSError as error:  # the disk is full, or the machine has no process left
             return Outcome("failed", "host_error", f"{station.host}: {error}")
 
 
-def _environment(station: Station, interpreter: Interpreter) -> dict[str, str]:
+def _pair_caches(station: Station, run: int) -> Path:
+    """Of the run whose pairs this accelerator measures now; those of the run before are removed."""
+    own = Path(station.data) / "pairs" / f"{station.accelerator}" / f"run-{run}"
+    for other in own.parent.iterdir() if own.parent.exists() else ():
+        if other != own:
+            shutil.rmtree(other, ignore_errors=True)
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return own
+
+
+def _environment(station: Station) -> dict[str, str]:
     return {
         "CUDA_VISIBLE_DEVICES": station.visible,
         "RUNNER_HOST": station.host,
         "RUNNER_CEILINGS": str(Path(station.data) / "ceilings.json"),
-        **interpreter.environment,
     }
 
 

@@ -75,6 +75,7 @@ def launch(
     lock_fd: int | None = None,
     on_event: Callable[[Event], None] = _ignore,
     should_stop: Callable[[], str] = _go_on,
+    log: CappedLog | None = None,
     command: Sequence[str] = (),
 ) -> Outcome:
     """Runs one task in `folder` (made where missing; an earlier launch's answers there are removed).
@@ -82,7 +83,8 @@ def launch(
     `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
     accelerator's lock (`runner/locks.py`), which the child inherits. `on_event` gets each object of
     events.jsonl, `should_stop` is asked often: any word but '' ends the task and becomes its status.
-    Neither may block. `command` replaces the child, for tests.
+    Neither may block. `log` takes the output instead of the folder's own file. `command` replaces the
+    child, for tests.
 
     Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
     here, also an exception from a callback, no process of the task is left when it returns, save those
@@ -95,11 +97,13 @@ def launch(
     (folder / "artifacts").mkdir(exist_ok=True)
     (folder / "spec.json").write_text(json.dumps(spec.to_json()))
     started = time.monotonic()
-    with CappedLog(folder / "log") as log, _scratch(folder) as scratch:
+    with contextlib.ExitStack() as stack:
+        output = log or stack.enter_context(CappedLog(folder / "log"))
+        scratch = stack.enter_context(_scratch(folder))
         variables = _variables(spec, python, environment, scratch)
         arguments = list(command) or [python, "-m", "runner.child"]
         try:
-            child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=log, on_event=on_event)
+            child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
         except OSError as error:
             return Outcome("failed", "no_interpreter", f"{arguments[0]} does not start: {error.strerror}")
         with child:

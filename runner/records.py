@@ -10,7 +10,9 @@ Where our runner says more than the v3 shape has fields for, it says it here:
 * ``metric.extra_info``: ``unit``, ``direction``, ``clock``, ``status`` (one of `STATUSES`), ``code``
   (the upstream system's own word for it), ``reason``, ``target_arch``, ``spread``;
 * ``dependencies``: ``{"torch": {"version", "sha"}, "triton": {"version"}, ...}``;
-* ``runners[0]``: the host; its ``extra_info`` holds the other facts of `Environment`.
+* ``runners[0]``: the host; its ``extra_info`` holds the other facts of `Environment`, and ``pair`` where
+  two environments were measured in turn: ``{"number", "side", "base", "new"}``, which pair of its run from
+  0, ``base`` or ``new``, and the names of both environments.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # Student's t, two-sided 95 %, by degrees of freedom; beyond 30 the normal value is within 2 %.
 _T_95 = (
@@ -17,6 +18,8 @@ _T_95 = (
 )  # fmt: skip
 # A normal distribution's standard deviation is 1.4826 times its median absolute deviation.
 MAD_TO_SD = 1.4826
+LEAST_PAIRS = 5  # with fewer, an interval of Student's t says nearly nothing
+PAIR_FLOOR = 0.02  # a change of less than this is none
 
 
 def median(values: Sequence[float]) -> float:
@@ -71,3 +74,62 @@ def block_standard_error(values: Sequence[float], blocks: int = 10) -> float:
         return math.inf
     means = [statistics.fmean(values[place * size : (place + 1) * size]) for place in range(blocks)]
     return statistics.stdev(means) / math.sqrt(blocks)
+
+
+def student_p(t: float, degrees: int) -> float:
+    """Two-sided p-value of Student's t: 1 for t = 0. The finite sums for whole degrees of freedom."""
+    if math.isinf(t):
+        return 0.0
+    angle = math.atan(abs(t) / math.sqrt(degrees))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    term, total = (1.0, 1.0) if degrees % 2 == 0 else (cosine, cosine if degrees > 1 else 0.0)
+    for step in range(2 + degrees % 2, degrees, 2):
+        term *= cosine * cosine * (step - 1) / step
+        total += term
+    inside = sine * total if degrees % 2 == 0 else 2 / math.pi * (angle + sine * total)
+    return min(1.0, max(0.0, 1 - inside))
+
+
+@dataclass(frozen=True)
+class PairedChange:
+    """What process pairs say of new against base: log ratios, their mean with its 95 % Student interval
+    and p-value. Without two pairs there is no interval, and `low`, `high` and `p` are None."""
+
+    ratios: tuple[float, ...]  # log(new / base), one for each pair
+    low: float | None
+    high: float | None
+    p: float | None
+    floor: float  # relative; a change below it is none
+
+    @property
+    def change(self) -> float | None:
+        """Relative change of the geometric mean: 0.05 for 5 % more. None without a pair."""
+        return math.expm1(statistics.fmean(self.ratios)) if self.ratios else None
+
+    @property
+    def word(self) -> str:
+        """`confirmed`: there is a change. `dismissed`: there is none as large as the floor.
+        `inconclusive`: these pairs do not tell."""
+        if len(self.ratios) < LEAST_PAIRS or self.low is None or self.high is None:
+            return "inconclusive"
+        limit = math.log1p(self.floor)
+        if -limit <= self.low and self.high <= limit:
+            return "dismissed"
+        return "confirmed" if self.low > 0 or self.high < 0 else "inconclusive"
+
+
+def paired_change(pairs: Sequence[tuple[float, float]], *, floor: float = PAIR_FLOOR) -> PairedChange:
+    """Compares base and new of process pairs; raises ValueError for a change from or to a value
+    that is not positive.
+
+    One log ratio a pair, since two processes of the same code differ by more than the samples of one
+    say, and drift of the machine hits both of a pair alike.
+    """
+    ratios = tuple(0.0 if new == base else math.log(new) - math.log(base) for base, new in pairs)
+    if len(ratios) < 2:
+        return PairedChange(ratios, None, None, None, floor)
+    low, high = t_interval(ratios)
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
+    middle = statistics.fmean(ratios)
+    t = middle / error if error else math.inf if middle else 0.0
+    return PairedChange(ratios, low, high, student_p(t, len(ratios) - 1), floor)

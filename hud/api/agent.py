@@ -100,6 +100,8 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
         "attempt": claimed.task.attempt,
         "run": claimed.run.pk,
         "python": claimed.run.environment,
+        "base_python": claimed.run.base_environment,
+        "process": claimed.task.process,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,
     }

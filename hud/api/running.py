@@ -15,6 +15,7 @@ from hud.api.schemas import Error, RunIn, RunOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of, starts_in_s
+from runner.summary import LEAST_PAIRS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -22,7 +23,8 @@ _MAX_LOG_PIECE_BYTES = 512 * 1024
 
 @router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
-    """A rerun of an experiment, or a run of a suite's cases."""
+    """A rerun of an experiment, or a run of a suite's cases. With `base_environment` both environments are
+    measured in turn, and `repeats` are process pairs."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]
     spend_call(key, settings.HUD_RUNS_PER_MINUTE)
     host = _host(given.host)
@@ -39,7 +41,9 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
                 device=given.device,
                 labels=given.labels,
                 environment=given.environment,
-                repeats=given.repeats,
+                base_environment=given.base_environment,
+                knobs=given.knobs,
+                repeats=given.repeats or (LEAST_PAIRS if given.base_environment else 1),
                 who=who,
             )
         else:
@@ -51,7 +55,9 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
                 device=given.device,
                 labels=given.labels,
                 environment=given.environment,
-                repeats=given.repeats,
+                base_environment=given.base_environment,
+                knobs=given.knobs,
+                repeats=given.repeats or (LEAST_PAIRS if given.base_environment else 1),
                 who=who,
             )
     except runs.NotPossible as error:

@@ -97,7 +97,9 @@ class RunIn(Schema):
     device: str = Field("", max_length=20)
     labels: Labels = Field({}, max_length=64)
     environment: str = Field("", max_length=60)
-    repeats: int = Field(1, ge=1, le=20)
+    base_environment: str = Field("", max_length=60)
+    knobs: dict[str, bool | int | str | list[int]] = Field({}, max_length=64)
+    repeats: int | None = Field(None, ge=1, le=20)
 
 
 class RunOut(Schema):

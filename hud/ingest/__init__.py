@@ -166,7 +166,8 @@ def _stored(
 def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
     """Stores what a task of `run` measured, in the caller's transaction. Raises BadUpload.
 
-    A later attempt of a task replaces what an earlier one delivered.
+    A later attempt of a task replaces what an earlier one delivered. Of a run in pairs, each record says
+    its side.
     """
     parameters = Parameters(format="v3", source="runner")
     _name, file_format = _format(body, parameters)
@@ -174,7 +175,7 @@ def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
     receipt = Receipt(run_ids=[run.pk])
     for observations in _pieces(file_format, body, observer, settings.HUD_MAX_RECORDS):
         for item in observations:
-            item.process = process
+            item.process = 2 * process + item.process % 2 if run.in_pairs else process
         run_ids = {item.run: (run.pk, run.at) for item in observations}
         _add(receipt, store(observations, run_ids=run_ids, replace=True))
     receipt.skipped += observer.skipped

@@ -26,6 +26,7 @@ from runner.records import STATUSES, Environment, Record
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_VALUE = 1e300
+_MAX_PAIRS = 10_000
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {"suite": 60, "case": 200, "mode": 40, "dtype": 40, "backend": 100, "device": 40, "arch": 100}
@@ -44,6 +45,8 @@ class RunKey:
     at: datetime | None
     at_source: str
     uid: str | None = None  # of the run that an export of ours names
+    environment: str = ""  # of a run in pairs: the names of both
+    base_environment: str = ""
 
 
 @dataclass(slots=True)
@@ -199,7 +202,7 @@ class Observer:
             if target is not None
             else None,
             warning=_text(extra.get("warning"))[:300] or None,
-            process=about.exported.process if about.exported else 0,
+            process=about.exported.process if about.exported else _process(record),
             pointer=placed.pointer,
             line=placed.line,
         )
@@ -213,8 +216,11 @@ class Observer:
 
     def _run_key(self, record: Record, given: Parameters) -> RunKey:
         """Of a record that says the same as one before it, that one's."""
+        pair = _pair(record)
         said = (
             record.benchmark.name,
+            pair.get("base"),
+            pair.get("new"),
             _runner_name(record),
             record.timestamp,
             record.repo,
@@ -236,6 +242,7 @@ class Observer:
         commit_time = parse_time(given.commit_date) if given.commit_date else None
         run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
         at_source = "commit" if commit_time else "run" if run_time else "upload"
+        pair = _pair(record)
         return RunKey(
             source=(given.source or record.benchmark.name)[:100],
             external_id=external_id or given.run_id or None,
@@ -245,6 +252,8 @@ class Observer:
             repo=(record.repo or given.repo)[:200],
             at=commit_time or run_time,
             at_source=at_source,
+            environment=_text(pair.get("new"))[:60],
+            base_environment=_text(pair.get("base"))[:60],
         )
 
     def _environment(self, record: Record, device_name: str, given: Parameters) -> Environment:
@@ -300,6 +309,23 @@ def skipped(placed: Placed | Observation, reason: str) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _pair(record: Record) -> dict[str, Any]:
+    """Its place among process pairs, {} for a record of no pair or of a pair that is not whole."""
+    facts = _first_runner(record).get("extra_info")
+    said = facts.get("pair") if isinstance(facts, dict) else None
+    if not isinstance(said, dict) or said.get("side") not in {"base", "new"}:
+        return {}
+    number = said.get("number")
+    numbered = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MAX_PAIRS
+    return said if numbered and _text(said.get("base")) and _text(said.get("new")) else {}
+
+
+def _process(record: Record) -> int:
+    """Of a pair: twice its number, and one more for the new side."""
+    pair = _pair(record)
+    return 2 * pair["number"] + (pair["side"] == "new") if pair else 0
 
 
 def _first_runner(record: Record) -> dict[str, Any]:

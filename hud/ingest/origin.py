@@ -57,6 +57,8 @@ class Runs:
             provenance=self.parameters.provenance,
             at=key.at or now,
             at_source=key.at_source,
+            environment=key.environment,
+            base_environment=key.base_environment,
             started=now,
             finished=now,
         )

@@ -69,7 +69,7 @@ class Value:
     noise: float | None
     factor: float | None
     earlier: int  # how many measurements of the series stand before it, counted up to 1
-    touched: datetime | None  # the judge has not yet looked at the series from there on
+    touched: datetime | None  # the judge has not looked at the series from there on; at runs in pairs never
     upload_id: int | None  # the upload it came in; None: this hud's own runner
 
     @property
@@ -98,7 +98,9 @@ VALUE_COLUMNS = """
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one),
-    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END,
+    CASE WHEN m.run_id IN (
+        SELECT run_id FROM hud_touchedrun UNION ALL SELECT id FROM hud_run WHERE base_environment <> ''
+    ) THEN m.at ELSE s.touched_at END,
     m.upload_id
 """
 VERDICT_JOIN = """

@@ -1,0 +1,173 @@
+"""Two environments measured in turn: a pair is one fresh process of each, base and new, in random order.
+
+Both belong to one task on one accelerator, whose lock is held from the first to the last. Each side keeps
+the kernels it compiled from pair to pair, and the first process of a side, which compiles them, is thrown
+away: what is compared later is the same code every time (the project's measuring rule 18).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.catalog import TaskSpec
+from runner.launch import Event, Outcome, launch
+from runner.log import CappedLog
+from runner.records import STATUSES
+from runner.station import Interpreter
+
+BASE, NEW = "base", "new"
+_MEASURED = {"ok", "cannot_tell"}  # statuses with numbers that can be compared
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two environments of a task, by the names their host gave them; `number` counts the run's pairs
+    from 0, `caches` is a folder that all pairs of the run have in common."""
+
+    base: str
+    new: str
+    number: int
+    caches: Path
+
+    def environment(self, side: str) -> str:
+        return self.base if side == BASE else self.new
+
+
+@dataclass(frozen=True)
+class _Step:
+    side: str
+    prepares: bool = False  # compiles only; its results are thrown away
+
+    @property
+    def text(self) -> str:
+        return f"{self.side}, first process" if self.prepares else self.side
+
+
+def launch_pair(
+    spec: TaskSpec,
+    folder: Path,
+    pair: Pair,
+    *,
+    pythons: Mapping[str, Interpreter],
+    environment: Mapping[str, str],
+    lock_fd: int | None,
+    on_event: Callable[[Event], None],
+    should_stop: Callable[[], str],
+) -> Outcome:
+    """Runs one pair in `folder`, which afterwards holds what a single launch would leave there; each
+    record says its side. The outcome is that of the first side that failed, named in its reason.
+
+    Raises KeyError for an environment that this host does not have.
+    """
+    interpreters = {side: pythons[pair.environment(side)] for side in (BASE, NEW)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("results.jsonl", "outcome.json"):
+        (folder / name).unlink(missing_ok=True)
+    steps = _steps(pair, spec)
+    failed: dict[str, Outcome] = {}
+    seconds = 0.0
+    with CappedLog(folder / "log") as log:
+        for place, step in enumerate(steps):
+            if step.side in failed:
+                continue
+            log.note(f"pair {pair.number}: {step.text}, environment {pair.environment(step.side)}")
+            interpreter = interpreters[step.side]
+            outcome = launch(
+                spec,
+                folder / step.side,
+                python=interpreter.path,
+                environment={**environment, **interpreter.environment, **_caches(pair, spec, step.side)},
+                lock_fd=lock_fd,
+                on_event=_placed(on_event, step, place, len(steps)),
+                should_stop=should_stop,
+                log=log,
+            )
+            seconds += outcome.seconds
+            if outcome.status not in _MEASURED:
+                failed[step.side] = outcome
+            if outcome.status not in STATUSES or outcome.leftover:
+                break  # stopped, or the accelerator is not free
+            _take(folder, pair, step, keep=not step.prepares or step.side in failed)
+            if step.prepares and step.side not in failed:
+                (_cache_folder(pair, spec, step.side) / "prepared").touch()
+    for side in (BASE, NEW):
+        shutil.rmtree(folder / side, ignore_errors=True)
+    return dataclasses.replace(_outcome(pair, failed), seconds=seconds)
+
+
+def _steps(pair: Pair, spec: TaskSpec) -> list[_Step]:
+    """In random order, so that neither side always runs on the warmer machine."""
+    sides = [BASE, NEW]
+    random.shuffle(sides)
+    fresh = [side for side in sides if not (_cache_folder(pair, spec, side) / "prepared").exists()]
+    return [*(_Step(side, prepares=True) for side in fresh), *map(_Step, sides)]
+
+
+def _cache_folder(pair: Pair, spec: TaskSpec, side: str) -> Path:
+    return pair.caches / spec.fingerprint() / side
+
+
+def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
+    folder = _cache_folder(pair, spec, side)
+    for name in ("inductor", "triton"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
+
+
+def _placed(
+    on_event: Callable[[Event], None], step: _Step, place: int, steps: int
+) -> Callable[[Event], None]:
+    """Progress through the pair: each process is an equal part of it."""
+
+    def tell(event: Event) -> None:
+        total = max(int(event.get("total") or 0), 1)
+        done = min(int(event.get("done") or 0), total)
+        label = " ".join(filter(None, (step.text, str(event.get("label") or ""))))
+        on_event({**event, "done": place * total + done, "total": steps * total, "label": label})
+
+    return tell
+
+
+def _take(folder: Path, pair: Pair, step: _Step, *, keep: bool) -> None:
+    """Moves what a process left up into the task's folder, each record with its side."""
+    place = folder / step.side
+    if keep and (place / "results.jsonl").exists():
+        with (folder / "results.jsonl").open("a") as results:
+            for line in (place / "results.jsonl").read_text().splitlines():
+                with contextlib.suppress(ValueError):  # a killed process may leave half a line
+                    results.write(json.dumps(_sided(json.loads(line), pair, step.side)) + "\n")
+    for path in place.glob("artifacts/*/*") if keep else ():
+        kind = folder / "artifacts" / path.parent.name
+        kind.mkdir(parents=True, exist_ok=True)
+        path.replace(kind / f"{step.side}-{path.name}")
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
+    """The record with its place in the pair (`runner.records`)."""
+    runner = (record.get("runners") or [{}])[0]
+    said = {"number": pair.number, "side": side, "base": pair.base, "new": pair.new}
+    return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}
+
+
+def _outcome(pair: Pair, failed: Mapping[str, Outcome]) -> Outcome:
+    if not failed:
+        return Outcome("ok")
+    side, outcome = next(iter(failed.items()))
+    if outcome.status not in STATUSES:
+        return outcome
+    reason = f"{side} ({pair.environment(side)}): {outcome.reason or outcome.status}"
+    return dataclasses.replace(outcome, reason=reason[:1000])
