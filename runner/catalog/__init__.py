@@ -57,6 +57,20 @@ class TaskSpec:
             raise BadRequest(f"a task needs more: {error}") from error
         return _checked(spec)
 
+    def setting(self, name: str) -> KnobValue | None:
+        """A knob's value: the one given, else its default. Raises KeyError for one the suite lacks."""
+        offered = {knob.name: knob for knob in suite_of(self.suite).knobs}
+        return self.knobs.get(name, offered[name].default)
+
+    def identity(self) -> dict[str, KnobValue]:
+        """The knobs that make this another experiment than the suite's plain one."""
+        offered = {knob.name: knob for knob in suite_of(self.suite).knobs}
+        return {
+            name: value
+            for name, value in self.knobs.items()
+            if offered[name].identity and not _same(value, offered[name].default)
+        }
+
     def fingerprint(self) -> str:
         """Identity of what is measured: 16 hex digits over everything but the time limit."""
         said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
@@ -72,6 +86,10 @@ class TaskSpec:
         if self.dynamic:
             parts.append("--dynamic")
         return " ".join(parts)
+
+
+def _same(value: KnobValue, default: KnobValue | None) -> bool:
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 
 def _knob_text(value: KnobValue) -> str:
@@ -101,14 +119,14 @@ def plan(
     """
     suite = suite_of(suite_name)
     chosen = [_case_of(suite, name) for name in cases] or list(suite.cases)
+    defaults = {knob.name: knob.default for knob in suite.knobs}
+    given = {name: value for name, value in (knobs or {}).items() if not _same(value, defaults.get(name))}
     tasks = []
     for case in chosen:
         offered = _offered("dtype", dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(cases))
         for dtype in offered:
             for mode in _offered("mode", modes, suite.modes, suite.name, True)[: None if modes else 1]:
-                for backend in _offered("backend", backends, suite.backends, suite.name, True)[
-                    : None if backends else 1
-                ]:
+                for backend in backends or suite.backends[:1]:
                     spec = TaskSpec(
                         suite=suite.name,
                         case=case.name,
@@ -117,7 +135,7 @@ def plan(
                         backend=backend,
                         device=device,
                         dynamic=dynamic,
-                        knobs=dict(knobs or {}),
+                        knobs=given,
                         timeout_s=suite.timeout_s,
                     )
                     tasks.append(_checked(spec))
@@ -150,11 +168,12 @@ def _checked(spec: TaskSpec) -> TaskSpec:
     for what, value, offered in (
         ("dtype", spec.dtype, case.dtypes),
         ("mode", spec.mode, suite.modes),
-        ("backend", spec.backend, suite.backends),
         ("device", spec.device, suite.devices),
     ):
         if value not in offered:
             raise BadRequest(f"{place} has no {what} {value!r}; it has: {', '.join(offered)}")
+    if not isinstance(spec.backend, str) or not suite.has_backend(spec.backend):
+        raise BadRequest(f"{place} has no backend {spec.backend!r}; it has: {', '.join(suite.backends)}")
     if not isinstance(spec.dynamic, bool) or (spec.dynamic and not suite.dynamic):
         raise BadRequest(f"{place} has no dynamic shapes")
     if not isinstance(spec.timeout_s, int) or not 1 <= spec.timeout_s <= suite.timeout_s:

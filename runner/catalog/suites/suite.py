@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds."""
+    """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds.
+
+    A knob at its `default` is as good as not given; None says that the suite decides by the case. One
+    without `identity` changes how long a measurement takes or what is kept of it, not what it means.
+    """
 
     name: str
     kind: Literal["bool", "int", "ints", "choice"]
@@ -16,6 +21,8 @@ class Knob:
     low: int = 0
     high: int = 0
     choices: tuple[str, ...] = ()
+    default: bool | int | str | None = None
+    identity: bool = True
 
     def problem(self, value: object) -> str:
         """Why this value cannot be, or '' where it can."""
@@ -67,4 +74,11 @@ class Suite:
     knobs: tuple[Knob, ...] = ()
     dynamic: bool = False
     timeout_s: int = 600
+    # A matrix: mode, backend, dtype and knobs that a command runs in all these values where it names none;
+    # a command that names a backend leaves the knobs to the backend.
+    axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     options: tuple[Option, ...] = ()
+    backend_pattern: str = ""  # other backends whose whole name matches can be named too
+
+    def has_backend(self, name: str) -> bool:
+        return name in self.backends or bool(re.fullmatch(self.backend_pattern or "(?!)", name))

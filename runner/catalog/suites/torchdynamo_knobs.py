@@ -1,0 +1,229 @@
+"""What can be set in the suites of PyTorch's torchdynamo harness.
+
+A knob that the harness has is called as there, so that its results and ours are one experiment. What the
+harness says in a compiler's name (CUDA graphs, freezing, …) is part of the backend here too: a knob of
+that kind changes the backend's name in the results and stands nowhere else.
+"""
+
+from __future__ import annotations
+
+from runner.catalog.suites.suite import Knob
+
+MODES = ("inference", "training")
+DTYPES = ("bfloat16", "float16", "float32", "amp")
+# As the results call them. Any other backend that dynamo knows can be named too.
+BACKENDS = (
+    "inductor",  # with CUDA graphs on CUDA, as the harness's --inductor
+    "inductor_cudagraphs",
+    "inductor_no_cudagraphs",
+    "inductor_cudagraphs_freezing",
+    "inductor_no_cudagraphs_freezing",
+    "inductor_cudagraphs_max_autotune",
+    "inductor_no_cudagraphs_max_autotune",
+    "inductor_cpp_wrapper",
+    "inductor_aot_inductor",
+    "inductor_export",
+    "aot_eager",
+    "eager",
+    "cudagraphs",
+)
+BACKEND_PATTERN = r"[A-Za-z][A-Za-z0-9_]{0,79}"
+
+
+def _switch(name: str, help_text: str, default: bool = False) -> Knob:
+    return Knob(name, "bool", help_text, default=default)
+
+
+def _choice(name: str, help_text: str, *choices: str) -> Knob:
+    return Knob(name, "choice", help_text, choices=choices, default=choices[0])
+
+
+def _keep(name: str, help_text: str) -> Knob:
+    return Knob(name, "bool", help_text, default=False, identity=False)
+
+
+_PROCEDURE = (
+    Knob(
+        "test",
+        "choice",
+        "what to run",
+        choices=("both", "performance", "accuracy"),
+        default="both",
+        identity=False,
+    ),
+    Knob(
+        "repeat",
+        "int",
+        "pairs of eager and compiled calls, at least",
+        low=1,
+        high=1000,
+        default=30,
+        identity=False,
+    ),
+    Knob(
+        "budget_s",
+        "int",
+        "time for more pairs where 0.5 % is not reached",
+        low=0,
+        high=600,
+        default=5,
+        identity=False,
+    ),
+    Knob("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
+    Knob("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
+    Knob(
+        "caches",
+        "choice",
+        "compile caches: fresh ones, or the host's own, kept",
+        choices=("fresh", "kept"),
+        default="fresh",
+    ),
+)
+_MODEL = (
+    Knob("batch_size", "int", "size of a batch; the harness's own where not given", low=1, high=65536),
+    Knob("threads", "int", "threads of the CPU", low=1, high=512),
+    _switch("channels_last", "memory format of convolutions"),
+    _switch("randomize_input", "other random inputs in each run"),
+    _switch("use_eval_mode", "training steps without dropout and batch statistics"),
+    _switch("enable_activation_checkpointing", "compute activations again in the backward"),
+    _choice(
+        "optimizer",
+        "of a training step: as the harness has it, or this one",
+        "harness",
+        "none",
+        "sgd",
+        "adam",
+    ),
+    _choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
+    _choice("compiled_region", "what is compiled: the whole step, or the model alone", "step", "model"),
+    Knob(
+        "amp_dtype",
+        "choice",
+        "of autocast; the harness's own where not given",
+        choices=("float16", "bfloat16"),
+    ),
+    Knob(
+        "matmul_precision",
+        "choice",
+        "of float32; high on CUDA where not given, as the harness has it",
+        choices=("highest", "high", "medium"),
+    ),
+    Knob("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
+)
+_CHECK = (
+    _switch("deterministic", "deterministic algorithms while timing too"),
+    _switch("cosine", "compare by cosine similarity"),
+    _switch("batch_invariant", "the accuracy check holds for each part of a batch"),
+)
+_COMPILER = (
+    _switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
+    _choice(
+        "compile_mode",
+        "mode of torch.compile",
+        "default",
+        "reduce-overhead",
+        "max-autotune",
+        "max-autotune-no-cudagraphs",
+    ),
+    _switch("freezing", "weights as constants of the graph; inference only"),
+    _switch("cpp_wrapper", "inductor's wrapper in C++"),
+    _choice(
+        "export",
+        "the model by an exporter, not by torch.compile",
+        "none",
+        "aot_inductor",
+        "export",
+        "aot_precompile",
+        "torchscript_jit_trace",
+    ),
+    _switch("nopython", "fullgraph: a graph break is a failure"),
+    _choice("dynamic_dimensions", "of --dynamic", "batch", "all"),
+    _switch("unbacked_batch_only", "the batch is an unbacked symbol; only with --dynamic"),
+    _switch("specialize_int", "integers are constants of the graph"),
+    _switch("suppress_errors", "a frame that does not compile runs eagerly"),
+    _switch("compiled_autograd", "compile the backward pass at run time"),
+    _switch("disable_split_reductions", "inductor's split_reductions off"),
+    _switch("disable_persistent_reductions", "inductor's triton.persistent_reductions off"),
+    _switch("disable_divisible_by_16", "inductor's triton.divisible_by_16 off"),
+)
+_KEPT = (
+    _keep("keep_trace", "a profiler's trace of compiled steps"),
+    _keep("profile_details", "the trace with shapes, memory and stacks"),
+    _keep("keep_code", "the code that inductor generated"),
+    _keep("keep_memory_snapshot", "the allocator's history of the compiled run"),
+    _keep("keep_tlparse", "tlparse's report of the compile, where it is installed"),
+)
+_INDUCTOR_SWITCHES = (
+    "aggressive_fusion",
+    "allow_buffer_reuse",
+    "assume_aligned_inputs",
+    "b2b_gemm_pass",
+    "batch_fusion",
+    "benchmark_combo_kernel",
+    "benchmark_fusion",
+    "benchmark_kernel",
+    "combo_kernels",
+    "comprehensive_padding",
+    "conv_1x1_as_mm",
+    "coordinate_descent_check_all_directions",
+    "coordinate_descent_tuning",
+    "cpp.dynamic_threads",
+    "cpp.enable_tiling_heuristics",
+    "cpp.weight_prepack",
+    "decompose_mem_bound_mm",
+    "dynamic_scale_rblock",
+    "efficient_conv_bn_eval_fx_passes",
+    "emulate_precision_casts",
+    "epilogue_fusion",
+    "force_fuse_int_mm_with_mul",
+    "force_shape_pad",
+    "fx_graph_cache",
+    "graph_partition",
+    "group_fusion",
+    "inplace_buffers",
+    "keep_output_stride",
+    "layout_optimization",
+    "loop_ordering_after_fusion",
+    "max_autotune_gemm",
+    "max_autotune_pointwise",
+    "memory_planning",
+    "nan_asserts",
+    "pattern_matcher",
+    "permute_fusion",
+    "prologue_fusion",
+    "reorder_for_locality",
+    "shape_padding",
+    "size_asserts",
+    "split_cat_fx_passes",
+    "triton.autotune_pointwise",
+    "triton.codegen_upcast_to_fp32",
+    "triton.cooperative_reductions",
+    "triton.cudagraph_skip_dynamic_graphs",
+    "triton.cudagraph_trees",
+    "triton.dense_indexing",
+    "triton.force_cudagraph_sync",
+    "triton.prefer_nd_tiling",
+    "triton.slow_path_cudagraph_asserts",
+    "triton.tiling_prevents_pointwise_fusion",
+    "triton.tiling_prevents_reduction_fusion",
+    "triton.unique_kernel_names",
+    "triton.use_block_ptr",
+)
+_INDUCTOR_NUMBERS = {  # bounds
+    "compile_threads": (1, 256),
+    "coordinate_descent_search_radius": (1, 8),
+    "cpp.max_horizontal_fusion_size": (1, 1024),
+    "cpp.min_chunk_size": (1, 2**20),
+    "cpp.simdlen": (0, 512),
+    "max_fusion_size": (1, 1024),
+    "max_pointwise_cat_inputs": (1, 64),
+    "padding_alignment_bytes": (1, 4096),
+    "triton.max_tiles": (1, 3),
+    "triton.multi_kernel": (0, 3),
+    "unroll_reductions_threshold": (1, 1024),
+}
+INDUCTOR_OPTIONS = (
+    *(Knob(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
+    *(Knob(name, "int", "option of inductor", low, high) for name, (low, high) in _INDUCTOR_NUMBERS.items()),
+)
+KNOBS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)
