@@ -7,6 +7,7 @@ they their benchmarks.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -286,8 +287,9 @@ class Agent:
         time.sleep(_DELIVERY_S)
 
     def _bring_home(self, folder: Folder) -> None:
-        """Delivers a left-over; of a task that was killed with its worker, the log as evidence: its lease
-        ends by itself, and only then may somebody else have it."""
+        """Delivers a left-over, and keeps its lease while the hud has no room for it; of a task that was
+        killed with its worker, the log as evidence: its lease ends by itself, and only then may somebody
+        else have it."""
         try:
             if folder.outcome is not None:
                 folder.deliver(self._hud)
@@ -297,6 +299,8 @@ class Agent:
             folder.refuse(str(error))
         except (HudError, OSError) as error:
             self._say(f"task {folder.lease.task} waits in the spool: {error}")
+            with contextlib.suppress(HudError):
+                self._hud.progress(folder.lease, {"phase": "deliver"})
         finally:
             folder.release()
 

@@ -38,7 +38,7 @@ class Control:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.python = folder / "python"
         self.python.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
         self.python.chmod(0o755)
@@ -48,6 +48,10 @@ class Control:
 
     def go(self, name: str = "go") -> None:
         (self.folder / name).touch()
+
+    def card(self, uuid: str) -> Control:
+        """What was done on one GPU; the plan is the same for all."""
+        return Control(self.folder / uuid)
 
     @property
     def pids(self) -> list[int]:

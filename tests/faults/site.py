@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from django.db import connection, transaction
 
@@ -65,6 +66,7 @@ class Site:
     times: Times
     folder: Path
     figure: Callable[[str, float], None]
+    device: str = "cpu"  # of its runs, and of the first host
     hosts: dict[str, HostProcess] = field(default_factory=dict)
     controls: dict[str, Control] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
@@ -84,7 +86,7 @@ class Site:
     def start(self) -> None:
         self.start_tick()
         self.start_web()
-        self.attach("here")
+        self.attach("here", devices="cpu" if self.device == "cpu" else "0")
         self.wait(self.trusts_silence, "a tick that may break leases")
 
     def start_web(self) -> None:
@@ -99,21 +101,39 @@ class Site:
             end_process(self._tick, signal.SIGTERM)
             self._tick = None
 
-    def attach(self, name: str) -> HostProcess:
-        """A host with a key of its own and this machine's CPU as its device."""
+    def attach(
+        self,
+        name: str,
+        *,
+        devices: str = "cpu",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        environment: Mapping[str, str] = MappingProxyType({}),
+        through: str = "",
+    ) -> HostProcess:
+        """A host with a key of its own, and devices of this machine as its own; `environment` is that of
+        its processes and of its benchmarks, `through` another address of the web."""
         key, self.keys[name] = create_key(
             name=name, scopes=["host"], who="test", host=Host.objects.create(name=name)
         )
         folder = self.folder / name
         self.controls[name] = Control(folder / "control")
-        python = f"default={self.controls[name].python},STANDIN={folder / 'control'}"
-        arguments = ["-m", "runner", "attach", "--hud", self.hud.url, "--key", self.keys[name]]
-        arguments += ["--name", name, "--data", str(folder / "data"), "--devices", "cpu", "--python", python]
-        self.hosts[name] = HostProcess(folder, arguments, {})
+        variables = {"STANDIN": str(folder / "control"), **environment}
+        python = ",".join(
+            [f"default={self.controls[name].python}", *(f"{one}={text}" for one, text in variables.items())]
+        )
+        arguments = ["-m", "runner", "attach", "--hud", through or self.hud.url, "--key", self.keys[name]]
+        arguments += ["--name", name, "--data", str(folder / "data"), "--devices", devices]
+        arguments += ["--python", python, *(f"--label={one}={text}" for one, text in labels.items())]
+        self.hosts[name] = HostProcess(folder, arguments, environment)
         self.hosts[name].start()
-        self.wait(lambda: Accelerator.objects.filter(host=key.host, present=True).exists(), f"host {name}")
-        self.wait(lambda: "worker of cpu is process" in self.hosts[name].log, f"the worker of {name}")
-        return self.hosts[name]
+        there = Accelerator.objects.filter(host=key.host, present=True)
+        self.wait(lambda: there.exists() and all(item.catalog["suites"] for item in there), f"host {name}")
+        names = [item.name for item in there]
+        host = self.hosts[name]
+        self.wait(
+            lambda: all(f"worker of {one} is process" in host.log for one in names), f"workers of {name}"
+        )
+        return host
 
     @property
     def host(self) -> HostProcess:
@@ -128,17 +148,20 @@ class Site:
         """Of the first host's agent."""
         return self.folder / "here" / "data"
 
-    def request(self, *cases: str, timeout_s: int = 600) -> Run:
-        """A new run of cases of `micro` on any CPU; the doorbell is rung after the commit."""
+    def request(
+        self, *cases: str, timeout_s: int = 600, labels: Mapping[str, str] = MappingProxyType({})
+    ) -> Run:
+        """A new run of cases of `micro` on any such device; the doorbell is rung after the commit."""
         with transaction.atomic():
             run = runs.request_suite(
                 suite="micro",
                 cases=cases or ["layer_norm"],
                 host=None,
                 arch="",
-                device="cpu",
+                device=self.device,
                 repeats=1,
                 who="test",
+                labels=labels,
             )
             for task in run.tasks.all():
                 task.spec["timeout_s"] = timeout_s

@@ -4,8 +4,10 @@ Given to an agent as `--python default=<script that execs this file>,STANDIN=<co
 interpreters is the host owner's business anyway, so the product needs no hook for its tests.
 
 The control folder tells it what to do: ``plan.json`` maps the number of the start ("1", "2", … or "*") to
-{"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text}.
-It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive.
+{"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
+"kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n}.
+It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
+folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +28,18 @@ SAMPLES = 20
 def run(spec: Any, report: Any) -> Any:
     """What `runner.suites.micro` offers: one task."""
     control = Path(os.environ["STANDIN"])
-    earlier = sorted(control.glob("pid-*"))
+    place = control / os.environ.get("CUDA_VISIBLE_DEVICES", "")  # the folder itself where that is empty
+    place.mkdir(exist_ok=True)
+    earlier = sorted(place.glob("pid-*"))
     plan = _plan(control, len(earlier) + 1)
-    if plan.get("deaf"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if plan.get("stray"):
-        _leave_stray(control)
+    _leave(control, plan, spec.device)
     print(plan.get("print", "stand-in at work"), flush=True)
-    _note_start(control, earlier)
+    _note_start(control, place, earlier)
     sizes = list(spec.knobs.get("D", [256, 512]))[: plan.get("results", 16)]
-    for place, size in enumerate(sizes):
-        report.event("measure", place, len(sizes), f"D={size}")
+    for number, size in enumerate(sizes):
+        report.event("measure", number, len(sizes), f"D={size}")
         report.result(_record(spec, size))
-    if plan.get("spin"):
-        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 2**31 - 1)
-    if "wait_for" in plan:
-        while not (control / plan["wait_for"]).exists():
-            time.sleep(0.02)
+    _work(control, plan, spec.device)
     report.artifact("notes", "notes.txt", "made by the stand-in\n")
     if "status" in plan:
         from runner.failures import TaskFailure
@@ -50,20 +48,41 @@ def run(spec: Any, report: Any) -> Any:
     return None
 
 
+def _leave(control: Path, plan: dict[str, Any], device: str) -> None:
+    if plan.get("deaf"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if plan.get("stray"):
+        _leave_stray(control, lambda: time.sleep(3600))
+    if "orphan_s" in plan:
+        _leave_stray(control, lambda: _use(device, plan["orphan_s"]))
+
+
+def _work(control: Path, plan: dict[str, Any], device: str) -> None:
+    if "allocate_gib" in plan:
+        _allocate(device, plan["allocate_gib"])
+    if "kernel_s" in plan:
+        _use(device, plan["kernel_s"])
+    if plan.get("spin"):
+        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 2**31 - 1)
+    if "wait_for" in plan:
+        while not (control / plan["wait_for"]).exists():
+            time.sleep(0.02)
+
+
 def _plan(control: Path, number: int) -> dict[str, Any]:
     path = control / "plan.json"
     plans: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     return plans.get(str(number), plans.get("*", {}))
 
 
-def _note_start(control: Path, earlier: list[Path]) -> None:
+def _note_start(control: Path, place: Path, earlier: list[Path]) -> None:
     """Notes the pid of this start, and whether it shares the accelerator with an earlier one."""
     for path in earlier:
         if _state(path.read_text()) not in "ZX":
-            (control / "shared").write_text(f"{path.name} was alive")
-    draft = control / "pid.new"
+            (control / "shared").write_text(f"{path} was alive")
+    draft = place / "pid.new"
     draft.write_text(str(os.getpid()))
-    draft.rename(control / f"pid-{len(earlier) + 1}")
+    draft.rename(place / f"pid-{len(earlier) + 1}")
 
 
 def _state(pid: str) -> str:
@@ -73,7 +92,7 @@ def _state(pid: str) -> str:
         return "X"
 
 
-def _leave_stray(control: Path) -> None:
+def _leave_stray(control: Path, work: Callable[[], object]) -> None:
     """A process in a session of its own whose parent is gone, as compile workers are."""
     if os.fork():
         return
@@ -81,7 +100,40 @@ def _leave_stray(control: Path) -> None:
     if os.fork():
         os._exit(0)
     (control / "stray").write_text(str(os.getpid()))
-    time.sleep(3600)
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def _use(device: str, seconds: float) -> None:
+    """Keeps a device busy without a break, for a bounded time: a GPU with one kernel, a CPU in C."""
+    if device == "cuda":
+        import torch
+
+        spin = torch.cuda._sleep  # a kernel that counts cycles
+        spin(1)
+        torch.cuda.synchronize()
+        started = time.monotonic()
+        spin(10**9)
+        torch.cuda.synchronize()
+        spin(int(seconds * 10**9 / (time.monotonic() - started)))
+        torch.cuda.synchronize()
+    else:
+        started = time.monotonic()
+        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 10**5)
+        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", int(seconds * 10**5 / (time.monotonic() - started)))
+
+
+def _allocate(device: str, gib: int) -> None:
+    """Asks for memory that is not there, after some that is."""
+    if device == "cuda":
+        import torch
+
+        held = torch.zeros(2**30, dtype=torch.uint8, device="cuda")
+        torch.zeros(gib * 2**30, dtype=torch.uint8, device="cuda")
+        del held
+    raise MemoryError(f"tried to allocate {gib} GiB")
 
 
 def _record(spec: Any, size: int) -> Any:
@@ -95,7 +147,7 @@ def _record(spec: Any, size: int) -> Any:
             dtype=spec.dtype,
             extra_info={
                 "device": spec.device,
-                "arch": "x86_64",
+                "arch": "x86_64" if spec.device == "cpu" else "NVIDIA H200",
                 "dynamic": spec.dynamic,
                 "knobs": {"D": size},
             },
