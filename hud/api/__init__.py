@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
+from psycopg.errors import DiskFull
 
 from hud.api import agent, door, hosts, reading, running
 from hud.api.bodies import StrictParser
@@ -17,6 +19,7 @@ from hud.ingest.errors import BadUpload, Fault
 from hud.tasks import LeaseBroken, UnknownTask
 
 logger = logging.getLogger(__name__)
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
 for router in (door.router, running.router, reading.router, hosts.router, agent.router):
     api.add_router("", router)
@@ -76,8 +79,20 @@ def _not_storable(request: HttpRequest, error: Exception) -> HttpResponse:
 @api.exception_handler(OperationalError)
 @api.exception_handler(InterfaceError)
 def _database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+    if isinstance(error.__cause__, DiskFull):
+        logger.warning("the database's disk is full: %s", error)
+        return Problem(507, "the disk of the database is full; try again", retry_after_s=30).response()
     logger.warning("the database is away: %s", error)
     return Problem(503, "the database is away; try again", retry_after_s=5).response()
+
+
+@api.exception_handler(OSError)
+def _disk_full(request: HttpRequest, error: OSError) -> HttpResponse:
+    """A disk, or a quota, that takes nothing more; any other is an error of ours."""
+    if error.errno not in _FULL:
+        return _unexpected(request, error)
+    logger.warning("a file could not be written: %s", error)
+    return Problem(507, "the disk of the hud is full; try again", retry_after_s=30).response()
 
 
 @api.exception_handler(Exception)
