@@ -64,6 +64,12 @@ class Recorder:
         said = {"status": failure.status, "code": failure.code, "reason": failure.reason}
         self._write(metric, None, None, knobs, said)
 
+    def word(
+        self, metric: str, code: str, status: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]
+    ) -> None:
+        """A metric whose value is a word of an outside system, such as PASS."""
+        self._write(metric, None, None, knobs, {"status": status, "code": code, **facts})
+
     def _write(
         self,
         metric: str,

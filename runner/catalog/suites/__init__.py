@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runner.catalog.suites import ceilings, micro
+from runner.catalog.suites import ceilings, micro, xla
 from runner.catalog.suites.suite import Case, Knob, Option, Suite
 
 __all__ = ["SUITES", "Case", "Knob", "Option", "Suite"]
 
-SUITES: dict[str, Suite] = {entry.SUITE.name: entry.SUITE for entry in (micro, ceilings)}
+SUITES: dict[str, Suite] = {entry.SUITE.name: entry.SUITE for entry in (micro, xla, ceilings)}

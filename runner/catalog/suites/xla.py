@@ -1,0 +1,129 @@
+"""PyTorch/XLA's experiment matrix: accelerator × xla × dynamo × test, and the cells that cannot run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.catalog.suites.suite import Case, Knob, Suite
+from runner.catalog.suites.xla_options import OPTIONS
+
+# What PyTorch/XLA's runner calls an experiment's axes, each in every value.
+ACCELERATORS = ("cpu", "cuda", "tpu")
+XLA = ("None", "PJRT", "XRT")
+_DYNAMO = ("eager", "inductor", "openxla")  # eager: without dynamo
+_ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none is named
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def _collect(name: str, what: str) -> Knob:
+    """Says more of the same measurement."""
+    return Knob(name, "bool", what, default=False, identity=False)
+
+
+def _dump(name: str, what: str) -> Knob:
+    return _collect(name, f"keep {what} as an artifact")
+
+
+def _switch(name: str, what: str) -> Knob:
+    """Changes what is measured."""
+    return Knob(name, "bool", what, default=False)
+
+
+SUITE = Suite(
+    name="xla",
+    title="PyTorch/XLA's experiment matrix",
+    module="runner.suites.xla",
+    cases=(
+        Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
+        Case("dummy_conv", "Two convolutions with batch norm, pooling, a linear layer", _DTYPES),
+        Case("dummy_attention", "One transformer encoder layer of width 128", _DTYPES),
+        Case("resnet18", "torchvision's resnet18, random weights", _DTYPES),
+        Case("mobilenet_v2", "torchvision's mobilenet_v2, random weights", _DTYPES),
+        Case("squeezenet1_1", "torchvision's squeezenet1_1, random weights", _DTYPES),
+        Case("alexnet", "torchvision's alexnet, random weights", _DTYPES),
+    ),
+    backends=("eager", "inductor", "openxla", "xla"),
+    modes=("inference", "training"),
+    knobs=(
+        Knob("accelerator", "choice", "default: the device of the run", choices=ACCELERATORS, identity=False),
+        Knob("xla", "choice", "runtime of the XLA device; PJRT for xla and openxla", choices=XLA),
+        Knob("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
+        Knob("batch_size", "int", "default: the model's own", low=1, high=4096),
+        Knob("repeat", "int", "timed runs; the first one holds the compilation", 1, 1000, (), 10, False),
+        Knob("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
+        _collect("verify", "compare the result with eager's first, in a process of its own"),
+        Knob("verify_iterations", "int", "steps before the results are compared", 1, 20, (), 1, False),
+        _switch("randomize_input", "new values for each iteration, of the same shapes"),
+        _switch("collect_full_output", "training returns gradients and parameters too"),
+        _switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
+        _switch("single_graph", "fail on a graph break"),
+        _switch("disable_tf32", "float32 products in full float32"),
+        Knob("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
+        _switch("enable_functionalization", "torch_xla's functionalization layer"),
+        _collect("collect_dynamo_counters", "dynamo's counters as metrics"),
+        _collect("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),
+        _collect("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),
+        _dump("dump_dynamo_counters", "dynamo's counters of each repeat"),
+        _dump("dump_pytorch_profiles", "the profiler's table and trace of each repeat"),
+        _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),
+        _dump("dump_hlo", "XLA's HLO modules"),
+        Knob(
+            "save_ir_format",
+            "choice",
+            "keep XLA's IR",
+            choices=("text", "hlo", "stablehlo"),
+            identity=False,
+        ),
+        _dump("save_output", "the output of each repeat"),
+    ),
+    timeout_s=1800,
+    axes=(
+        ("accelerator", ACCELERATORS),
+        ("xla", XLA),
+        ("backend", _DYNAMO),
+        ("mode", ("inference", "training")),
+        ("dtype", ("float32",)),
+    ),
+    options=OPTIONS,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the matrix, in PyTorch/XLA's words. '' stands for its None."""
+
+    accelerator: str
+    xla: str
+    dynamo: str
+    test: str
+
+    @property
+    def backend(self) -> str:
+        """The backend that its results are stored under: without dynamo, lazy tensors are `xla`."""
+        return self.dynamo or ("xla" if self.xla else "eager")
+
+
+def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
+    """Of a task: its backend, mode and device, and its knobs `accelerator` and `xla`, '' where not given."""
+    runtime = xla or ("PJRT" if backend in _ON_XLA else "None")
+    return Cell(
+        accelerator=accelerator or device,
+        xla="" if runtime == "None" else runtime,
+        dynamo=backend if backend in {"inductor", "openxla"} else "",
+        test="train" if mode == "training" else "eval",
+    )
+
+
+def cannot_be(cell: Cell) -> tuple[str, str] | None:
+    """Code and reason of a cell that runs nowhere, None for one that may."""
+    if cell.xla == "XRT":
+        return "no_xrt", "torch_xla has had no XRT since 2.1: PJRT took its place"
+    if cell.accelerator == "cuda" and cell.xla:
+        return "no_xla_cuda", "torch_xla no longer supports CUDA: its runner refuses cuda with any xla"
+    if cell.accelerator == "tpu" and not cell.xla:
+        return "tpu_needs_xla", "a TPU is reached through XLA only"
+    if cell.dynamo == "inductor" and cell.xla:
+        return "inductor_without_xla", "inductor compiles for CPU and CUDA tensors, not for XLA devices"
+    if cell.dynamo == "openxla" and not cell.xla:
+        return "openxla_needs_xla", "the backend openxla compiles for an XLA device only"
+    return None

@@ -1,0 +1,84 @@
+"""PyTorch/XLA's experiment runner, one cell of its matrix a task.
+
+Unlike there, verification and measurement are two stages of one task, so that a checked number is a number;
+a cell that cannot run is a row that says why. The timed runs are its own: no warm-up, the first repeat holds
+the compilation, and every repeat is a sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import cast
+
+from runner.catalog import KnobValue, TaskSpec
+from runner.catalog.suites import xla as catalogue
+from runner.catalog.suites.xla import Cell
+from runner.failures import TaskFailure, failure_of
+from runner.measure.stages import before_forks, run_stage
+from runner.records import Json
+from runner.report import Report
+
+_VERIFY_SHARE = 0.4  # of the time limit
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Verifies where asked, measures, records. A wrong result withholds the times."""
+    cell = catalogue.cell(
+        spec.backend,
+        spec.mode,
+        spec.device,
+        cast("str", spec.knobs.get("accelerator", "")),
+        cast("str", spec.knobs.get("xla", "")),
+    )
+    before_forks()
+    # torch is imported below only: torch_xla reads its environment when it is imported
+    from runner.suites.xla import machine  # noqa: PLC0415
+    from runner.suites.xla.record import Rows  # noqa: PLC0415
+    from runner.suites.xla.verify import NOT_ASKED, Verification  # noqa: PLC0415
+
+    checked = NOT_ASKED
+    try:
+        machine.check(cell, spec.device)
+        os.environ.update(machine.variables(spec, cell, report.folder / "artifacts"))
+        if spec.setting("verify"):
+            report.event("accuracy", 0, 2, spec.case)
+            checked = Verification(**_stage(spec, report, "verify", cell))
+        report.event("measure", 1, 2, spec.case)
+        samples = _stage(spec, report, "measure", cell)
+    except Exception as error:  # noqa: BLE001 - a cell that fails is a row too
+        failure = failure_of(error)
+        if spec.setting("verify") and checked is NOT_ASKED:
+            checked = Verification("VERIFIER_DIDNT_RUN", True, "not_run", str(failure))
+        Rows(spec, report, cell).failed(failure, checked)
+        return failure
+    report.event("finished", 2, 2)
+    return Rows(spec, report, cell).measured(samples, checked)
+
+
+def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
+    from runner.suites.xla import verify  # noqa: PLC0415
+    from runner.suites.xla.measure import Timed  # noqa: PLC0415
+    from runner.suites.xla.precision import fix_precision  # noqa: PLC0415
+
+    def verified() -> Json:
+        fix_precision(spec)
+        return dataclasses.asdict(verify.verify(spec, cell))
+
+    def measured() -> Json:
+        fix_precision(spec)
+        timed = Timed(spec, cell, report.folder / "artifacts")
+        repeats = cast("int", spec.setting("repeat"))
+        timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))
+        return timed.samples
+
+    work, share = (verified, _VERIFY_SHARE) if name == "verify" else (measured, 1 - _VERIFY_SHARE)
+    return run_stage(name, work, folder=report.folder, timeout_s=spec.timeout_s * share)
+
+
+def knobs_of(spec: TaskSpec, cell: Cell, batch_size: int, origin: str) -> dict[str, KnobValue]:
+    """What makes this another experiment than the case's plain one, in PyTorch/XLA's names."""
+    said = {name: value for name, value in spec.identity().items() if name not in {"xla", "origin"}}
+    if cell.xla:
+        said["xla"] = cell.xla
+    return {**said, "batch_size": batch_size, "origin": origin}

@@ -1,0 +1,90 @@
+"""The device of a cell: is it there, how is it waited for, and what its runtime counts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.xla import Cell, cannot_be
+from runner.failures import TaskFailure
+from runner.measure.device import SEED
+
+HLO, IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
+
+
+def variables(spec: TaskSpec, cell: Cell, artifacts: Path) -> dict[str, str]:
+    """Environment that has to be there before torch_xla is imported."""
+    found = {"XLA_DISABLE_FUNCTIONALIZATION": "0" if spec.knobs.get("enable_functionalization") else "1"}
+    if not cell.xla:
+        return {}
+    found["PJRT_DEVICE"] = cell.accelerator.upper()
+    if spec.knobs.get("dump_hlo"):
+        (artifacts / HLO).mkdir(parents=True, exist_ok=True)
+        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={artifacts / HLO}".strip()
+    if spec.knobs.get("save_ir_format"):
+        (artifacts / IR).mkdir(parents=True, exist_ok=True)
+        found["XLA_SAVE_TENSORS_FMT"] = str(spec.knobs["save_ir_format"])
+        found["XLA_SAVE_TENSORS_FILE"] = str(artifacts / IR / f"ir.{spec.knobs['save_ir_format']}")
+    return found
+
+
+def check(cell: Cell, device: str) -> None:
+    """Raises TaskFailure (unsupported) for a cell that cannot run here. Imports no torch_xla."""
+    never = cannot_be(cell)
+    if never:
+        raise TaskFailure("unsupported", *never)
+    if cell.accelerator == "tpu":
+        if not Path("/dev/accel0").exists() and not Path("/dev/vfio").exists():
+            raise TaskFailure("unsupported", "no_tpu", "this host has no TPU")
+    elif cell.accelerator != device:
+        raise TaskFailure(
+            "unsupported", "other_device", f"this task holds the {device}: run the cell with --device cuda"
+        )
+    if cell.xla and importlib.util.find_spec("torch_xla") is None:
+        raise TaskFailure(
+            "unsupported",
+            "no_torch_xla",
+            f"torch_xla is not installed beside torch {torch.__version__}: take an interpreter that has it",
+        )
+
+
+class Machine:
+    """One device, reached plainly or through XLA."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._xla: Any = None
+        self.device = torch.device(cell.accelerator)
+        if cell.xla:
+            import torch_xla  # noqa: PLC0415 - only interpreters of XLA have it
+            import torch_xla.core.xla_model  # noqa: PLC0415
+            import torch_xla.debug.metrics  # noqa: PLC0415
+
+            self._xla = torch_xla
+            self.device = torch_xla.device()
+
+    def seed(self) -> None:
+        torch.manual_seed(SEED)
+        if self._xla:
+            self._xla.core.xla_model.set_rng_state(SEED, str(self.device))
+
+    def launch(self) -> None:
+        """Starts what lazy tensors have collected."""
+        if self._xla:
+            self._xla.sync()
+
+    def wait(self) -> None:
+        """Until the device has done everything that was started."""
+        if self._xla:
+            self._xla.core.xla_model.wait_device_ops()
+        elif self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    @property
+    def metrics(self) -> Any:
+        """torch_xla.debug.metrics; only of an XLA device."""
+        return self._xla.debug.metrics

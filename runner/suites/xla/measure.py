@@ -1,0 +1,175 @@
+"""The timed runs of a cell, and what runtime, compiler and profiler counted in each."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor.runtime.benchmarking import benchmarker
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.xla import Cell
+from runner.failures import TaskFailure
+from runner.suites.xla import models
+from runner.suites.xla.compiled import compiled
+from runner.suites.xla.machine import Machine
+from runner.suites.xla.models import Inputs, Model
+
+CLOCK = "host clock around all iterations, the first run with compilation"
+WALL_CLOCK = "least of many calls, cache overwritten between them"
+_PROFILING = ("profile_cuda_cpu", "profile_cuda_cpu_individual_ops", "dump_pytorch_profiles")
+Samples = dict[str, list[float]]
+
+
+class Timed:
+    """The runs of one cell. `samples` has one value a repeat for each metric."""
+
+    def __init__(self, spec: TaskSpec, cell: Cell, artifacts: Path) -> None:
+        self._setting = spec.setting
+        self._cell = cell
+        self._artifacts = artifacts
+        self.samples: Samples = {}
+        self.iterations = cast("int", spec.setting("iterations_per_run"))
+        self._machine = Machine(cell)
+        self._machine.seed()
+        self._training = cell.test == "train"
+        self._model = models.build(
+            spec.case,
+            batch=models.batch_size(spec.case, spec.setting("batch_size")),
+            device=self._machine.device,
+            dtype=getattr(torch, spec.dtype),
+            training=self._training,
+        )
+        self._step = compiled(self._model.step, cell, single_graph=bool(spec.setting("single_graph")))
+
+    def run(self, repeats: int, say: Callable[[int], None]) -> None:
+        with torch.set_grad_enabled(self._training):
+            for repeat in range(repeats):
+                say(repeat)
+                self._once(repeat)
+
+    def _once(self, repeat: int) -> None:
+        machine = self._machine
+        machine.seed()
+        inputs = [self._fresh_inputs(self._model) for _ in range(self.iterations)]
+        machine.seed()
+        machine.launch()
+        machine.wait()
+        counters.clear()
+        if self._cell.xla:
+            machine.metrics.clear_all()
+        if any(self._setting(knob) for knob in _PROFILING):
+            kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._cell.accelerator == "cuda")
+            with profile(activities=kinds) as profiled:
+                output = self._iterate(inputs)
+            self._profile(profiled, repeat)
+        elif self._setting("pure_wall_time"):
+            output = self._least(inputs[0])
+        else:
+            output = self._iterate(inputs)
+        self._count(repeat)
+        if self._setting("save_output") and output is not None:
+            torch.save(
+                torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, output),
+                self._file("output", repeat, "pt"),
+            )
+
+    def _fresh_inputs(self, model: Model) -> Inputs:
+        if self._setting("randomize_input"):
+            return tuple(torch.randn_like(tensor) for tensor in model.inputs)
+        return copy.deepcopy(model.inputs)
+
+    def _iterate(self, inputs: list[Inputs]) -> Any:
+        machine, full = self._machine, bool(self._setting("collect_full_output"))
+        traced_s, output = 0.0, None
+        started = time.perf_counter()
+        for one in inputs:
+            began = time.perf_counter()
+            output = self._step(one, full_output=full)
+            traced_s += time.perf_counter() - began
+            machine.launch()
+        machine.wait()
+        total_s = time.perf_counter() - started
+        self._timed(total_s, traced_s)
+        return output
+
+    def _least(self, inputs: Inputs) -> Any:
+        """Only where inductor's benchmarker has a clock: on CUDA after its cache was overwritten."""
+        if self._cell.xla:
+            raise TaskFailure(
+                "unsupported", "no_wall_clock", "pure wall time needs CUDA events; XLA has none"
+            )
+        output = self._step(inputs)
+        least_ms = float(benchmarker.benchmark(self._step, (inputs,), {}))
+        self._timed(least_ms / 1e3 * self.iterations, 0.0)
+        return output
+
+    def _timed(self, total_s: float, traced_s: float) -> None:
+        self._add("total_time", total_s)
+        self._add("per_iter_time", total_s / self.iterations)
+        if self._cell.xla:
+            self._add("trace_total_time", traced_s)
+            self._add("trace_per_iter_time", traced_s / self.iterations)
+
+    def _count(self, repeat: int) -> None:
+        if self._setting("dump_dynamo_counters"):
+            self._keep("dynamo_counters", repeat, "json", json.dumps(counters))
+        if self._setting("collect_dynamo_counters"):
+            for group, counts in counters.items():
+                for name, count in counts.items():
+                    self._add(f"dynamo_counters.{group}.{name}", float(count))
+        if not self._cell.xla:
+            return
+        if self._setting("dump_pytorch_xla_metrics"):
+            self._keep("xla_metrics", repeat, "txt", self._machine.metrics.metrics_report())
+        for name in ("CompileTime", "ExecuteTime"):
+            number, total_ns, _samples = self._machine.metrics.metric_data(name) or (0, 0, [])
+            self._add(f"xla_{name}_time_s", total_ns * 1e-9)
+            self._add(f"xla_{name}_number", float(number))
+
+    def _profile(self, profiled: profile, repeat: int) -> None:
+        events = profiled.key_averages()
+        if self._setting("profile_cuda_cpu"):
+            cpu_s = sum(event.self_cpu_time_total for event in events) * 1e-6
+            on_cuda = [event for event in events if event.device_type == DeviceType.CUDA]
+            cuda_s = sum(event.self_device_time_total for event in on_cuda) * 1e-6
+            for name, seconds in (("cpu", cpu_s), ("cuda", cuda_s)):
+                self._add(f"total_{name}_time_s", seconds)
+                self._add(f"per_iter_{name}_time_s", seconds / self.iterations)
+        if self._setting("profile_cuda_cpu_individual_ops"):
+            self._operators(events)
+        if self._setting("dump_pytorch_profiles"):
+            profiled.export_chrome_trace(str(self._file("trace", repeat, "json")))
+            self._keep("profile", repeat, "txt", events.table(sort_by="cpu_time_total", row_limit=500))
+
+    def _operators(self, events: Any) -> None:
+        """Of XLA those that it had to leave to the CPU, else every aten operator."""
+        unlowered = set(self._machine.metrics.executed_fallback_ops()) if self._cell.xla else None
+        kind = "inductor_ops" if unlowered is None else "xla_unlowered_ops"
+        for event in events:
+            if event.key in unlowered if unlowered is not None else "aten::" in event.key:
+                place = f"{kind}.{event.key}"
+                self._add(f"{place}.self_cpu_time_s", event.self_cpu_time_total * 1e-6)
+                self._add(f"{place}.self_cuda_time_s", event.self_device_time_total * 1e-6)
+                self._add(f"{place}.total_cpu_time_s", event.cpu_time_total * 1e-6)
+                self._add(f"{place}.total_cuda_time_s", event.device_time_total * 1e-6)
+                self._add(f"{place}.num_of_calls", float(event.count))
+
+    def _add(self, metric: str, value: float) -> None:
+        self.samples.setdefault(metric, []).append(value)
+
+    def _keep(self, kind: str, repeat: int, ending: str, text: str) -> None:
+        self._file(kind, repeat, ending).write_text(text)
+
+    def _file(self, kind: str, repeat: int, ending: str) -> Path:
+        folder = self._artifacts / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{repeat}.{ending}"

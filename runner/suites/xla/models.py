@@ -1,0 +1,124 @@
+"""Models of the suite `xla`: small ones of our own, and torchvision's where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from runner.failures import TaskFailure
+from runner.measure.device import SEED
+
+Inputs = tuple[torch.Tensor, ...]
+_LEARNING_RATE = 0.01
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    origin: str  # PyTorch/XLA's suite: dummy or torchbench
+    build: Callable[[], nn.Module]
+    sample: tuple[int, ...]  # shape of one input
+    batch_size: int
+
+
+class Attention(nn.Module):
+    """One transformer encoder layer and the mean over its sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(128, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(x).mean(1))  # type: ignore[no-any-return]
+
+
+def _dummy() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 32), nn.Softmax(dim=1)
+    )
+
+
+def _convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+def _torchvision(name: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        try:
+            import torchvision  # noqa: PLC0415 - an interpreter without it still has the other cases
+        except ImportError as error:
+            raise TaskFailure(
+                "unsupported", "no_torchvision", f"{name} needs torchvision: {error}"
+            ) from error
+        module: nn.Module = getattr(torchvision.models, name)(weights=None)
+        return module
+
+    return build
+
+
+_IMAGE = (3, 224, 224)
+_RECIPES = {
+    "dummy": _Recipe("dummy", _dummy, (32,), 16),
+    "dummy_conv": _Recipe("dummy", _convolutions, (3, 32, 32), 16),
+    "dummy_attention": _Recipe("dummy", Attention, (64, 128), 8),
+    **{
+        name: _Recipe("torchbench", _torchvision(name), _IMAGE, 4)
+        for name in ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
+    },
+}
+
+
+@dataclass
+class Model:
+    """A model on its device, its example inputs and, for training, its optimizer."""
+
+    module: nn.Module
+    inputs: Inputs
+    optimizer: torch.optim.Optimizer | None
+
+    def step(self, inputs: Inputs, *, full_output: bool = False) -> Any:
+        """One iteration. Of training `full_output` is the loss and every gradient, parameter and buffer."""
+        if self.optimizer is None:
+            return self.module(*inputs)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.module(*inputs).float().mean()
+        loss.backward()
+        self.optimizer.step()
+        return self.state(loss) if full_output else None
+
+    def state(self, loss: torch.Tensor) -> list[Any]:
+        parameters = dict(self.module.named_parameters())
+        gradients = {name: parameter.grad for name, parameter in parameters.items()}
+        return [loss, gradients, parameters, dict(self.module.named_buffers())]
+
+
+def origin(case: str) -> str:
+    return _RECIPES[case].origin
+
+
+def batch_size(case: str, asked: Any) -> int:
+    return int(asked or _RECIPES[case].batch_size)
+
+
+def build(case: str, *, batch: int, device: torch.device, dtype: torch.dtype, training: bool) -> Model:
+    """The same weights and inputs each time, whatever the device: they are made on the CPU in float32."""
+    torch.manual_seed(SEED)
+    recipe = _RECIPES[case]
+    module = recipe.build().train(training).to(dtype).to(device)
+    inputs = (torch.randn(batch, *recipe.sample).to(dtype).to(device),)
+    optimizer = torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE) if training else None
+    return Model(module, inputs, optimizer)

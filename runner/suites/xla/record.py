@@ -1,0 +1,58 @@
+"""Samples and codes of a cell → records, under PyTorch/XLA's names."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.xla import Cell
+from runner.failures import TaskFailure
+from runner.measure.device import prepare
+from runner.measure.recorder import Recorder, Result
+from runner.report import Report
+from runner.suites.xla import knobs_of, models
+from runner.suites.xla.measure import CLOCK, WALL_CLOCK, Samples
+from runner.suites.xla.verify import Verification
+
+_STATUS = {"passed": "ok", "failed": "wrong", "cannot_tell": "cannot_tell", "not_run": "not_run"}
+_TIMES = ("total_time", "per_iter_time")
+
+
+class Rows:
+    """The records of one cell. To be made after the last stage: it starts torch's threads."""
+
+    def __init__(self, spec: TaskSpec, report: Report, cell: Cell) -> None:
+        here = cell.accelerator == spec.device
+        device = prepare(spec.device if here else "cpu")
+        said = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
+        self._recorder = Recorder(said, report, device if here else dataclasses.replace(device, name=""))
+        batch = models.batch_size(spec.case, spec.setting("batch_size"))
+        self._knobs = knobs_of(spec, cell, batch, models.origin(spec.case))
+        self._clock = WALL_CLOCK if spec.setting("pure_wall_time") else CLOCK
+
+    def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
+        """A number that belongs to a wrong result is withheld, the counts are not."""
+        self._checked(checked)
+        failure = None
+        if checked.status == "failed":
+            failure = TaskFailure("wrong", checked.code, checked.reason)
+        elif checked.requested and checked.status == "not_run":
+            failure = TaskFailure("failed", checked.code, checked.reason)
+        for metric, values in samples.items():
+            if failure and failure.status == "wrong" and metric.endswith("_time"):
+                self._recorder.missing(metric, failure, knobs=self._knobs)
+            else:
+                clock = self._clock if metric in _TIMES else ""
+                self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
+        return failure
+
+    def failed(self, failure: TaskFailure, checked: Verification) -> None:
+        self._checked(checked)
+        for metric in _TIMES:
+            self._recorder.missing(metric, failure, knobs=self._knobs)
+
+    def _checked(self, checked: Verification) -> None:
+        status = _STATUS[checked.status]
+        if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
+            status = "failed"
+        self._recorder.word("verification_code", checked.code, status, checked.facts(), knobs=self._knobs)

@@ -1,0 +1,101 @@
+"""Does the cell compute what eager does? PyTorch/XLA's procedure and codes, and why a check did not run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any, cast
+
+import torch
+from torch._dynamo.utils import same
+from torch.utils import _pytree as pytree
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.xla import Cell
+from runner.failures import failure_of
+from runner.suites.xla import models
+from runner.suites.xla.compiled import compiled
+from runner.suites.xla.machine import Machine
+
+TOLERANCE = {("cuda", "train"): 1e-3, ("cpu", "eval"): 1e-2, ("cuda", "eval"): 1e-2, ("tpu", "eval"): 1e-2}
+_OTHER_TOLERANCE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """`code` is PyTorch/XLA's word; `requested`, `status` and `reason` say which of its meanings holds."""
+
+    code: str
+    requested: bool
+    status: str  # passed, failed, cannot_tell, not_run
+    reason: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        said = {"check_requested": self.requested, "check_status": self.status}
+        return {**said, "reason": self.reason} if self.reason else said
+
+
+NOT_ASKED = Verification(
+    "VERIFIER_SKIPPED", requested=False, status="not_run", reason="--verify was not given"
+)
+
+
+def verify(spec: TaskSpec, cell: Cell) -> Verification:
+    """Eager twice on the plain device, eager in float64, then the cell itself, each from the same weights."""
+    plain = dataclasses.replace(cell, xla="", dynamo="")
+    dtype = getattr(torch, spec.dtype)
+    try:
+        first, second = (_outputs(spec, plain, dtype) for _ in range(2))
+    except Exception as error:  # noqa: BLE001 - whatever eager raises is the answer
+        return Verification("EAGER_FAILED", requested=True, status="not_run", reason=str(failure_of(error)))
+    if not _same(first, second, tolerance=0.0):
+        reason = "two eager runs from the same seed differ"
+        return Verification("NONDETERMINISTIC_EAGER_RUN", True, "cannot_tell", reason)
+    try:
+        exact = _outputs(spec, plain, torch.float64)
+    except Exception:  # noqa: BLE001 - then the results are compared by their direction, as there
+        exact = None
+    try:
+        result = _outputs(spec, cell, dtype)
+        tolerance = TOLERANCE.get((cell.accelerator, cell.test), _OTHER_TOLERANCE)
+        good = _same(first, result, exact=exact, tolerance=tolerance)
+    except Exception as error:  # noqa: BLE001 - so does PyTorch/XLA
+        return Verification(
+            "EXCEPTION_RAISED", requested=True, status="not_run", reason=str(failure_of(error))
+        )
+    if good:
+        return Verification("PASS", requested=True, status="passed")
+    reason = f"differs from eager by more than its rounding explains (tolerance {tolerance:g})"
+    return Verification("FAIL", requested=True, status="failed", reason=reason)
+
+
+def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
+    """Output of the last step, on the CPU; of training: loss, gradients, parameters, buffers."""
+    machine = Machine(cell)
+    machine.seed()
+    training = cell.test == "train"
+    batch = models.batch_size(spec.case, spec.setting("batch_size"))
+    model = models.build(spec.case, batch=batch, device=machine.device, dtype=dtype, training=training)
+    step = compiled(model.step, cell, single_graph=bool(spec.setting("single_graph")))
+    inputs = copy.deepcopy(model.inputs)
+    steps = cast("int", spec.setting("verify_iterations"))
+    output = None
+    with torch.set_grad_enabled(training):
+        for number in range(steps):
+            output = step(inputs, full_output=number == steps - 1)
+            machine.launch()
+        machine.wait()
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), output)
+
+
+def _same(reference: Any, result: Any, *, tolerance: float, exact: Any = None) -> bool:
+    return bool(
+        same(
+            reference,
+            result,
+            fp64_ref=exact,
+            cos_similarity=exact is None and tolerance > 0,
+            tol=tolerance,
+            equal_nan=True,
+        )
+    )
