@@ -143,6 +143,7 @@ _OURS = (
     _timing("gpu_busy_ms", "GPU busy time", "ms", "down", 4, 0.05),
     _timing("device_speedup", "Speedup, device time", "x", "up", 3, 0.03),
     _timing("flops_utilization_of_peak", "Share of peak FLOP/s", "ratio", "up", 4, 0.05),
+    _timing("call_flops_utilization_of_peak", "Share of peak FLOP/s, call time", "ratio", "up", 4, 0.05),
     _timing("matmul_tflops", "Matrix product, bf16", "TFLOP/s", "up", 1, 0.05),
     _timing("cold_compile_s", "Cold compile time", "s", "down", 2, 0.15),
     _timing("warm_compile_s", "Warm compile time", "s", "down", 2, 0.15),

@@ -1,4 +1,4 @@
-"""gpt-fast's micro-benchmarks."""
+"""gpt-fast's micro-benchmarks, and beside its mlp of one vector one whose FLOP utilisation says something."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ SUITE = Suite(
         Case("gemv", "D×D matrix times vector", ("int8", "bfloat16")),
         Case("gather_gemv", "Two of eight D×D matrices times vector", ("int8", "bfloat16")),
         Case("mlp_layer_norm_gelu", "Linear, LayerNorm, Linear, LayerNorm of one vector of D", ("bfloat16",)),
+        Case("mlp_batched", "Linear, LayerNorm, GELU, Linear, LayerNorm of 4096 rows of D", ("bfloat16",)),
     ),
     backends=("inductor",),
     knobs=(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -24,7 +25,7 @@ from runner.measure.device import SEED, Device, prepare
 from runner.measure.gpu_state import gpu_state, warning
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
-from runner.suites.micro.kernels import Kernel, build
+from runner.suites.micro.kernels import COMPUTE_BOUND, Kernel, build
 from runner.summary import geometric_mean, median
 
 _LEAST_PAIRS = 30
@@ -43,6 +44,7 @@ _MEANS = (
     "share_of_ceiling",
     "call_bandwidth_gbps",
     "flops_utilization_of_peak",
+    "call_flops_utilization_of_peak",
     *_GPT_FAST_METRICS,
 )
 _GEOMETRIC_MEANS = ("speedup", "device_speedup")
@@ -62,7 +64,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             results = _measure(spec, size, device, say)
         except Exception as error:  # a size that fails is a result too
             problem = failure_of(error)
-            for metric in _CALL_METRICS + (_DEVICE_METRICS if device.type == "cuda" else ()):
+            for metric in _expected(spec.case, device):
                 recorder.missing(metric, problem, knobs={"D": size})
             failure = failure or problem
             if problem.status not in _GOES_ON:
@@ -80,6 +82,12 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     told = [dataclasses.asdict(state) for state in states if state]
     report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
     return failure
+
+
+def _expected(case: str, device: Device) -> list[str]:
+    """What a size that succeeds has, apart from counts."""
+    metrics = _CALL_METRICS + (_DEVICE_METRICS if device.type == "cuda" else ())
+    return [metric for metric in metrics if case not in COMPUTE_BOUND or not metric.endswith("_gbps")]
 
 
 def _progress(report: Report, done: int, total: int, size: int) -> Callable[[str], None]:
@@ -105,8 +113,9 @@ def _measure(spec: TaskSpec, size: int, device: Device, say: Callable[[str], Non
             results += _device_results(kernel, compiled, device)
         results += _utilization(kernel, results, device)
         results += _counts(compiled, errors)
-    say("gpt-fast's clock")
-    return results + _gpt_fast_results(kernel)
+    if kernel.of_gpt_fast:
+        say("gpt-fast's clock")
+    return results + (_gpt_fast_results(kernel) if kernel.of_gpt_fast else [])
 
 
 def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:
@@ -118,13 +127,16 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
 
     times = call_time.paired(eager_call, compiled_call, device, at_least=at_least, budget_s=_BUDGET_S)
     chained = call_time.back_to_back_ms(compiled_call, device, windows=_SAMPLES)
-    return [
+    results = [
         Result("eager_latency_ms", times.eager, _CALL_CLOCK),
         Result("compiled_latency_ms", times.compiled, _CALL_CLOCK),
         Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK),
-        Result("call_bandwidth_gbps", _gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK),
         Result("speedup", [times.speedup], _CALL_CLOCK, n=len(times.compiled)),
     ]
+    if kernel.ceiling != ceilings.MATMUL:
+        bandwidth = _gbps(kernel.moved_bytes, times.compiled)
+        results.append(Result("call_bandwidth_gbps", bandwidth, _CALL_CLOCK))
+    return results
 
 
 def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[Result]:
@@ -135,26 +147,41 @@ def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[
         device,
         touched_bytes=kernel.moved_bytes,
     )
-    bandwidth = _gbps(kernel.moved_bytes, times.compiled)
-    ceiling = ceilings.ceiling(kernel.ceiling, device)
-    of_ceiling = {"ceiling_gbps": ceiling, "ceiling": f"{kernel.ceiling}, median of its daily readings"}
-    shares = [value / ceiling for value in bandwidth]
     speedup = median(times.eager) / median(times.compiled)
     clock = graph_replay.CLOCK
     return [
         Result("device_latency_ms", times.compiled, clock, facts={"operand_sets": times.sets}),
-        Result("device_bandwidth_gbps", bandwidth, clock, facts={"moved_bytes": kernel.moved_bytes}),
-        Result("share_of_ceiling", shares, clock, facts=of_ceiling),
+        *_shares(kernel, times.compiled, device),
         Result("device_speedup", [speedup], clock, n=len(times.compiled)),
     ]
 
 
+def _shares(kernel: Kernel, times_ms: list[float], device: Device) -> list[Result]:
+    """What the kernel reaches of the host's memory, or of its matrix products."""
+    clock = graph_replay.CLOCK
+    ceiling = ceilings.ceiling(kernel.ceiling, device)
+    named = f"{kernel.ceiling}, median of its daily readings"
+    if kernel.ceiling == ceilings.MATMUL:
+        reached = [kernel.flops / (time_ms * 1e9) for time_ms in times_ms]
+        facts = {"ceiling_tflops": ceiling, "ceiling": named}
+        return [Result("share_of_ceiling", [value / ceiling for value in reached], clock, facts=facts)]
+    reached = _gbps(kernel.moved_bytes, times_ms)
+    facts = {"ceiling_gbps": ceiling, "ceiling": named}
+    return [
+        Result("device_bandwidth_gbps", reached, clock, facts={"moved_bytes": kernel.moved_bytes}),
+        Result("share_of_ceiling", [value / ceiling for value in reached], clock, facts=facts),
+    ]
+
+
 def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[Result]:
-    """Share of peak FLOP/s, by device time where there is one."""
+    """Share of peak FLOP/s: by device time where there is one, and then by call time beside it."""
     if not kernel.flops:
         return []
     by_metric = {result.metric: result for result in results}
-    latency = by_metric.get("device_latency_ms") or by_metric["compiled_latency_ms"]
+    latencies = [
+        by_metric[name] for name in ("device_latency_ms", "compiled_latency_ms") if name in by_metric
+    ]
+    names = ("flops_utilization_of_peak", "call_flops_utilization_of_peak")
     sheet = peaks(arch_key(device.name))
     if sheet and sheet.bf16_tflops:
         peak_tflops, peak = float(sheet.bf16_tflops), "data sheet, dense bfloat16"
@@ -163,9 +190,16 @@ def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[
             ceilings.ceiling(ceilings.MATMUL, device),
             "bfloat16 product measured on this host",
         )
-    shares = [kernel.flops / (time_ms * 1e9) / peak_tflops for time_ms in latency.values]
     facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
-    return [Result("flops_utilization_of_peak", shares, latency.clock, facts=facts)]
+    return [
+        Result(
+            name,
+            [kernel.flops / (time_ms * 1e9) / peak_tflops for time_ms in latency.values],
+            latency.clock,
+            facts=facts,
+        )
+        for name, latency in zip(names, latencies, strict=False)
+    ]
 
 
 def _counts(compiled: Compiled, errors: accuracy.Accuracy) -> list[Result]:
@@ -197,17 +231,18 @@ def _gbps(moved_bytes: int, times_ms: list[float]) -> list[float]:
 
 
 def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
-    """Over the sizes: sample i is the mean of the sizes' samples i; for ratios it is the geometric mean."""
+    """Over the sizes, at each quantile of their samples: so the median of a mean is the mean of the sizes'
+    medians, however noisy one of them is. For ratios it is the geometric mean."""
     by_size = [{result.metric: result for result in results} for results in complete]
     means = []
     for metric in (*_MEANS, *_GEOMETRIC_MEANS):
         parts = [results[metric] for results in by_size if metric in results]
         if not parts:
             continue
-        mean = geometric_mean if metric in _GEOMETRIC_MEANS else _arithmetic_mean
+        mean = geometric_mean if metric in _GEOMETRIC_MEANS else statistics.fmean
         result = Result(
             metric,
-            [mean(samples) for samples in zip(*(part.values for part in parts), strict=False)],
+            [mean(samples) for samples in zip(*_quantiles([part.values for part in parts]), strict=True)],
             parts[0].clock,
             n=min(part.n or len(part.values) for part in parts),
         )
@@ -215,13 +250,24 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
     return means
 
 
+def _quantiles(samples: Sequence[list[float]]) -> list[list[float]]:
+    """Each size's samples in order, brought to one number: an odd one, whose middle is the median."""
+    counts = {len(values) for values in samples}
+    if len(counts) == 1:
+        return [sorted(values) for values in samples]
+    steps = max(min(counts) | 1, 3)
+    return [[_quantile(sorted(values), step / (steps - 1)) for step in range(steps)] for values in samples]
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    below, rest = divmod(share * (len(ordered) - 1), 1)
+    above = ordered[min(int(below) + 1, len(ordered) - 1)]
+    return ordered[int(below)] * (1 - rest) + above * rest
+
+
 def _with_target(spec: TaskSpec, result: Result) -> Result:
-    return dataclasses.replace(
-        result,
-        target=gpt_fast_target(spec.case, spec.dtype),
-        facts={"target_arch": GPT_FAST_TARGET_ARCH},
-    )
-
-
-def _arithmetic_mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    """gpt-fast's targets were set for a GPU, and say nothing of a CPU."""
+    target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
+    if target is None:
+        return result
+    return dataclasses.replace(result, target=target, facts={"target_arch": GPT_FAST_TARGET_ARCH})

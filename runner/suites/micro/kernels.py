@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from runner.measure.ceilings import COPY, READ
+from runner.measure.ceilings import COPY, MATMUL, READ
+
+COMPUTE_BOUND = ("mlp_batched",)  # its time is that of its FLOPs: a share of the memory's speed says nothing
 
 _ROWS = 4096  # of layer_norm's input
+_BATCH = {"cuda": 4096, "cpu": 64}  # rows of mlp_batched's input
 _EXPERTS = 8
 _CHOSEN = (3, 5)  # experts that gather_gemv reads
 _HIDDEN = 14336  # of the mlp
@@ -30,6 +33,7 @@ class Kernel:
     ceiling: str = READ  # of the host, that this kernel's bandwidth is a share of
     flops: int = 0
     options: dict[str, bool] = field(default_factory=dict)
+    of_gpt_fast: bool = True  # its script has this case, with a metric of its own
 
 
 def build(case: str, size: int, dtype: torch.dtype, device: str) -> Kernel:
@@ -88,6 +92,23 @@ class _Mlp(nn.Module):
         return self.layers(x)
 
 
+class _BatchedMlp(nn.Module):
+    """The same layers with the GELU that its name promises. Over many rows the products use the FLOPs."""
+
+    def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(size, _HIDDEN, dtype=dtype, device=device),
+            nn.LayerNorm(_HIDDEN, dtype=dtype, device=device),
+            nn.GELU(),
+            nn.Linear(_HIDDEN, size, dtype=dtype, device=device),
+            nn.LayerNorm(size, dtype=dtype, device=device),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
 def _layer_norm_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
     module = _LayerNorm(size, dtype, device)
     x = torch.randn(_ROWS, size, device=device, dtype=dtype)
@@ -129,16 +150,27 @@ def _gather_gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
 
 
 def _mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
-    module = _Mlp(size, dtype, device)
-    x = torch.randn(size, device=device, dtype=dtype)
+    return _module_kernel(_Mlp(size, dtype, device), torch.randn(size, device=device, dtype=dtype))
+
+
+def _batched_mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
+    module = _BatchedMlp(size, dtype, device)
+    kernel = _module_kernel(module, torch.randn(_BATCH[device], size, device=device, dtype=dtype))
+    return replace(kernel, ceiling=MATMUL, of_gpt_fast=False)
+
+
+def _module_kernel(module: nn.Module, x: torch.Tensor) -> Kernel:
+    """Of an mlp and its input. FLOPs are those of its two products."""
+    size = x.shape[-1]
+    rows = x.numel() // size
     parameters = sum(parameter.numel() for parameter in module.parameters())
     return Kernel(
         function=_apply,
         eager=_apply,
         operands=(module, x),
         reference=lambda: copy.deepcopy(module).double()(x.double()),
-        moved_bytes=(parameters + 2 * size) * dtype.itemsize,
-        flops=2 * 2 * size * _HIDDEN,
+        moved_bytes=(parameters + 2 * x.numel()) * x.element_size(),
+        flops=2 * 2 * rows * size * _HIDDEN,
     )
 
 
@@ -147,4 +179,5 @@ _BUILDERS: dict[str, Callable[[int, torch.dtype, str], Kernel]] = {
     "gemv": _gemv_kernel,
     "gather_gemv": _gather_gemv_kernel,
     "mlp_layer_norm_gelu": _mlp_kernel,
+    "mlp_batched": _batched_mlp_kernel,
 }
