@@ -8,6 +8,8 @@ PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUTF8 := 1
 export PORT HUD_DATA DEMO BIND
+# of the tests, each with servers of its own; on one core a second still helps, since most of a test is waiting
+WORKERS ?= 2
 
 help:
 	@echo 'make up     [PORT=8000] [HUD_DATA=var] [DEMO=1]   run the dashboard; Ctrl-C stops it'
@@ -20,7 +22,7 @@ up: .venv/run.stamp
 	@exec $(PY) -m hud.up
 
 test: lint
-	@exec $(PY) -m pytest
+	@exec $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/dev.stamp
 	@$(PY) -m ruff check .

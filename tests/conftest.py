@@ -30,11 +30,25 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Files that take longest, mostly waiting: they begin first, so that no worker is left alone with one of them
+LONGEST = (
+    "test_browser_rerun.py",
+    "test_faults.py",
+    "test_life.py",
+    "test_micro.py",
+    "test_up.py",
+    "test_web_killed.py",
+    "test_api_fuzz.py",
+    "test_browser_pages.py",
+)
+FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records
 NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked soak run only where they are asked for by `-m`."""
+    """Tests marked soak run only where they are asked for by `-m`. The longest files come first."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
     if "soak" in config.getoption("-m"):
         return
     chosen = [item for item in items if not item.get_closest_marker("soak")]
@@ -47,6 +61,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if skipped:
         terminalreporter.section("BROWSER TESTS WERE SKIPPED", sep="!", red=True)
         terminalreporter.line(f"{len(skipped)} tests that drive a browser did not run: {NO_BROWSER}.")
+    _print_fault_figures(terminalreporter)
+
+
+def _print_fault_figures(terminalreporter: pytest.TerminalReporter) -> None:
+    """They come from the workers with the reports of their tests."""
+    rows = [
+        (report.location[2], name.removeprefix(FAULT_FIGURE), seconds)
+        for report in terminalreporter.getreports("passed")
+        if report.when == "call"
+        for name, seconds in report.user_properties
+        if name.startswith(FAULT_FIGURE)
+    ]
+    if rows:
+        terminalreporter.section("seconds from the fault to the true state")
+    for test, what, seconds in rows:
+        terminalreporter.line(f"{test:<52} {what:<44} {seconds:7.1f}")
 
 
 def pytest_configure() -> None:
@@ -59,6 +89,13 @@ def data() -> Path:
     """The session's HUD_DATA."""
     folder: Path = settings.HUD_DATA
     return folder
+
+
+@pytest.fixture(scope="session")
+def inductor_cache(data: Path) -> Path:
+    """Kernels that were compiled once for all workers of the session."""
+    session = data.parent if os.environ.get("PYTEST_XDIST_WORKER") else data
+    return Path(os.environ.get("RUNNER_TEST_CACHE") or session / "inductor")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Settings of the tests: the project's own, over a data folder that lives as long as the session.
 
 Servers named by the developer's environment are never touched. Processes that a test starts inherit
-`HUD_TEST_DATA`, and with it the same folder and the same servers.
+`HUD_TEST_DATA`, and with it the same folder and the same servers. Where pytest-xdist runs several workers,
+each has a folder of its own below the session's, and with it servers, database and device locks of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 
 def _remove(folder: str, owner: int) -> None:
@@ -23,7 +25,12 @@ if "HUD_TEST_DATA" not in os.environ:
     atexit.register(_remove, os.environ["HUD_TEST_DATA"], os.getpid())
     for name in ("DATABASE_URL", "REDIS_URL", "HUD_ENV", "ALLOWED_HOSTS", "HUD_PUBLIC_READ", "SECRET_KEY"):
         os.environ.pop(name, None)
+_worker = os.environ.get("PYTEST_XDIST_WORKER")
+if _worker and Path(os.environ["HUD_TEST_DATA"]).name != _worker:
+    os.environ["HUD_TEST_DATA"] += f"/{_worker}"
+    Path(os.environ["HUD_TEST_DATA"]).mkdir()
 os.environ["HUD_DATA"] = os.environ["HUD_TEST_DATA"]
+os.environ["RUNNER_LOCKS"] = os.environ["HUD_TEST_DATA"] + "/locks"
 
 from hud.settings import *  # noqa: E402, F403
 

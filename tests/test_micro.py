@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,6 @@ from runner.report import Report
 from runner.suites import micro
 
 needs_compiler = pytest.mark.skipif(not host.cpp_compiler(), reason="inductor needs a C++ compiler")
-
-
-@pytest.fixture(scope="session")
-def inductor_cache(data: Path) -> Path:
-    """Compiled kernels of the whole session."""
-    return Path(os.environ.get("RUNNER_TEST_CACHE") or data / "inductor")
 
 
 def layer_norm(*sizes: int) -> TaskSpec:
@@ -125,21 +119,38 @@ def results(gbps: list[float], speedup: float) -> list[Result]:
     ]
 
 
-def test_the_mean_is_derived_from_the_full_set(tmp_path: Path, measured: Measured) -> None:
-    measured[256], measured[512] = results([10.0, 20.0], 0.5), results([30.0, 60.0, 90.0], 2.0)
-    assert micro.run(layer_norm(), Report(tmp_path)) is None
-    mean = [
-        record
-        for record in records_in(tmp_path)
+def means_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """The metric of each record of the mean, by name."""
+    return {
+        record["metric"]["name"]: record["metric"]
+        for record in records_in(folder)
         if record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
-    ]
-    bandwidth, speedup = sorted(mean, key=lambda record: str(record["metric"]["name"]))
-    assert bandwidth["metric"]["benchmark_values"] == [20.0, 40.0]
-    assert bandwidth["metric"]["target_value"] == "950"
-    assert bandwidth["metric"]["extra_info"]["target_arch"] == "a100-40gb"
-    assert speedup["metric"]["benchmark_values"] == [1.0]
-    assert speedup["metric"]["extra_info"]["n"] == 2
-    assert "target_value" not in speedup["metric"]
+    }
+
+
+def test_the_mean_is_derived_from_the_full_set(tmp_path: Path, measured: Measured) -> None:
+    measured[256], measured[512] = results([10.0, 20.0], 0.5), results([60.0, 30.0, 90.0], 2.0)
+    assert micro.run(layer_norm(), Report(tmp_path)) is None
+    means = means_in(tmp_path)
+    assert set(means) == {"memory_bandwidth(GB/s)", "speedup"}
+    assert means["memory_bandwidth(GB/s)"]["benchmark_values"] == [20.0, 37.5, 55.0]
+    assert means["speedup"]["benchmark_values"] == [1.0]
+    assert means["speedup"]["extra_info"]["n"] == 2
+    assert all("target_value" not in mean for mean in means.values()), "gpt-fast's are a GPU's"
+
+
+def test_a_noisy_mean_lies_between_the_medians_of_its_sizes(tmp_path: Path, measured: Measured) -> None:
+    """Samples in the order of their rank, not of their time: 40, 10, 10 and 10, 10, 40 make no 25."""
+    measured[256], measured[512] = results([40.0, 10.0, 10.0], 1.0), results([10.0, 10.0, 40.0], 1.0)
+    micro.run(layer_norm(), Report(tmp_path))
+    assert means_in(tmp_path)["memory_bandwidth(GB/s)"]["benchmark_values"] == [10.0, 10.0, 40.0]
+
+
+@pytest.mark.parametrize(("device", "target"), [("cuda", ("950", "a100-40gb")), ("cpu", (None, None))])
+def test_gpt_fasts_target_belongs_to_the_gpu(device: str, target: tuple[str | None, str | None]) -> None:
+    spec = dataclasses.replace(layer_norm(), device=device)
+    mean = next(one for one in micro._means(spec, [results([1.0], 1.0)]) if one.metric.startswith("memory"))
+    assert (mean.target, mean.facts.get("target_arch")) == target
 
 
 def test_part_of_the_set_has_no_mean(tmp_path: Path, measured: Measured) -> None:

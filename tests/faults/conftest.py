@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from tests.conftest import FAULT_FIGURE
 from tests.faults.invariants import violations
 from tests.faults.site import SCALED, Site, Times
 from tests.servers import Hud, RedisServer
-
-_FIGURES: list[tuple[str, str, float]] = []
 
 
 @pytest.fixture(params=["scaled", pytest.param("real", marks=pytest.mark.soak)])
@@ -31,7 +30,7 @@ def site(
     """A running installation with one host. After the test the oracle is asked."""
 
     def figure(what: str, seconds: float) -> None:
-        _FIGURES.append((request.node.name, what, seconds))
+        request.node.user_properties.append((FAULT_FIGURE + what, seconds))
 
     site = Site(hud_process, redis_server, times, tmp_path, figure)
     data = Path(settings.HUD_DATA)
@@ -42,10 +41,3 @@ def site(
         assert not found, found
     finally:
         site.close()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _FIGURES:
-        terminalreporter.section("seconds from the fault to the true state")
-    for test, what, seconds in _FIGURES:
-        terminalreporter.line(f"{test:<52} {what:<44} {seconds:7.1f}")

@@ -8,7 +8,9 @@ I4 an accelerator is never shared                   I8 no key is anywhere but wh
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -112,12 +114,18 @@ def _missing_in_audit() -> Iterator[str]:
 def _secrets(keys: list[str], folders: list[Path]) -> Iterator[str]:
     places: dict[str, str] = {"the database": _database_text(), "Redis": _redis_text()}
     for folder in (*folders, Path(settings.HUD_DATA) / "tasklogs"):
-        for path in folder.rglob("*log"):
-            if path.is_file():
+        for path in _logs_below(folder):
+            with contextlib.suppress(FileNotFoundError):
                 places[str(path)] = path.read_text(errors="replace")
     for place, text in places.items():
         if any(key in text for key in keys):
             yield f"I8 a host's key stands in {place}"
+
+
+def _logs_below(folder: Path) -> Iterator[Path]:
+    """Files that end as a log does; a host that still lives may remove what it delivered meanwhile."""
+    for place, _folders, names in os.walk(folder):
+        yield from (Path(place) / name for name in names if name.endswith("log"))
 
 
 def _database_text() -> str:
