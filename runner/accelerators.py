@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner import host, locks
@@ -52,8 +52,14 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
     there = {**gpus, "cpu": cpu}
     for name in wanted:
         if name not in there:
-            raise NoSuchDevice(f"this host has no device {name!r}; it has: {', '.join(there)}")
+            what = f"GPU {name}" if name.isdecimal() else f"device {name!r}"
+            raise NoSuchDevice(f"this machine has no {what}; it has: {_names(there)}")
     return [there[name] for name in dict.fromkeys(wanted)]
+
+
+def _names(there: Mapping[str, Accelerator]) -> str:
+    names = [f"GPU {name}" if one.device == "cuda" else name for name, one in there.items()]
+    return ", ".join(names)
 
 
 def in_use(accelerator: Accelerator, workers: Collection[int]) -> str:

@@ -290,7 +290,7 @@ def test_a_token_is_spent_once(make_agent: Callable[..., HostProcess], fake: Fak
     [
         (["--token", "wrong"], "the token is refused"),
         ([], "say --token"),
-        (["--key", KEY, "--devices", "77"], "no device '77'"),
+        (["--key", KEY, "--devices", "77"], "no GPU 77"),
         (["--key", KEY, "--python", "x=/nowhere"], "--python x=/nowhere"),
         (["--key", KEY, "--label", "x"], "--label is KEY=VALUE"),
         (["--hud", "hud:8000", "--token", "x"], "no address of a hud"),
@@ -360,7 +360,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.name for item in accelerators.accelerators(["1", "cpu", "1"])] == ["cuda:1", "cpu"]
     (second, _cpu) = accelerators.accelerators(["1", "cpu"])
     assert (second.arch, second.lock, second.visible) == ("h200", "GPU-1", "GPU-1")
-    with pytest.raises(NoSuchDevice, match="it has: 0, 1, cpu"):
+    with pytest.raises(NoSuchDevice, match="GPU 2; it has: GPU 0, GPU 1, cpu"):
         accelerators.accelerators(["2"])
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -36,6 +37,8 @@ TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("HUD_URL", "HUD_KEY", "RUNNER_CEILINGS", "HUD_MAX_BODY_BYTES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -123,7 +126,7 @@ def test_a_request_that_cannot_be_says_why(
 
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "gpus", list)
-    with pytest.raises(BadRequest, match="no device '0'; it has: cpu"):
+    with pytest.raises(BadRequest, match="no GPU 0; it has: cpu"):
         terminal.accelerator("cuda")
     assert terminal.accelerator("").device == "cpu"
 
@@ -208,6 +211,26 @@ def test_ctrl_c_cancels_and_leaves_nothing_alive(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "cancelled" in said
     assert all((found := read_process(int(child))) is None or found.dead for child in children)
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 1)])
+def test_the_log_of_a_task_is_kept_where_it_failed_and_said_to_be(
+    status: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def launched(_task: TaskSpec, place: Path, **_options: object) -> Outcome:
+        place.mkdir()
+        (place / "log").write_text("last words")
+        return Outcome(status, "", "why")
+
+    monkeypatch.setattr(terminal, "launch", launched)
+    assert main(["run", "micro", "--device", "cpu", "--case", "gemv", "--dtype", "int8"]) == code
+    kept = list(tmp_path.glob("compiler-hud-run-*/*/log"))
+    assert bool(kept) == bool(code) == bool(list(tmp_path.glob("compiler-hud-run-*")))
+    assert all(f"log: {path}" in capsys.readouterr().out for path in kept)
 
 
 def test_an_accelerator_in_use_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
