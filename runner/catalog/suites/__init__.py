@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from runner.catalog.suites import ceilings, micro, xla
+from runner.catalog.suites import ceilings, huggingface, micro, timm, torchbench, xla
 from runner.catalog.suites.suite import Case, Knob, Option, Suite
 
 __all__ = ["SUITES", "Case", "Knob", "Option", "Suite"]
 
-SUITES: dict[str, Suite] = {entry.SUITE.name: entry.SUITE for entry in (micro, xla, ceilings)}
+SUITES: dict[str, Suite] = {
+    entry.SUITE.name: entry.SUITE for entry in (huggingface, timm, torchbench, micro, xla, ceilings)
+}

@@ -1,0 +1,20 @@
+"""The torchdynamo harness's suite `huggingface`."""
+
+from __future__ import annotations
+
+from runner.catalog.suites.suite import Suite
+from runner.catalog.suites.torchdynamo_cases import HUGGINGFACE
+from runner.catalog.suites.torchdynamo_knobs import BACKEND_PATTERN, BACKENDS, KNOBS, MODES
+
+SUITE = Suite(
+    name="huggingface",
+    title="HuggingFace models, eager against compiled",
+    module="runner.suites.torchdynamo",
+    cases=HUGGINGFACE,
+    backends=BACKENDS,
+    backend_pattern=BACKEND_PATTERN,
+    modes=MODES,
+    knobs=KNOBS,
+    dynamic=True,
+    timeout_s=2400,
+)

@@ -1,0 +1,1 @@
+"""The models of the three suites, each built on its device with random weights and nothing downloaded."""

@@ -1,0 +1,36 @@
+"""What a suite's file builds: the model, its inputs, its own loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Inputs = dict[str, Any] | tuple[Any, ...]
+TINY_BATCH = 2
+
+
+@dataclass
+class Built:
+    """A model in float32 on its device. `loss` is the suite's own, of the module's output.
+
+    `batched` says that the first dimension of the inputs is the batch and may have another size.
+    """
+
+    module: torch.nn.Module
+    inputs: Inputs
+    loss: Callable[[Any], torch.Tensor]
+    batch_size: int
+    size_note: str = ""  # how a reduced model differs from the real one; '' for the real one
+    batched: bool = True
+
+
+def mean_of(output: Any) -> torch.Tensor:
+    """The harness's loss where it takes none of the model: means over each tensor, then over tensors."""
+    if isinstance(output, torch.Tensor):
+        return output.sum() / output.numel()
+    parts = list(output.values()) if isinstance(output, dict) else list(output)
+    total: Any = sum(mean_of(part) for part in parts)
+    return total / len(parts)

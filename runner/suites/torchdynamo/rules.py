@@ -1,0 +1,146 @@
+"""The harness's rules for single models: tolerances, optimizers, what is not compared.
+
+Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.catalog import TaskSpec
+from runner.catalog.batch_sizes import default_batch_size
+
+_ACCURACY_BATCH = {"huggingface": 1, "torchbench": 4, "timm": 8}
+_INVARIANCE_BATCH = {"huggingface": 8, "torchbench": 8, "timm": 16}
+_ACCURACY_BATCH_AT_MOST = {"pytorch_unet": 2}
+_OWN_BATCH = ("pyhpc_turbulent_kinetic_energy",)  # a batch size that must not be changed
+
+_SGD = frozenset(
+    (
+        *("BERT_pytorch", "LearningToPaint", "alexnet", "dcgan", "densenet121", "dlrm", "mobilenet_v2"),
+        *("phlippe_densenet", "phlippe_resnet", "resnet18", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg16"),
+        *("AlbertForMaskedLM", "BartForCausalLM", "ElectraForCausalLM", "M2M100ForConditionalGeneration"),
+        *("MBartForCausalLM", "OPTForCausalLM", "PLBartForCausalLM", "PegasusForCausalLM"),
+        *("TrOCRForCausalLM", "XGLMForCausalLM", "adv_inception_v3", "ghostnet_100", "tf_efficientnet_b0"),
+    )
+)
+_SGD_FOR_INDUCTOR_ACCURACY = ("convnextv2_nano.fcmae_ft_in22k_in1k", "vit_base_patch14_dinov2.lvd142m")
+_NO_OPTIMIZER = ("MobileBertForMaskedLM",)
+
+_LARGER_MULTIPLIER = (
+    *("GPT2ForSequenceClassification", "BertForMaskedLM"),
+    *("inception_v3", "mobilenetv3_large_100", "vit_base_patch14_dinov2.lvd142m"),
+)
+_EVAL_IN_ACCURACY = ("M2M100ForConditionalGeneration",)
+_NOT_COMPARED_IN_TRAINING = ("pytorch_unet",)  # eager has no deterministic algorithms for it
+_NOT_DETERMINISTIC_ALGORITHMS = ("alexnet", "pytorch_unet", "vgg16")
+
+_TIMM_TRAINING = {
+    "beit_base_patch16_224": 16e-2,
+    "deit_base_distilled_patch16_224": 8e-2,
+    "vit_base_patch16_siglip_256": 8e-2,
+    "inception_v3": 4e-2,
+    "mobilenetv3_large_100": 4e-2,
+}
+_TORCHBENCH_EVEN_HIGHER = ("squeezenet1_1", "shufflenet_v2_x1_0")
+_TORCHBENCH_HIGHER_FP16 = ("phlippe_resnet",)
+
+
+@dataclass(frozen=True)
+class AccuracyRules:
+    """How the harness compares a model. `skip` is the reason why a pass is not earned, '' where it is."""
+
+    tolerance: float
+    cosine: bool
+    larger_multiplier: bool
+    skip: str
+
+
+def accuracy_rules(spec: TaskSpec) -> AccuracyRules:
+    """The harness's rules for this case in this mode, dtype and on this device."""
+    training = spec.mode == "training"
+    not_compared = training and spec.case in _NOT_COMPARED_IN_TRAINING
+    return AccuracyRules(
+        tolerance=_TOLERANCES[spec.suite](spec, training),
+        cosine=bool(spec.knobs.get("cosine")),
+        larger_multiplier=spec.case in _LARGER_MULTIPLIER,
+        skip="its eager mode has no deterministic algorithms" if not_compared else "",
+    )
+
+
+def _huggingface_tolerance(spec: TaskSpec, training: bool) -> float:
+    if training:
+        return 2e-2 if spec.case == "MT5ForConditionalGeneration" else 1e-2
+    if spec.case == "GPT2ForSequenceClassification":
+        return 5e-3 if spec.device == "cpu" else 4e-3
+    return 1e-3
+
+
+def _timm_tolerance(spec: TaskSpec, training: bool) -> float:
+    if training:
+        return _TIMM_TRAINING.get(spec.case, 1e-2)
+    return 8e-2 if _freezes(spec) and spec.case == "adv_inception_v3" else 1e-3
+
+
+def _torchbench_tolerance(spec: TaskSpec, training: bool) -> float:
+    if spec.dtype in ("float16", "amp"):
+        if _freezes(spec) and spec.case == "mobilenet_v2":
+            return 8e-2
+        if spec.case in _TORCHBENCH_HIGHER_FP16:
+            return 1e-2
+        return 8e-2 if spec.case in _TORCHBENCH_EVEN_HIGHER else 1e-3
+    if training and spec.device == "cuda":
+        return 8e-2 if spec.case in _TORCHBENCH_EVEN_HIGHER else 1e-3
+    return 1e-4
+
+
+_TOLERANCES = {
+    "huggingface": _huggingface_tolerance,
+    "timm": _timm_tolerance,
+    "torchbench": _torchbench_tolerance,
+}
+
+
+def _freezes(spec: TaskSpec) -> bool:
+    return bool(spec.knobs.get("freezing")) or "freezing" in spec.backend
+
+
+def optimizer_of(spec: TaskSpec, *, for_accuracy: bool = False) -> str:
+    """none, sgd or adam: what the knob says, else what the harness's code does (on a CPU: none)."""
+    asked = str(spec.knobs.get("optimizer", "harness"))
+    if asked != "harness":
+        return asked
+    if spec.device != "cuda" or spec.case in _NO_OPTIMIZER:
+        return "none"
+    inductor_accuracy = for_accuracy and spec.backend.startswith("inductor")
+    if spec.case in _SGD or (inductor_accuracy and spec.case in _SGD_FOR_INDUCTOR_ACCURACY):
+        return "sgd"
+    return "adam"
+
+
+def batch_size_of(spec: TaskSpec, *, for_accuracy: bool = False) -> int | None:
+    """The knob's, else the harness's: its own of the model, or the small one of an accuracy check.
+
+    None where the model alone knows it. A check takes the small one even where the knob says more.
+    """
+    asked = spec.knobs.get("batch_size")
+    size = asked if isinstance(asked, int) else default_batch_size(spec.suite, spec.case, spec.mode)
+    if spec.case in _OWN_BATCH:
+        return default_batch_size(spec.suite, spec.case, spec.mode)
+    if not for_accuracy:
+        return size
+    table = _INVARIANCE_BATCH if spec.knobs.get("batch_invariant") else _ACCURACY_BATCH
+    small = min(table[spec.suite], _ACCURACY_BATCH_AT_MOST.get(spec.case, 1 << 30))
+    return min(small, asked) if isinstance(asked, int) else small
+
+
+def trains(spec: TaskSpec, *, for_accuracy: bool = False) -> bool:
+    """Whether the module stands in train(). The harness checks torchbench's training in eval()."""
+    if spec.mode != "training" or spec.knobs.get("use_eval_mode"):
+        return False
+    return not (for_accuracy and (spec.suite == "torchbench" or spec.case in _EVAL_IN_ACCURACY))
+
+
+def deterministic_algorithms(spec: TaskSpec) -> bool:
+    """Whether torch's switch for deterministic algorithms can be on for this model."""
+    return spec.case not in _NOT_DETERMINISTIC_ALGORITHMS

@@ -1,0 +1,151 @@
+"""One step of a subject, as the harness compiles it: a forward pass, or a whole step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.models.built import Inputs
+from runner.suites.torchdynamo.subject import Subject
+
+_LEARNING_RATE = 0.01
+_HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+StepFunction = Callable[[Inputs], Any]
+
+
+class Step:
+    """`function(inputs)` is the step: what is compiled, and what eager mode runs.
+
+    Inference: the forward pass under no_grad and autocast; its result is the module's output. Training:
+    gradients set to None, forward and loss under autocast, backward, optimizer step; its result is the loss.
+    Inputs are not cloned inside the step. A compiled inference step is called under `torch.no_grad()`, since
+    freezing asks for it. `call` is called in the module's place: the module compiled alone, or exported.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        spec: TaskSpec,
+        *,
+        call: Callable[..., Any] | None = None,
+        for_accuracy: bool = False,
+    ) -> None:
+        self.module = subject.module
+        self.training = spec.mode == "training"
+        self.optimizer: torch.optim.Optimizer | None = None
+        autocast = _autocast(spec)
+        forward = call or self.module
+        if self.training:
+            name = rules.optimizer_of(spec, for_accuracy=for_accuracy)
+            self.optimizer = _optimizer(name, self.module, spec.device)
+            self.function = _training(forward, subject.loss, autocast, self.optimizer, self._zero_grad)
+        else:
+            self.function = _inference(forward, autocast)
+        self._weights: list[torch.Tensor] = []
+        self._saved: list[torch.Tensor] = []
+
+    def eager(self, inputs: Inputs) -> Any:
+        """The step without a compiler."""
+        return self.function(inputs)
+
+    def begin(self) -> None:
+        """To be called before each step, off the clock: no gradient is kept, and CUDA graphs may be replayed."""
+        if self.training:
+            self.module.zero_grad(set_to_none=True)
+        torch.compiler.cudagraph_mark_step_begin()
+
+    def remember(self) -> None:
+        """Keeps a copy of weights and buffers for `restore`; a step of inference changes none."""
+        if self.training:
+            self._weights = [*self.module.parameters(), *self.module.buffers()]
+            self._saved = [tensor.detach().clone() for tensor in self._weights]
+
+    def restore(self) -> None:
+        """Puts weights, buffers and the optimizer's state back in place, as `remember` found them."""
+        if not self.training:
+            return
+        with torch.no_grad():
+            for tensor, saved in zip(self._weights, self._saved, strict=True):
+                tensor.copy_(saved)
+            for state in self.optimizer.state.values() if self.optimizer else ():
+                for value in state.values():
+                    if isinstance(value, torch.Tensor):
+                        value.zero_()  # every state of Adam begins with 0; SGD without momentum has none
+
+    def outputs_for_comparison(self, result: Any) -> Any:
+        """What accuracy compares: the output, or loss, gradients (None is 0), parameters and buffers."""
+        if not self.training:
+            return result
+        parameters = dict(self.module.named_parameters())
+        return {
+            "loss": result,
+            "gradients": {
+                name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                for name, parameter in parameters.items()
+            },
+            "parameters": {name: parameter.detach() for name, parameter in parameters.items()},
+            "buffers": dict(self.module.named_buffers()),
+        }
+
+    @torch._dynamo.disable
+    def _zero_grad(self) -> None:
+        self.module.zero_grad(set_to_none=True)
+
+
+def _call(forward: Callable[..., Any], inputs: Inputs) -> Any:
+    return forward(**inputs) if isinstance(inputs, dict) else forward(*inputs)
+
+
+def _autocast(spec: TaskSpec) -> Callable[[], AbstractContextManager[Any]]:
+    """float16 on CUDA and bfloat16 on a CPU, where the knob does not say which."""
+    if spec.dtype != "amp":
+        return nullcontext
+    half = _HALVES.get(str(spec.knobs.get("amp_dtype")))
+    return lambda: torch.autocast(spec.device, dtype=half)
+
+
+def _inference(
+    forward: Callable[..., Any], autocast: Callable[[], AbstractContextManager[Any]]
+) -> StepFunction:
+    def step(inputs: Inputs) -> Any:
+        with torch.no_grad(), autocast():
+            return _call(forward, inputs)
+
+    return step
+
+
+def _training(
+    forward: Callable[..., Any],
+    loss_of_output: Callable[[Any], torch.Tensor],
+    autocast: Callable[[], AbstractContextManager[Any]],
+    optimizer: torch.optim.Optimizer | None,
+    zero_grad: Callable[[], None],
+) -> StepFunction:
+    def step(inputs: Inputs) -> torch.Tensor:
+        zero_grad()
+        with autocast():
+            loss = loss_of_output(_call(forward, inputs))
+        loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _optimizer(name: str, module: torch.nn.Module, device: str) -> torch.optim.Optimizer | None:
+    """As the harness makes them; nobody compiles SGD's step, one multi-tensor addition."""
+    if name == "none":
+        return None
+    if name == "sgd":
+        sgd = torch.optim.SGD(module.parameters(), lr=_LEARNING_RATE, foreach=True)
+        sgd.step = torch._dynamo.disable(sgd.step)  # type: ignore[method-assign]
+        return sgd
+    # Where the step counts on the host, every step would be a graph of its own.
+    return torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE, capturable=device == "cuda", foreach=True)

@@ -1,0 +1,137 @@
+"""What is measured: a model of a case on its device, with inputs, a loss and the rules of its accuracy."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.catalog import TaskSpec
+from runner.failures import TaskFailure, failure_of
+from runner.measure.device import SEED
+from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.losses import loss_of
+from runner.suites.torchdynamo.models.built import Built, Inputs
+
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "amp": torch.float32,  # weights and inputs; autocast takes the half
+}
+_PACKAGES = ("transformers", "timm", "torchvision", "PIL")
+
+
+@dataclass
+class Subject:
+    """A model ready to be stepped. `skip_accuracy` is why the harness compares nothing, '' where it does."""
+
+    module: torch.nn.Module  # on its device, cast to the dtype (amp: float32), train() or eval()
+    inputs: Inputs
+    loss: Callable[[Any], torch.Tensor]  # of the module's output
+    batch_size: int
+    parameters: int
+    tolerance: float
+    cosine: bool
+    larger_multiplier: bool
+    skip_accuracy: str
+    size_note: str  # how a reduced model differs from the real one; '' for the real one
+    batched: bool  # the first dimension of the inputs is the batch and may have another size
+
+    def inputs_at(self, batch_size: int) -> Inputs:
+        """The inputs' first rows. Raises TaskFailure (unsupported) for a model without a batch dimension."""
+        if not self.batched:
+            raise TaskFailure("unsupported", "no_batch", "the inputs of this model have no batch dimension")
+        return pytree.tree_map(
+            lambda value: value[:batch_size].contiguous() if self._has_batch(value) else value, self.inputs
+        )
+
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Of a dynamic batch: the compiled one and three quarters of it, if that is 2 or more."""
+        smaller = max(2, self.batch_size * 3 // 4)
+        return (self.batch_size, smaller) if smaller < self.batch_size else (self.batch_size,)
+
+    def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
+        """The tensors of `inputs` whose first dimension is the batch."""
+        tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+        return [value for value in tensors if value.dim() > 0 and self.batched]
+
+    def _has_batch(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
+
+
+def load(
+    spec: TaskSpec,
+    *,
+    batch_size: int | None = None,
+    for_accuracy: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Subject:
+    """Builds the case's model on its device, always with the same weights and inputs.
+
+    `for_accuracy` takes the small batch of the check and no dropout. Raises TaskFailure: unsupported where a
+    package is missing or the case has no such mode, oom, else failed with the code model_fail_to_load.
+    """
+    torch.manual_seed(SEED)
+    built = _built(spec, batch_size or rules.batch_size_of(spec, for_accuracy=for_accuracy), for_accuracy)
+    module = built.module.train(rules.trains(spec, for_accuracy=for_accuracy))
+    kind = dtype or DTYPES[spec.dtype]
+    layout = torch.channels_last if spec.knobs.get("channels_last") else torch.preserve_format
+    module = module.to(dtype=kind, memory_format=layout)
+    inputs = pytree.tree_map(lambda value: _cast(value, kind, layout), built.inputs)
+    gc.collect()
+    found = rules.accuracy_rules(spec)
+    return Subject(
+        module=module,
+        inputs=inputs,
+        loss=loss_of(str(spec.knobs.get("loss", "native")), built.loss),
+        batch_size=built.batch_size,
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        tolerance=found.tolerance,
+        cosine=found.cosine,
+        larger_multiplier=found.larger_multiplier,
+        skip_accuracy=found.skip,
+        size_note=built.size_note,
+        batched=built.batched,
+    )
+
+
+def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> Built:
+    models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
+    try:
+        built: Built = models.build(
+            spec.case,
+            device=spec.device,
+            batch_size=batch_size,
+            tiny=spec.knobs.get("size") == "tiny",
+            training=spec.mode == "training",
+            dropout=not for_accuracy,
+            checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
+        )
+    except Exception as error:
+        raise _load_failure(spec, error) from error
+    return built
+
+
+def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
+    failure = failure_of(error)
+    if isinstance(error, TaskFailure) or failure.status in ("oom", "crashed"):
+        return failure
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _PACKAGES:
+        package = (error.name or "").split(".")[0]
+        reason = f"suite {spec.suite} needs the package {package}, which this interpreter has not"
+        return TaskFailure("unsupported", "not_installed", reason)
+    traceback.print_exc()
+    return TaskFailure("failed", "model_fail_to_load", failure.reason)
+
+
+def _cast(value: Any, dtype: torch.dtype, layout: torch.memory_format) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return value.to(dtype=dtype, memory_format=layout if value.dim() == 4 else torch.preserve_format)
