@@ -8,7 +8,6 @@ the compilation, and every repeat is a sample.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import cast
 
 from runner.catalog import KnobValue, TaskSpec
@@ -40,7 +39,6 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     checked = NOT_ASKED
     try:
         machine.check(cell, spec.device)
-        os.environ.update(machine.variables(spec, cell, report.folder / "artifacts"))
         if spec.setting("verify"):
             report.event("accuracy", 0, 2, spec.case)
             checked = Verification(**_stage(spec, report, "verify", cell))
@@ -57,9 +55,11 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 
 
 def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
-    from runner.suites.xla import verify  # noqa: PLC0415
+    from runner.suites.xla import machine, verify  # noqa: PLC0415
     from runner.suites.xla.measure import Timed  # noqa: PLC0415
     from runner.suites.xla.precision import fix_precision  # noqa: PLC0415
+
+    artifacts = report.folder / "artifacts"
 
     def verified() -> Json:
         fix_precision(spec)
@@ -67,13 +67,21 @@ def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
 
     def measured() -> Json:
         fix_precision(spec)
-        timed = Timed(spec, cell, report.folder / "artifacts")
+        timed = Timed(spec, cell, artifacts)
         repeats = cast("int", spec.setting("repeat"))
         timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))
         return timed.samples
 
-    work, share = (verified, _VERIFY_SHARE) if name == "verify" else (measured, 1 - _VERIFY_SHARE)
-    return run_stage(name, work, folder=report.folder, timeout_s=spec.timeout_s * share)
+    variables = machine.variables(spec, cell)
+    if name == "verify":
+        work, timeout_s = verified, spec.timeout_s * _VERIFY_SHARE
+    else:
+        work, timeout_s = measured, spec.timeout_s * (1 - _VERIFY_SHARE)
+        variables |= machine.dumps(spec, cell, artifacts)
+    try:
+        return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=timeout_s)
+    finally:
+        machine.keep_readable(artifacts)
 
 
 def knobs_of(spec: TaskSpec, cell: Cell, batch_size: int, origin: str) -> dict[str, KnobValue]:

@@ -14,23 +14,39 @@ from runner.catalog.suites.xla import Cell, cannot_be
 from runner.failures import TaskFailure
 from runner.measure.device import SEED
 
-HLO, IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
+_HLO, _IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
 
 
-def variables(spec: TaskSpec, cell: Cell, artifacts: Path) -> dict[str, str]:
+def variables(spec: TaskSpec, cell: Cell) -> dict[str, str]:
     """Environment that has to be there before torch_xla is imported."""
-    found = {"XLA_DISABLE_FUNCTIONALIZATION": "0" if spec.knobs.get("enable_functionalization") else "1"}
     if not cell.xla:
         return {}
-    found["PJRT_DEVICE"] = cell.accelerator.upper()
-    if spec.knobs.get("dump_hlo"):
-        (artifacts / HLO).mkdir(parents=True, exist_ok=True)
-        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={artifacts / HLO}".strip()
-    if spec.knobs.get("save_ir_format"):
-        (artifacts / IR).mkdir(parents=True, exist_ok=True)
-        found["XLA_SAVE_TENSORS_FMT"] = str(spec.knobs["save_ir_format"])
-        found["XLA_SAVE_TENSORS_FILE"] = str(artifacts / IR / f"ir.{spec.knobs['save_ir_format']}")
+    functional = spec.setting("enable_functionalization")
+    return {
+        "PJRT_DEVICE": cell.accelerator.upper(),
+        "XLA_DISABLE_FUNCTIONALIZATION": "0" if functional else "1",
+    }
+
+
+def dumps(spec: TaskSpec, cell: Cell, artifacts: Path) -> dict[str, str]:
+    """Environment that makes XLA keep its HLO and IR."""
+    found = {}
+    if cell.xla and spec.setting("dump_hlo"):
+        (artifacts / _HLO).mkdir(parents=True, exist_ok=True)
+        found["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={artifacts / _HLO}".strip()
+    form = spec.setting("save_ir_format")
+    if cell.xla and form:
+        (artifacts / _IR).mkdir(parents=True, exist_ok=True)
+        found["XLA_SAVE_TENSORS_FMT"] = str(form)
+        found["XLA_SAVE_TENSORS_FILE"] = str(artifacts / _IR / f"ir.{form}")
     return found
+
+
+def keep_readable(artifacts: Path) -> None:
+    """Of what XLA dumped its HLO texts stay: object files and LLVM's own are many times as large."""
+    for path in (artifacts / _HLO).glob("*"):
+        if path.suffix != ".txt" or "buffer-assignment" in path.name or "memory-usage" in path.name:
+            path.unlink()
 
 
 def check(cell: Cell, device: str) -> None:
