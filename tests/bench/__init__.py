@@ -1,4 +1,4 @@
-"""Figures on this machine: `make bench [PART=start,ingest,judge,pages]`. No test asserts any of them.
+"""Figures on this machine: `make bench [PART=start,ingest,import,judge,pages]`. No test asserts any of them.
 
 CPU time, not wall time: a busy machine disturbs it little.
 """

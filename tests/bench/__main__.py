@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.bench.application import Application, running
 from tests.bench.figures import Figure
+from tests.bench.imports import imports
 from tests.bench.ingest import ingest
 from tests.bench.judge import judge
 from tests.bench.pages import pages
@@ -21,6 +22,7 @@ OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"
 PARTS: dict[str, Callable[[Application], Iterator[Figure]]] = {
     "start": start,
     "ingest": ingest,
+    "import": imports,
     "judge": judge,
     "pages": pages,
 }
