@@ -8,13 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner import attach, doctor, locks, request, terminal
-from runner.catalog import SUITES, BadRequest, Knob, TaskSpec
-from runner.launch import Event
-from runner.output import FORMATS, Output, table
+from runner import attach, doctor, locks, run_command
+from runner.catalog import SUITES, BadRequest, Knob
 from runner.upload import PARAMETERS, check, connect, upload_file
-
-_CANCELLED = 130  # as a shell says it for Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="what can run: suites, cases, knobs")
     listing.set_defaults(command=_list)
-    _add_run(commands.add_parser("run", help="run suites on this machine"))
+    running = commands.add_parser("run", help="run suites on this machine")
+    run_command.add_arguments(running)
+    running.set_defaults(command=run_command.main)
     checkup = commands.add_parser("doctor", help="can this machine run them?")
     checkup.set_defaults(command=_doctor)
     sending = commands.add_parser("upload", help="post result files to a hud")
@@ -47,30 +45,6 @@ def _parser() -> argparse.ArgumentParser:
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)
     return parser
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("suites", nargs="+", metavar="SUITE", help=", ".join(SUITES))
-    add(
-        "--case",
-        action="append",
-        default=[],
-        metavar="NAME[KNOB=VALUE,…]",
-        help="several integers: 1024+4096",
-    )
-    add("--filter", default="", metavar="RE", help="only cases whose name it matches")
-    add("--device", default="", help="cpu, cuda or cuda:N; the first GPU where there is one")
-    add("--backend", nargs="+", default=[])
-    add("--mode", nargs="+", default=[])
-    add("--dtype", nargs="+", default=[])
-    add("--repeat", type=int, metavar="N", help="samples of call time, at least")
-    add("--opt", nargs="+", default=[], metavar="KNOB=VALUE", help="a knob for every case")
-    add("--dry-run", action="store_true", help="print the tasks as commands and stop")
-    add("--output", type=Path, metavar="FILE")
-    add("--format", choices=FORMATS, default="ours")
-    add("--resume", action="store_true", help="skip tasks that succeeded in --output before")
-    parser.set_defaults(command=_run)
 
 
 def _list(_options: argparse.Namespace) -> int:
@@ -93,62 +67,6 @@ def _knob_bounds(knob: Knob) -> str:
     if knob.kind == "bool":
         return "true or false"
     return f"{knob.low} to {knob.high}" + (", several joined by +" if knob.kind == "ints" else "")
-
-
-def _run(options: argparse.Namespace) -> int:
-    chosen = terminal.accelerator(options.device)
-    tasks = request.tasks(
-        request.Request(
-            suites=options.suites,
-            device=chosen.device,
-            cases=options.case,
-            filter=options.filter,
-            modes=options.mode,
-            dtypes=options.dtype,
-            backends=options.backend,
-            repeat=options.repeat,
-            options=options.opt,
-        )
-    )
-    if options.dry_run:
-        for task in tasks:
-            print(task.command())
-        return 0
-    output = _output(options)
-    done = output.done() if output and options.resume else set()
-    waiting = [task for task in tasks if task.fingerprint() not in done]
-    print(
-        f"{len(waiting)} tasks on {chosen.device_name}; {len(tasks) - len(waiting)} done before",
-        file=sys.stderr,
-    )
-    finished = terminal.run_tasks(
-        waiting, chosen, on_event=_say, on_finished=output.add if output else lambda _finished: None
-    )
-    if finished:
-        print(table(finished))
-    for item in finished:
-        if item.outcome.status != "ok":
-            print(
-                f"{item.task.case}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}"
-            )
-    statuses = {item.outcome.status for item in finished}
-    if "cancelled" in statuses:
-        return _CANCELLED
-    return 0 if statuses <= {"ok"} else 1
-
-
-def _output(options: argparse.Namespace) -> Output | None:
-    if options.output is None:
-        if options.resume or options.format != "ours":
-            raise BadRequest("--resume and --format need --output FILE")
-        return None
-    return Output(options.output, options.format, suites=options.suites, resume=options.resume)
-
-
-def _say(task: TaskSpec, event: Event) -> None:
-    progress = f"{event['done']}/{event['total']}" if event.get("total") else ""
-    words = [task.suite, task.case, task.dtype, progress, str(event.get("phase")), str(event.get("label"))]
-    print(" ".join(word for word in words if word), file=sys.stderr)
 
 
 def _doctor(_options: argparse.Namespace) -> int:

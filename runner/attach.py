@@ -20,7 +20,7 @@ from runner.accelerators import NoSuchDevice, accelerators
 from runner.agent import Agent, Attachment
 from runner.client import Hud, HudError, KeyRefused, patiently
 from runner.spool import write_json
-from runner.station import Interpreter
+from runner.station import Interpreter, interpreter_of
 
 _PATIENCE_S = 24 * 3600.0  # an agent may be started before its hud
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -161,16 +161,10 @@ def _register(address: str, token: str, name: str) -> Attachment:
 def pythons_of(given: Sequence[str]) -> dict[str, Interpreter]:
     """Interpreters by name; this one is the default unless another is. Raises CannotAttach."""
     found = {"default": Interpreter(sys.executable)}
-    for text in given:
-        first, *variables = text.split(",")
-        name, separator, path = first.partition("=")
-        if not separator or not name or not os.access(path, os.X_OK):
-            raise CannotAttach(f"--python {text}: it is NAME=PATH of a program, then ENV=VALUE after commas")
-        pairs = [variable.partition("=") for variable in variables]
-        if not all(key and equals for key, equals, _value in pairs):
-            raise CannotAttach(f"--python {text}: after a comma stands ENV=VALUE")
-        found[name] = Interpreter(path, {key: value for key, _equals, value in pairs})
-    return found
+    try:
+        return found | dict(map(interpreter_of, given))
+    except ValueError as error:
+        raise CannotAttach(f"--python {error}") from error
 
 
 def labels_of(given: Sequence[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,18 @@ class Interpreter:
 
     path: str
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def interpreter_of(text: str) -> tuple[str, Interpreter]:
+    """Of ``NAME=PATH[,ENV=VALUE…]``, with its name. Raises ValueError."""
+    first, *variables = text.split(",")
+    name, separator, path = first.partition("=")
+    if not separator or not name or not os.access(path, os.X_OK):
+        raise ValueError(f"{text}: it is NAME=PATH of a program, then ENV=VALUE after commas")
+    pairs = [variable.partition("=") for variable in variables]
+    if not all(key and equals for key, equals, _value in pairs):
+        raise ValueError(f"{text}: after a comma stands ENV=VALUE")
+    return name, Interpreter(path, {key: value for key, _equals, value in pairs})
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Runs tasks one after the other on this machine, for a person at a terminal or a script."""
+"""Runs tasks on this machine, for a person at a terminal or a script: one accelerator after the other's
+task, or several accelerators at a time."""
 
 from __future__ import annotations
 
@@ -10,18 +11,48 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import host, locks
+from runner import durations, host, locks
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec
 from runner.launch import Event, Outcome, launch
+from runner.pairs import Pair, launch_pair
+from runner.station import Interpreter
+
+DEFAULT_PYTHON = "default"
 
 Json = Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task to launch, in an interpreter by its name; with a base it is a pair of launches."""
+
+    task: TaskSpec
+    process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
+    python: str = DEFAULT_PYTHON
+    base_python: str = ""
+
+    @property
+    def key(self) -> str:
+        """What `--resume` knows it by."""
+        named = (self.python, self.base_python) != (DEFAULT_PYTHON, "")
+        parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
+        return "/".join(filter(None, [*parts, f"{self.base_python}:{self.python}" if named else ""]))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all jobs of one command have in common."""
+
+    pythons: Mapping[str, Interpreter]
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="compiler-hud-run-")))
+    started: float = field(default_factory=time.time)  # s since 1970: they are one run and have one time
 
 
 @dataclass(frozen=True)
@@ -32,6 +63,12 @@ class Finished:
     outcome: Outcome
     folder: Path  # with its log; kept only where the outcome is not ok
     records: list[dict[str, Json]]
+    key: str = ""  # of its job
+
+    @property
+    def name(self) -> str:
+        """The key; a task that was launched as it stands is known by its fingerprint."""
+        return self.key or self.task.fingerprint()
 
 
 def accelerator(asked: str) -> Accelerator:
@@ -43,15 +80,21 @@ def accelerator(asked: str) -> Accelerator:
     wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
     if wanted is None:
         raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
+    return several(wanted)[0]
+
+
+def several(wanted: Sequence[str]) -> list[Accelerator]:
+    """Accelerators by index, or "cpu". Raises BadRequest."""
     try:
-        return accelerators(wanted)[0]
+        return accelerators(wanted)
     except NoSuchDevice as error:
         raise BadRequest(str(error)) from error
 
 
-def run_tasks(
-    tasks: Sequence[TaskSpec],
+def run_jobs(
+    jobs: Sequence[Job],
     chosen: Accelerator,
+    bench: Bench,
     *,
     on_event: Callable[[TaskSpec, Event], None],
     on_finished: Callable[[Finished], None],
@@ -61,44 +104,86 @@ def run_tasks(
     Raises `locks.Busy` where another process holds the accelerator.
     """
     finished: list[Finished] = []
-    started = time.time()
-    folder = Path(tempfile.mkdtemp(prefix="compiler-hud-run-"))
-    with _lock(chosen) as lock_fd, _stop_asked() as stop:
-        for number, task in enumerate(tasks):
-            place = folder / f"{number}-{task.case}"
-            outcome = launch(
-                task,
-                place,
-                environment=_variables(chosen),
-                lock_fd=lock_fd,
-                on_event=_told(on_event, task),
-                should_stop=lambda: "cancelled" if stop else "",
-            )
-            done = Finished(task, outcome, place, _records(place, started))
+    with lock(chosen) as lock_fd, stop_asked() as stop:
+        for number, job in enumerate(jobs):
+            done = run_job(number, job, chosen, bench, lock_fd=lock_fd, on_event=on_event, stop=stop)
             finished.append(done)
             on_finished(done)
-            if outcome.status == "ok":
-                shutil.rmtree(place)
             if stop:
                 break
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+    clear(bench)
     return finished
 
 
-def _told(on_event: Callable[[TaskSpec, Event], None], task: TaskSpec) -> Callable[[Event], None]:
-    return lambda event: on_event(task, event)
+def run_job(
+    number: int,
+    job: Job,
+    chosen: Accelerator,
+    bench: Bench,
+    *,
+    lock_fd: int,
+    on_event: Callable[[TaskSpec, Event], None],
+    stop: Sequence[float],
+) -> Finished:
+    """Launches one job, in a folder that stays only where it did not end well."""
+    place = bench.folder / f"{number}-{job.task.case}"
+
+    def tell(event: Event) -> None:
+        on_event(job.task, event)
+
+    def should_stop() -> str:
+        return "cancelled" if stop else ""
+
+    if job.base_python:
+        outcome = launch_pair(
+            job.task,
+            place,
+            Pair(job.base_python, job.python, job.process, bench.folder / "pairs"),
+            pythons=bench.pythons,
+            environment=_variables(chosen),
+            lock_fd=lock_fd,
+            on_event=tell,
+            should_stop=should_stop,
+        )
+    else:
+        interpreter = bench.pythons[job.python]
+        outcome = launch(
+            job.task,
+            place,
+            python=interpreter.path,
+            environment={**_kept_caches(), **_variables(chosen), **interpreter.environment},
+            lock_fd=lock_fd,
+            on_event=tell,
+            should_stop=should_stop,
+        )
+    done = Finished(job.task, outcome, place, _records(place, bench.started), job.key)
+    if outcome.status == "ok":
+        shutil.rmtree(place)
+        durations.keep(job.key, outcome.seconds)
+    return done
+
+
+def clear(bench: Bench) -> None:
+    """Removes the folder of a command, unless a task left something to look at in it."""
+    shutil.rmtree(bench.folder / "pairs", ignore_errors=True)
+    with contextlib.suppress(OSError):
+        bench.folder.rmdir()
 
 
 def _variables(chosen: Accelerator) -> dict[str, str]:
+    return {
+        "CUDA_VISIBLE_DEVICES": chosen.visible,
+        "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
+        "RUNNER_CEILINGS": str(host.ceilings_path()),
+    }
+
+
+def _kept_caches() -> dict[str, str]:
     """Kernels compiled once are kept, so that two runs of the same code measure the same kernels."""
     cache = host.cache_folder()
     return {
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(cache / "inductor"),
         "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or str(cache / "triton"),
-        "CUDA_VISIBLE_DEVICES": chosen.visible,
-        "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
-        "RUNNER_CEILINGS": str(host.ceilings_path()),
     }
 
 
@@ -116,7 +201,8 @@ def _records(place: Path, started: float) -> list[dict[str, Json]]:
 
 
 @contextlib.contextmanager
-def _lock(chosen: Accelerator) -> Iterator[int]:
+def lock(chosen: Accelerator) -> Iterator[int]:
+    """Holds an accelerator. Raises `locks.Busy`."""
     descriptor = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
     try:
         yield descriptor
@@ -125,7 +211,7 @@ def _lock(chosen: Accelerator) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _stop_asked() -> Iterator[list[float]]:
+def stop_asked() -> Iterator[list[float]]:
     """A list that is filled once Ctrl-C is pressed or SIGTERM comes; launch ends the task in order."""
     asked: list[float] = []
 

@@ -24,8 +24,9 @@ from runner import host, locks, terminal
 from runner.__main__ import main
 from runner.catalog import BadRequest, TaskSpec
 from runner.launch import Outcome
-from runner.output import Output, records_of, table
+from runner.output import Output, records_of
 from runner.processes import read_process
+from runner.tables import results
 from runner.terminal import Finished
 from runner.upload import PARAMETERS, connect, upload
 from tests.servers import ROOT
@@ -140,7 +141,7 @@ def test_the_first_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_table_shows_medians_and_what_went_wrong() -> None:
-    lines = table([finished("oom", "out_of_memory")]).splitlines()
+    lines = results([finished("oom", "out_of_memory")]).splitlines()
     assert lines[0].split("  ")[0] == "case"
     assert "call_bandwidth GB/s" in lines[0]
     assert lines[1].split() == ["gemv[D=256]", "int8", "11.0", "ok"]
@@ -149,7 +150,7 @@ def test_the_table_shows_medians_and_what_went_wrong() -> None:
 
 def test_a_task_without_results_still_has_its_line() -> None:
     lost = Finished(TASK, Outcome("crashed", "SIGSEGV", "…"), Path("folder"), [])
-    assert table([lost]).splitlines()[1].split() == ["gemv", "int8", "crashed", "SIGSEGV"]
+    assert results([lost]).splitlines()[1].split() == ["gemv", "int8", "crashed", "SIGSEGV"]
 
 
 def test_v3_is_one_record_a_line(tmp_path: Path) -> None:

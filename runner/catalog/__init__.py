@@ -112,6 +112,7 @@ def plan(
     backends: Sequence[str] = (),
     dynamic: bool = False,
     knobs: Mapping[str, KnobValue] | None = None,
+    timeout_s: int | None = None,
 ) -> list[TaskSpec]:
     """Tasks of a request: cases × modes × dtypes × backends, where an empty choice means the suite's own.
 
@@ -136,7 +137,7 @@ def plan(
                         device=device,
                         dynamic=dynamic,
                         knobs=given,
-                        timeout_s=suite.timeout_s,
+                        timeout_s=suite.timeout_s if timeout_s is None else timeout_s,
                     )
                     tasks.append(_checked(spec))
     if not tasks:

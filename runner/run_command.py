@@ -1,0 +1,216 @@
+"""`python -m runner run`: a matrix of suites, cases, modes, dtypes and backends, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from runner import durations, request, tables, terminal, workers
+from runner.accelerators import Accelerator
+from runner.catalog import SUITES, BadRequest, TaskSpec
+from runner.launch import Event
+from runner.output import FORMATS, Output, records_of
+from runner.station import Interpreter, interpreter_of
+from runner.summary import LEAST_PAIRS
+from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job
+
+_CANCELLED = 130  # as a shell says it for Ctrl-C
+_MAX_REPEATS = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The whole command line of `python -m runner run`."""
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    _add_what(parser.add_argument_group("what to run"))
+    _add_how(parser.add_argument_group("how"))
+    _add_where(parser.add_argument_group("where"))
+    _add_output(parser.add_argument_group("results"))
+
+
+def _add_what(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--case",
+        action="append",
+        default=[],
+        metavar="NAME[KNOB=VALUE,…]",
+        help="several integers: 1024+4096",
+    )
+    add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
+    add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
+    add("--exclude-exact", nargs="+", default=[], metavar="NAME", help="not these cases")
+    add("--partition", default="", metavar="I/N", help="part I of N of the tasks, from 1")
+    add("--backend", nargs="+", default=[])
+    add("--mode", nargs="+", default=[])
+    add("--dtype", nargs="+", default=[])
+    add("--dynamic", action="store_true", help="dynamic shapes")
+
+
+def _add_how(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("-n", "--repeat", type=int, metavar="N", help="samples of call time, at least")
+    add("--iterations-per-run", type=int, metavar="N", help="calls in one sample")
+    add("--batch-size", type=int, metavar="N", help="instead of each model's own")
+    add("--verify", action="store_true", help="check results also where a suite does not by itself")
+    add("--timeout", type=int, metavar="S", help="seconds that a task may take")
+    add("--opt", nargs="+", default=[], metavar="KNOB=VALUE", help="a knob for every case")
+    add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them with --base-python")
+
+
+def _add_where(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--device", default="", help="cpu, cuda or cuda:N; the first GPU where there is one")
+    add("--devices", default="", metavar="0,1", help="several GPUs, which share the tasks, longest first")
+    add("--python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="the interpreter that has torch")
+    add("--base-python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="measured in turn with --python")
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--dry-run", action="store_true", help="print the tasks as commands and stop")
+    add("--output", type=Path, metavar="FILE")
+    add("--format", choices=FORMATS, default="ours")
+    add("--resume", action="store_true", help="skip tasks that succeeded in --output before")
+    add("--baseline", type=Path, metavar="FILE", help="compare with an earlier --output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit status: 0 all well, 1 something failed, 130 cancelled. Raises BadRequest, locks.Busy."""
+    chosen = _accelerators(options)
+    tasks = request.tasks(_request(options, chosen[0].device))
+    if options.partition:
+        tasks = request.partition(tasks, options.partition)
+    if options.dry_run:
+        for task in tasks:
+            print(task.command())
+        return 0
+    baseline = _baseline(options.baseline)
+    pythons, python, base = _pythons(options)
+    jobs = _jobs(tasks, python, base, _repeats(options, base))
+    output = _output(options)
+    earlier = output.earlier() if output and options.resume else []
+    done = {one.name for one in earlier}
+    waiting = [job for job in jobs if job.key not in done]
+    where = ", ".join(one.device_name for one in chosen)
+    print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)
+    finished = _run(waiting, chosen, Bench(pythons), output.add if output else _ignore)
+    known = [one for one in earlier if one.name in {job.key for job in jobs}]
+    _tell([*known, *finished], jobs, baseline)
+    statuses = {item.outcome.status for item in finished}
+    if "cancelled" in statuses:
+        return _CANCELLED
+    return 0 if statuses <= {"ok", "cannot_tell"} else 1
+
+
+def _ignore(_finished: Finished) -> None:
+    pass
+
+
+def _accelerators(options: argparse.Namespace) -> list[Accelerator]:
+    if not options.devices:
+        return [terminal.accelerator(options.device)]
+    chosen = terminal.several(options.devices.split(","))
+    if options.device or len({one.device for one in chosen}) > 1:
+        raise BadRequest("--devices names several GPUs, and goes without --device")
+    return chosen
+
+
+def _request(options: argparse.Namespace, device: str) -> request.Request:
+    if not options.suites:
+        raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
+    return request.Request(
+        suites=options.suites,
+        device=device,
+        cases=options.case,
+        filter=options.filter,
+        exclude=options.exclude,
+        exclude_exact=options.exclude_exact,
+        modes=options.mode,
+        dtypes=options.dtype,
+        backends=options.backend,
+        dynamic=options.dynamic,
+        verify=options.verify,
+        timeout_s=options.timeout,
+        repeat=options.repeat,
+        iterations_per_run=options.iterations_per_run,
+        batch_size=options.batch_size,
+        options=options.opt,
+    )
+
+
+def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
+    """Interpreters by name, the one to use, and the base of a comparison or ''."""
+    try:
+        given = [interpreter_of(text) for text in (options.python, options.base_python) if text]
+    except ValueError as error:
+        raise BadRequest(f"--python {error}") from error
+    if len({name for name, _interpreter in given}) < len(given):
+        raise BadRequest("--python and --base-python need names of their own")
+    names = [name for name, _interpreter in given]
+    base = names.pop() if options.base_python else ""
+    python = names.pop() if options.python else DEFAULT_PYTHON
+    return {DEFAULT_PYTHON: Interpreter(sys.executable), **dict(given)}, python, base
+
+
+def _repeats(options: argparse.Namespace, base: str) -> int:
+    repeats: int = (LEAST_PAIRS if base else 1) if options.repeats is None else options.repeats
+    if not 1 <= repeats <= _MAX_REPEATS:
+        raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {repeats}")
+    return repeats
+
+
+def _jobs(tasks: Sequence[TaskSpec], python: str, base: str, repeats: int) -> list[Job]:
+    """All tasks once, then all of them again: what drifts in hours hits every task alike."""
+    return [Job(task, process, python, base) for process in range(repeats) for task in tasks]
+
+
+def _baseline(path: Path | None) -> list[tables.Json] | None:
+    if path is None:
+        return None
+    try:
+        return tables.read_records(records_of(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"--baseline {path}: {error}") from error
+
+
+def _output(options: argparse.Namespace) -> Output | None:
+    if options.output is None:
+        if options.resume or options.format != "ours":
+            raise BadRequest("--resume and --format need --output FILE")
+        return None
+    return Output(options.output, options.format, suites=options.suites, resume=options.resume)
+
+
+def _run(
+    jobs: Sequence[Job], chosen: Sequence[Accelerator], bench: Bench, on_finished: Callable[[Finished], None]
+) -> list[Finished]:
+    if len(chosen) == 1:
+        return terminal.run_jobs(jobs, chosen[0], bench, on_event=_say, on_finished=on_finished)
+    ordered = workers.longest_first(jobs, durations.known())
+    return workers.run_jobs(ordered, chosen, bench, on_event=_say, on_finished=on_finished)
+
+
+def _say(task: TaskSpec, event: Event) -> None:
+    progress = f"{event['done']}/{event['total']}" if event.get("total") else ""
+    label = str(event.get("label") or "")
+    words = [task.suite, task.case, task.dtype, progress, str(event.get("phase")), label]
+    print(" ".join(word for word in words if word), file=sys.stderr)
+
+
+def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tables.Json] | None) -> None:
+    """The tables at the end, and where to look for what went wrong."""
+    parts = [tables.results(finished)] if finished else []
+    if len(jobs) > 1:
+        parts.append(tables.overview(finished, [job.task for job in jobs]))
+    if any(job.base_python for job in jobs):
+        parts.append(tables.pairs(finished))
+    if baseline is not None:
+        parts.append(tables.against(baseline, finished))
+    print("\n\n".join(filter(None, parts)))
+    for item in finished:
+        if item.outcome.status != "ok":
+            print(
+                f"{item.task.case}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}"
+            )

@@ -1,0 +1,266 @@
+"""What a command measured, as text tables: each result, what a suite amounts to, and comparisons."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runner.catalog import TaskSpec
+from runner.catalog.metrics import metric_info
+from runner.summary import LEAST_PAIRS, PAIR_FLOOR, geometric_mean, median, paired_change
+from runner.terminal import Finished
+
+Json = Any
+
+# Metrics that a person reads first, in this order.
+MAIN = (
+    "speedup",
+    "device_speedup",
+    "device_bandwidth_gbps",
+    "share_of_ceiling",
+    "device_latency_ms",
+    "gpu_busy_ms",
+    "compiled_latency_ms",
+    "abs_latency",
+    "eager_latency_ms",
+    "call_bandwidth_gbps",
+    "matmul_tflops",
+    "token_per_sec",
+    "per_iter_time",
+    "cold_compile_s",
+    "warm_compile_s",
+    "compression_ratio",
+    "dynamo_peak_mem",
+)
+_IDENTITY = ("suite", "case", "mode", "dtype", "backend")
+_RATIOS = ("speedup", "device_speedup", "compression_ratio")  # of several cases: their geometric mean
+_MEANS = ("cold_compile_s", "warm_compile_s", "compilation_latency")
+_GOOD = {"ok", "cannot_tell"}
+
+
+def results(finished: Sequence[Finished]) -> str:
+    """One row for each case and shape, one column for each metric that was measured, medians."""
+    rows = [row for task in finished for row in _rows(task)]
+    metrics = [name for name in MAIN if any(name in row for row in rows)]
+    varying = [
+        name for name in _IDENTITY if name in {"case", "dtype"} or len({row[name] for row in rows}) > 1
+    ]
+    heads = {**{name: name for name in varying}, **{name: _head(name) for name in metrics}}
+    return grid(
+        [*heads.values(), "status"], [[row.get(key, "") for key in (*heads, "status")] for row in rows]
+    )
+
+
+def overview(finished: Sequence[Finished], asked: Sequence[TaskSpec]) -> str:
+    """One row for each suite and configuration: how many cases passed, out of all that were asked for, and
+    what those that did amount to. Nothing is clipped: a slowdown counts as one."""
+    groups: dict[tuple[str, ...], list[Finished]] = {}
+    for one in finished:
+        groups.setdefault(_group(one.task), []).append(one)
+    totals = Counter(map(_group, asked))
+    rows = [[*group, *_amounts(groups.get(group, []), total)] for group, total in totals.items()]
+    heads = ["suite", "mode", "dtype", "backend", "passed"]
+    heads += [f"{name}, geometric mean" for name in _RATIOS] + [f"{name}, mean" for name in _MEANS]
+    return grid(*_without_empty(heads, rows))
+
+
+def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[Finished]) -> str:
+    """Each main metric beside the one of an earlier output (v3 records), and how the geometric means
+    compare over the cases that both have."""
+    base = _values(earlier)
+    new = _values(record for one in finished for record in one.records)
+    both = [key for key in new if key in base and key.metric in MAIN]
+    rows = [[*key.words(), _text(base[key]), _text(new[key]), _change(base[key], new[key])] for key in both]
+    lines = [grid(["case", "metric", "before", "now", "change"], rows)] if rows else []
+    for metric in dict.fromkeys(key.metric for key in both):
+        pairs = [(base[key], new[key]) for key in both if key.metric == metric]
+        if all(before > 0 and now > 0 for before, now in pairs):
+            before, now = (geometric_mean(side) for side in zip(*pairs, strict=True))
+            lines.append(
+                f"{metric}: {before:.4g} → {now:.4g} ({now / before - 1:+.1%}) over {len(pairs)} cases"
+            )
+    gone = {key.case for key in base} - {key.case for key in new}
+    fresh = {key.case for key in new} - {key.case for key in base}
+    lines.append(
+        f"{len({key.case for key in both})} cases in both, {len(gone)} only before, {len(fresh)} only now"
+    )
+    return "\n".join(lines)
+
+
+def pairs(finished: Sequence[Finished]) -> str:
+    """Base and new of process pairs: medians, the change with its 95 % interval, and what follows."""
+    sides: dict[_Key, dict[int, dict[str, float]]] = {}
+    for one in finished:
+        for record in one.records:
+            pair = (record.get("runners") or [{}])[0].get("extra_info", {}).get("pair")
+            value = _value(record)
+            if pair and value is not None and record["metric"]["name"] in MAIN:
+                sides.setdefault(_key(record), {}).setdefault(pair["number"], {})[pair["side"]] = value
+    rows = [[*key.words(), *_compared(key.metric, numbers)] for key, numbers in sides.items()]
+    if not rows:
+        return ""
+    heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
+    return (
+        grid(heads, rows) + f"\nA change counts from {PAIR_FLOOR:.0%} on; {LEAST_PAIRS} pairs are the least."
+    )
+
+
+def _compared(metric: str, numbers: Mapping[int, Mapping[str, float]]) -> list[str]:
+    whole = [(sides["base"], sides["new"]) for sides in numbers.values() if len(sides) == 2]
+    bases = [sides["base"] for sides in numbers.values() if "base" in sides]
+    news = [sides["new"] for sides in numbers.values() if "new" in sides]
+    texts = [_text(median(values)) if values else "" for values in (bases, news)]
+    try:
+        change = paired_change(
+            whole, floor=0.0 if metric_info(metric).kind == "deterministic" else PAIR_FLOOR
+        )
+    except ValueError:
+        return [*texts, "", "", "", f"{len(whole)}", "inconclusive"]
+    interval = (
+        ""
+        if change.low is None or change.high is None
+        else f"{math.expm1(change.low):+.1%} to {math.expm1(change.high):+.1%}"
+    )
+    said = [
+        "" if change.change is None else f"{change.change:+.1%}",
+        interval,
+        "" if change.p is None else f"{change.p:.2g}",
+        f"{len(whole)}",
+        change.word,
+    ]
+    return [*texts, *said]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A metric of an experiment, as its record says it."""
+
+    case: str
+    metric: str
+
+    def words(self) -> tuple[str, str]:
+        return self.case, self.metric
+
+
+def _key(record: Mapping[str, Json]) -> _Key:
+    benchmark, model = record["benchmark"], record["model"]
+    extra = benchmark.get("extra_info") or {}
+    knobs = ",".join(f"{name}={value}" for name, value in sorted((extra.get("knobs") or {}).items()))
+    case = f"{model['name']}[{knobs}]" if knobs else model["name"]
+    words = [
+        *(model.get("origins") or []),
+        case,
+        benchmark.get("mode"),
+        benchmark.get("dtype"),
+        model.get("backend"),
+    ]
+    words.append("dynamic" if extra.get("dynamic") else "")
+    return _Key(" ".join(filter(None, words)), record["metric"]["name"])
+
+
+def _value(record: Mapping[str, Json]) -> float | None:
+    values = record["metric"].get("benchmark_values")
+    return median([float(value) for value in values]) if values else None
+
+
+def _values(records: Iterable[Mapping[str, Json]]) -> dict[_Key, float]:
+    """Medians over what one experiment has several of."""
+    found: dict[_Key, list[float]] = {}
+    for record in records:
+        value = _value(record) if record.get("metric") else None
+        if value is not None:
+            found.setdefault(_key(record), []).append(value)
+    return {key: median(values) for key, values in found.items()}
+
+
+def read_records(text: str) -> list[dict[str, Json]]:
+    """Records of an earlier output, one a line. Raises ValueError for anything else."""
+    found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
+        raise ValueError("it holds no records")
+    return found
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns under their heads; numbers to the right."""
+    cells = [list(heads), *map(list, rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
+    right = [bool(rows) and all(_is_number(row[index]) for row in rows) for index in range(len(heads))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def _is_number(text: str) -> bool:
+    return not text or text[0] in "+-0123456789"
+
+
+def _head(metric: str) -> str:
+    unit = metric_info(metric).unit
+    name = metric.removesuffix("_gbps").removesuffix("_ms").removesuffix("_tflops").removesuffix("_s")
+    return f"{name} {unit}" if unit not in {"", "ratio"} else name
+
+
+def _rows(finished: Finished) -> list[dict[str, str]]:
+    task, outcome = finished.task, finished.outcome
+    same = {"suite": task.suite, "mode": task.mode, "dtype": task.dtype, "backend": task.backend}
+    rows: dict[str, dict[str, str]] = {}
+    for record in finished.records:
+        knobs = record["benchmark"]["extra_info"].get("knobs") or {}
+        text = ",".join(f"{name}={value}" for name, value in knobs.items())
+        side = ((record.get("runners") or [{}])[0].get("extra_info") or {}).get("pair", {}).get("side", "")
+        case = " ".join(filter(None, (f"{task.case}[{text}]" if text else task.case, side)))
+        metric = record["metric"]
+        said = metric.get("extra_info") or {}
+        row = rows.setdefault(case, {**same, "case": case, "status": ""})
+        status = " ".join(filter(None, (said.get("status", "ok"), said.get("code"))))
+        if row["status"] in {"", "ok"}:
+            row["status"] = status
+        value = _value(record)
+        if value is not None:
+            row[metric["name"]] = f"{value:.{metric_info(metric['name']).precision}f}"
+    if outcome.status != "ok" and not any(row["status"] != "ok" for row in rows.values()):
+        status = " ".join(filter(None, (outcome.status, outcome.code)))
+        rows[""] = {**same, "case": task.case, "status": status}
+    return list(rows.values())
+
+
+def _group(task: TaskSpec) -> tuple[str, ...]:
+    return task.suite, task.mode, task.dtype, f"{task.backend}, dynamic" if task.dynamic else task.backend
+
+
+def _amounts(members: Sequence[Finished], total: int) -> list[str]:
+    passed = [one for one in members if one.outcome.status in _GOOD]
+    values: dict[str, list[float]] = {}
+    for one in passed:
+        for record in one.records:
+            value = _value(record)
+            if value is not None and value > 0:
+                values.setdefault(record["metric"]["name"], []).append(value)
+    share = f"{len(passed) / total:.0%}, {len(passed)}/{total}"
+    ratios = [f"{geometric_mean(values[name]):.3f}" if name in values else "" for name in _RATIOS]
+    means = [f"{statistics.fmean(values[name]):.2f}" if name in values else "" for name in _MEANS]
+    return [share, *ratios, *means]
+
+
+def _without_empty(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Leaves out the columns in which no row says anything."""
+    kept = [index for index in range(len(heads)) if any(row[index] for row in rows)]
+    return [heads[index] for index in kept], [[row[index] for index in kept] for row in rows]
+
+
+def _text(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _change(before: float, now: float) -> str:
+    return f"{now / before - 1:+.1%}" if before else ""
