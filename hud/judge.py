@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -28,7 +29,7 @@ class _Point:
     environment_id: int
     at: datetime
     class_key: str
-    good: bool  # its status is ok
+    good: bool  # the status of each of its fresh processes is ok
     medians: tuple[float, ...]  # one for each fresh process; empty where none gave a number
 
 
@@ -100,12 +101,14 @@ def _points(series: Series) -> list[_Point]:
             [series.pk],
         )
         rows = cursor.fetchall()
-    return [
-        _Point(
-            run_id, environment_id, at, class_key, good, tuple(row[5] for row in group if row[5] is not None)
-        )
-        for (run_id, environment_id, at, class_key, good), group in groupby(rows, key=lambda row: row[:5])
-    ]
+    return [_point(list(group)) for _place, group in groupby(rows, key=lambda row: row[:4])]
+
+
+def _point(rows: Sequence[tuple[Any, ...]]) -> _Point:
+    """Of the rows of one run in one environment: a process that failed does not hide what the others gave."""
+    run_id, environment_id, at, class_key = rows[0][:4]
+    medians = tuple(row[5] for row in rows if row[5] is not None)
+    return _Point(run_id, environment_id, at, class_key, all(row[4] for row in rows), medians)
 
 
 def _verdict_rows(series: Series, points: Sequence[_Point], since: datetime) -> Iterator[VerdictRow]:

@@ -11,7 +11,8 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.judge import work_off
-from hud.models import Run, Series, State, Verdict
+from hud.models import Measurement, Run, Series, State, Verdict
+from tests.factories import create_measurement, create_run
 from tests.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -71,5 +72,29 @@ def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
         record = v3_record("accuracy", [], timestamp=1_700_000_000 + day * 86_400)
         record["metric"] = {"name": "accuracy", "extra_info": {"benchmark_values": [word]}}
         ingest(as_list(record), Parameters())
+    work_off()
+    assert verdicts() == ["regressed"]
+
+
+def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
+    """Five processes of one run: four are 20 % slower, one crashed in their midst."""
+    for day in range(12):
+        upload(2500, day)
+    work_off()
+    run = create_run()
+    series = Series.objects.get()
+    environment = Measurement.objects.latest("at").environment
+    for process, value in enumerate((2000, 2000, None, 2000, 2010)):
+        status = "crashed" if value is None else "ok"
+        create_measurement(
+            series.experiment,
+            metric=series.metric.name,
+            value=value,
+            run=run,
+            environment=environment,
+            status=status,
+            process=process,
+        )
+    Series.objects.update(touched_at=run.at)
     work_off()
     assert verdicts() == ["regressed"]
