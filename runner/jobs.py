@@ -89,6 +89,9 @@ def work(station: Station, stopping: Callable[[], bool]) -> None:
     except locks.Busy as error:
         logger.warning("%s", error)  # the agent tells the hud
         return
+    except OSError as error:  # a full disk
+        logger.warning("%s cannot be locked, so nothing is claimed: %s", station.name, error)
+        return
     try:
         go_on = True
         while go_on and not stopping():

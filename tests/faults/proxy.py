@@ -17,13 +17,12 @@ from typing import Any
 
 FAULTS = {
     "": "all is well",
-    "slow": "every piece is half a second late",
+    "slow": "every piece is `latency_s` late",
     "drip": "a few hundred bytes at a time",
     "reset": "connections are reset, new ones too",
     "blackhole": "nothing arrives, on either side, and nobody is told",
     "half_open": "what the server answers does not arrive",
 }
-LATENCY_S = 0.5
 DRIP_BYTES, DRIP_S = 400, 0.05
 _POLL_S = 0.05
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
@@ -32,8 +31,9 @@ Address = tuple[str, int] | str  # host and port, or the path of a unix socket
 
 
 class Proxy:
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: Address, *, latency_s: float = 0.5) -> None:
         self._target = target
+        self._latency_s = latency_s
         self.fault = ""
         self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -97,7 +97,7 @@ class Proxy:
 
     def _pass_on(self, sink: socket.socket, data: bytes, direction: str) -> None:
         if self.fault == "slow":
-            time.sleep(LATENCY_S)
+            time.sleep(self._latency_s)
         elif self.fault == "drip":
             time.sleep(DRIP_S)
         self._wait_while_black()

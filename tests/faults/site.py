@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -89,8 +93,8 @@ class Site:
         self.attach("here", devices="cpu" if self.device == "cpu" else "0")
         self.wait(self.trusts_silence, "a tick that may break leases")
 
-    def start_web(self) -> None:
-        self.hud.start(**self.times.environment)
+    def start_web(self, **variables: str) -> None:
+        self.hud.start(**self.times.environment, **variables)
 
     def start_tick(self, **variables: str) -> None:
         command = [sys.executable, "manage.py", "tick"]
@@ -177,6 +181,19 @@ class Site:
         ended = Run.objects.filter(pk__in=ids, state__in=TERMINAL)
         self.wait(lambda: ended.count() == len(ids), f"the end of runs {ids}", timeout_s)
         return list(ended.order_by("pk"))
+
+    def ask(self, path: str) -> tuple[int, Any]:
+        """Status and JSON of the web's answer; it is here within ten seconds whatever goes on."""
+        try:
+            with urllib.request.urlopen(self.hud.url + path, timeout=10) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def host_state(self, name: str) -> str:
+        """What the web says of a host."""
+        _status, answer = self.ask("/api/v1/hosts")
+        return next(str(host["state"]) for host in answer["items"] if host["name"] == name)
 
     def trusts_silence(self) -> bool:
         with connection.cursor() as cursor:

@@ -1,0 +1,95 @@
+"""F7: disks that take nothing more, of the hud, its database and a host: said, waited for, nothing called ok.
+
+A limit on the size of files plays the full disk here, since it needs no rights and can be lifted; where
+PostgreSQL is concerned, its own error. `make soak` fills a real one (test_full_disk.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+from django.db import connection
+
+from hud.models import Measurement, State
+from tests.faults.site import Site, only_task, tree
+from tests.hosts import alive
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextlib.contextmanager
+def no_room(pids: Iterable[int]) -> Iterator[None]:
+    """These processes can write no file, nor those that they start meanwhile."""
+    limited = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, -1))[0] for pid in pids}
+    try:
+        yield
+    finally:
+        for pid in limited:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (-1, -1))
+
+
+@contextlib.contextmanager
+def no_room_for_measurements() -> Iterator[None]:
+    """The database says that its disk is full, to whoever stores a measurement."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+            CREATE TRIGGER no_room BEFORE INSERT ON hud_measurement EXECUTE FUNCTION no_room()
+            """
+        )
+        try:
+            yield
+        finally:
+            cursor.execute("DROP FUNCTION no_room CASCADE")
+
+
+def test_the_disks_of_the_hud_are_full(site: Site) -> None:
+    """The task is done, but not ok before the hud has all of it; its lease is kept meanwhile."""
+    site.control.plan({"*": {"wait_for": "go"}})
+    run = site.request()
+    benchmark = site.control.wait_for_start()
+    web = tree(site.hud.pid)
+    with contextlib.ExitStack() as full:
+        full.enter_context(no_room(web))
+        full.enter_context(no_room_for_measurements())
+        site.control.go()
+        site.wait(lambda: not alive(benchmark), "the end of the benchmark")
+        site.wait(lambda: "waits in the spool: 507" in site.host.log, "the agent's word")
+        assert site.ask("/readyz")[0] == 503
+        assert site.ask("/overview.json")[0] == 200
+        site.wait(lambda: only_task(run).progress.get("phase") == "deliver", "a lease that is kept")
+        assert only_task(run).state == "running"
+        assert not Measurement.objects.exists()
+    with site.measured("delivered, from when there was room"):
+        (ended,) = site.wait_for_end(run)
+    assert (ended.state, only_task(run).attempt, site.control.starts) == (State.SUCCEEDED, 1, 1)
+    assert Measurement.objects.count() == 2
+    assert site.ask("/readyz")[0] == 200
+
+
+def test_the_disk_of_a_host_is_full(site: Site) -> None:
+    """What could not be kept is no success; afterwards the host works as before."""
+    site.control.plan({"1": {"wait_for": "go"}})
+    run = site.request()
+    benchmark = site.control.wait_for_start()
+    with no_room(tree(site.host.pid)):
+        site.control.go()
+        site.wait(lambda: not alive(benchmark), "the end of the benchmark")
+        with site.measured("failed"):
+            (ended,) = site.wait_for_end(run)
+        assert (ended.state, only_task(run).attempt) == (State.FAILED, 1)
+        assert ended.reason
+        waiting = site.request()
+        time.sleep(2 * site.times.ring_s)  # it is rung again and again
+        waiting.refresh_from_db()
+        assert (waiting.state, site.control.starts) == (State.QUEUED, 1), "a host without room claims nothing"
+    with site.measured("the next task, from when there was room"):
+        (after,) = site.wait_for_end(waiting)
+    assert (after.state, only_task(after).attempt) == (State.SUCCEEDED, 1)
