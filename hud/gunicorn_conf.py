@@ -14,7 +14,7 @@ from hud.processes import die_with_parent
 
 bind = f"{os.environ.get('BIND') or '127.0.0.1'}:{os.environ.get('PORT') or '8000'}"
 workers = int(os.environ.get("WEB_CONCURRENCY") or 2)
-worker_class = "gthread"
+worker_class = "hud.gunicorn_worker.Worker"
 threads = 4
 timeout = 60
 graceful_timeout = 5

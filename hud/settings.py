@@ -42,6 +42,7 @@ HUD_DATA = Path(os.environ.get("HUD_DATA") or BASE_DIR / "var").resolve()
 HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
 HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
+HUD_READ_S = env_number("HUD_READ_S", 30)  # for a request that comes in too slowly
 HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # of one key
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
 

@@ -1,0 +1,81 @@
+"""A request while its bytes come in: how far it is, and what the worker's thread will read of it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from typing import IO
+
+MAX_HEAD_BYTES = 64 * 1024
+_IN_MEMORY_BYTES = 256 * 1024  # of a body; the rest goes to a file, so that many slow ones stay small
+_END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+_CODED = re.compile(rb"\r\nTransfer-Encoding[ \t]*:", re.IGNORECASE)
+_EXPECTS = re.compile(rb"\r\nExpect[ \t]*:[ \t]*100-continue[ \t]*(?=\r\n)", re.IGNORECASE)
+
+
+class Incoming:
+    """One request. `complete`: a thread may have it; `body_bytes`: as its head says, 0 until that is there.
+
+    A body over `most_bytes`, or one without a length, is not waited for: the application refuses those by
+    their head alone, and the connection ends after it (`cut`).
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.complete = False
+        self.cut = False
+        self.expects_continue = False
+        self.body_bytes = 0
+        self.received_bytes = 0
+        self.rest = b""  # the beginning of the next request
+        self._most_bytes = most_bytes
+        self._head = bytearray()
+        self._missing: int | None = None  # bytes of the body; None until the head is there
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 - close()
+
+    @property
+    def head_too_large(self) -> bool:
+        return self._missing is None and len(self._head) > MAX_HEAD_BYTES
+
+    @property
+    def one_line(self) -> bool:
+        """True while not even the first line is there."""
+        return b"\r\n" not in self._head
+
+    def feed(self, data: bytes) -> None:
+        self.received_bytes += len(data)
+        if self._missing is None:
+            searched = max(0, len(self._head) - len(_END))
+            self._head += data
+            end = self._head.find(_END, searched)
+            if end < 0:
+                return
+            end += len(_END)
+            data = bytes(self._head[end:])
+            self._missing = self._read_head(bytes(self._head[:end]))
+        body, self.rest = data[: self._missing], data[self._missing :]
+        self._file.write(body)
+        self._missing -= len(body)
+        if not self._missing:
+            self.complete = True
+            self._file.seek(0)
+
+    def _read_head(self, head: bytes) -> int:
+        """Keeps the head for the thread; returns how many bytes of a body are to be waited for."""
+        lengths = _LENGTH.findall(head)
+        self.body_bytes = int(lengths[0]) if lengths else 0
+        self.cut = bool(_CODED.search(head)) or len(lengths) > 1 or self.body_bytes > self._most_bytes
+        self.expects_continue = bool(_EXPECTS.search(head)) and not self.cut
+        head = _EXPECTS.sub(b"", head)  # answered by the worker: nothing is to come any more
+        if self.cut:
+            line, _, fields = head.partition(b"\r\n")
+            head = line + b"\r\nConnection: close\r\n" + fields
+        self._file.write(head)
+        return 0 if self.cut else self.body_bytes
+
+    def recv(self, size: int) -> bytes:
+        """As a socket's: what the thread reads."""
+        return self._file.read(size)
+
+    def close(self) -> None:
+        self._file.close()
