@@ -44,6 +44,9 @@ HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflat
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
 HUD_READ_S = env_number("HUD_READ_S", 30)  # for a request that comes in too slowly
 HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # of one key
+HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one address
+HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in five minutes, from one address
+HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # whose X-Forwarded-For is believed
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
 
 DEBUG = False
@@ -73,6 +76,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "hud.access.ReadAccessMiddleware",
+    "hud.brake.LoginBrakeMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "hud.api.problems.ProblemMiddleware",

@@ -35,6 +35,7 @@ os.environ["RUNNER_LOCKS"] = os.environ["HUD_TEST_DATA"] + "/locks"
 from hud.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # PBKDF2 takes a third of a second
+HUD_WRONG_KEYS = HUD_WRONG_PASSWORDS = 10**6  # all tests come from one address
 STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"  # noqa: F405
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = True

@@ -15,7 +15,7 @@ from django.utils import timezone
 from ninja import Router, Status
 
 from hud import hosts, redis_users, tasklogs, tasks
-from hud.api.auth import host_of, scope
+from hud.api.auth import count_guess, host_of, scope
 from hud.api.door import body_of, refusal
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.problems import Problem
@@ -31,12 +31,13 @@ _BYTES: dict[str, Any] = {"application/octet-stream": {}}
 _LOST: dict[Any, Any] = {(404, 409): Error}  # a task of another host, a lease that is broken
 
 
-@router.post("/hosts/register", auth=None, response={201: dict[str, Any], 403: Error})
+@router.post("/hosts/register", auth=None, response={201: dict[str, Any], (403, 429): Error})
 def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     """Spends a one-time token for a key of the host's own."""
     try:
         host, secret = hosts.register(token=given.token, name=given.name)
     except hosts.BadToken as error:
+        count_guess(request)
         raise Problem(403, str(error)) from error
     redis_users.sync()
     host.refresh_from_db()

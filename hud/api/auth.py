@@ -9,21 +9,31 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
+from hud import brake
 from hud.api.problems import Problem
 from hud.keys import find_key, take_call
 from hud.models import ApiKey, Host
 
 
 def key_of(request: HttpRequest) -> ApiKey | None:
-    """The request's key; None where it brings none. Raises Problem 401 for a key that opens nothing."""
+    """The request's key; None where it brings none. Raises Problem 401 for a key that opens nothing, 429
+    where the address has brought too many of those."""
     header = request.headers.get("Authorization", "")
     if not header:
         return None
     scheme, _, secret = header.partition(" ")
     key = find_key(secret.strip()) if scheme.lower() == "bearer" else None
     if key is None:
+        count_guess(request)
         raise Problem(401, "this key is unknown, revoked or expired")
     return key
+
+
+def count_guess(request: HttpRequest) -> None:
+    """Raises Problem 429 where too many wrong keys or tokens came from this address."""
+    wait_s = brake.KEYS.take(brake.address_of(request))
+    if wait_s:
+        raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)
 
 
 class Key:

@@ -16,7 +16,11 @@ from runner.records import Record
 (RECORD,), _RECORDS = msgspec.json.schema_components([Record], ref_template="#/components/schemas/{name}")
 _ERROR = {"$ref": "#/components/schemas/Error"}
 _AWAY = {503: "the database is away; `Retry-After` says when to ask again"}
-_KEY = {401: "no key, or one that is unknown, revoked or expired", 403: "the key may not do this"}
+_KEY = {
+    401: "no key, or one that is unknown, revoked or expired",
+    403: "the key may not do this",
+    429: "too many wrong keys from one address, or calls of one key; `Retry-After` says how long to wait",
+}
 _PATH = {404: "nothing is here"}
 _GIVEN = {422: "not what this call takes; `errors` says where"}
 _BODY = {400: "the body is not of its format", 413: "the body is over the limit"}
