@@ -13,7 +13,7 @@ from runner.catalog.metrics import metric_info
 from runner.failures import TaskFailure
 from runner.measure.device import Device
 from runner.measure.environment import environment
-from runner.records import Benchmark, Json, Metric, Model, Record
+from runner.records import Benchmark, Environment, Json, Metric, Model, Record
 from runner.report import Report
 from runner.summary import spread
 
@@ -36,15 +36,29 @@ class Result:
 
 
 class Recorder:
-    """Writes one record for each metric of each shape, all with the same run time and environment."""
+    """Writes one record for each metric of each shape, all with the same run time and environment.
 
-    def __init__(self, spec: TaskSpec, report: Report, device: Device) -> None:
+    `found` is the environment where this process cannot ask torch for it; `backend` is its name in the
+    results where that is not the one it was asked by. What `about` holds is told of every record.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        report: Report,
+        device: Device,
+        *,
+        found: Environment | None = None,
+        backend: str = "",
+    ) -> None:
         self._spec = spec
         self._report = report
         self._device = device
+        self._backend = backend or spec.backend
         self._host = os.environ.get("RUNNER_HOST") or platform.node()
-        self._environment = environment(device)
+        self._environment = found or environment(device)
         self._timestamp = time.time()
+        self.about: dict[str, Json] = {}
 
     def add(self, result: Result, *, knobs: Mapping[str, Json], warning: str = "") -> None:
         """One result of the shape that `knobs` name."""
@@ -59,16 +73,16 @@ class Recorder:
         values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
         self._write(result.metric, values, result.target, knobs, said)
 
+    def status(
+        self, metric: str, status: str, code: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]
+    ) -> None:
+        """A metric that is a word and no number, such as accuracy."""
+        self._write(metric, None, None, knobs, {"status": status, "code": code, **facts})
+
     def missing(self, metric: str, failure: TaskFailure, *, knobs: Mapping[str, Json]) -> None:
         """A metric that has no value, with the status that says why."""
         said = {"status": failure.status, "code": failure.code, "reason": failure.reason}
         self._write(metric, None, None, knobs, said)
-
-    def word(
-        self, metric: str, code: str, status: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]
-    ) -> None:
-        """A metric whose value is a word of an outside system, such as PASS."""
-        self._write(metric, None, None, knobs, {"status": status, "code": code, **facts})
 
     def _write(
         self,
@@ -84,7 +98,7 @@ class Recorder:
             model=Model(
                 name=self._spec.case,
                 type="benchmark",
-                backend=self._spec.backend,
+                backend=self._backend,
                 origins=[self._spec.suite],
             ),
             metric=Metric(
@@ -110,5 +124,6 @@ class Recorder:
                 "dynamic": spec.dynamic,
                 "knobs": dict(knobs),
                 "threads": self._device.threads,
+                **self.about,
             },
         )

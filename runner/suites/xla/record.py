@@ -55,4 +55,4 @@ class Rows:
         status = _STATUS[checked.status]
         if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
             status = "failed"
-        self._recorder.word("verification_code", checked.code, status, checked.facts(), knobs=self._knobs)
+        self._recorder.status("verification_code", status, checked.code, checked.facts(), knobs=self._knobs)
