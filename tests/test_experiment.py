@@ -400,3 +400,43 @@ def test_a_rerun_of_a_case_the_catalogue_does_not_have_says_so(client: Client) -
             fields["case"] in answer.content.decode() or fields.get("suite", "?") in answer.content.decode()
         )
     assert not Run.objects.exists()
+
+
+def test_a_run_of_several_processes_is_one_point_their_median(client: Client) -> None:
+    experiment, run = create_experiment(), create_run()
+    create_measurement(experiment, value=50.0, at=run.at - timedelta(days=1))
+    for process, samples in enumerate(([99.0, 100.0, 101.0], [299.0, 300.0], [200.0, 201.0, 199.0])):
+        create_measurement(experiment, samples=samples, run=run, process=process)
+    page = query.read(experiment.pk)
+    assert page
+    assert page.history
+    newest = page.history.newest
+    assert newest
+    assert len(page.history.points) == 2
+    assert (newest.value.median, newest.value.n, newest.value.processes) == (200.0, 8, 3)
+    assert len(page.samples) == 8
+    assert page.metrics[0].value.median == 200.0
+    text = text_of(client, experiment)
+    assert "in 3 processes" in text
+    assert "median of 3 fresh processes" in text
+    for address in ("/suites/micro/", "/suites/micro.json", f"/experiments/{experiment.pk}.json"):
+        assert "200.0" in client.get(address).content.decode(), address
+
+
+def test_a_process_without_a_number_does_not_hide_the_others(client: Client) -> None:
+    experiment, run = create_experiment(), create_run()
+    for process, value in enumerate((100.0, 102.0, None)):
+        status = "crashed" if value is None else "ok"
+        create_measurement(experiment, value=value, run=run, process=process, status=status)
+    text = text_of(client, experiment)
+    assert "101.0 GB/s" in text
+    assert "1 of 3 processes gave no number" in text
+
+
+@pytest.mark.parametrize(("high", "noisy"), [(100.5, False), (115.0, True)])
+def test_a_value_of_noisy_samples_is_marked(client: Client, high: float, noisy: bool) -> None:
+    """device_bandwidth_gbps: a change from 3 % on counts."""
+    experiment = create_experiment()
+    create_measurement(experiment, samples=[100.0, high, 200 - high])
+    for text in (text_of(client, experiment), client.get("/suites/micro/").content.decode()):
+        assert ("</span> noisy" in text) is noisy

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud import tasklogs
-from hud.models import Run, State, Task
+from hud.models import Run, Series, State, Task, Upload
 from hud.queries import run as query
 from hud.queries.runs import PAGE_ROWS
 from hud.views.runs import readable
@@ -115,6 +115,42 @@ def test_polling_stops_when_the_run_has_ended(client: Client, running: Run) -> N
     assert "host silent" in text
     assert "Run it again" in text
     assert "Cancel</button>" not in text
+
+
+def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
+    run = create_run()
+    create_measurement(value=1.0, at=run.at - timedelta(days=1))
+    create_measurement(value=1.0, run=run, judged=False)
+    assert "data-poll=" in text_of(client, f"/runs/{run.pk}/")
+    assert "X-Poll" not in client.get(f"/runs/{run.pk}/live")
+    Series.objects.update(touched_at=None)
+    assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop"
+    Series.objects.update(touched_at=run.at)
+    Run.objects.filter(pk=run.pk).update(finished=timezone.now() - timedelta(hours=1))
+    assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop", "a judge that is away is not waited for"
+
+
+def test_the_times_of_a_run_are_live(client: Client, running: Run) -> None:
+    text = text_of(client, f"/runs/{running.pk}/live")
+    assert 'data-part="about"' in text
+    assert "<dt>started</dt>" in text
+    assert "<dt>ended</dt>" not in text
+    Run.objects.filter(pk=running.pk).update(state=State.SUCCEEDED, finished=timezone.now())
+    assert "<dt>ended</dt>" in text_of(client, f"/runs/{running.pk}/live")
+
+
+def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
+    run = create_run(upload=create_upload("first.json"), source="ci")
+    skipped = [{"pointer": "", "line": 4, "reason": "no metric"}]
+    receipt = {"stored": 7, "duplicates": 2, "skipped": skipped, "run_ids": [run.pk]}
+    second = create_upload("second.json", parameters={"suite": "micro"})
+    Upload.objects.filter(pk=second.pk).update(receipt=receipt)
+    create_measurement(run=run, upload=second)
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert "first.json</span>, read as v3" in text
+    assert "7 stored, 2 duplicates, 1 skipped" in text
+    assert "line 4: no metric" in text
+    assert "given: suite</span> micro" in text
 
 
 def test_the_log_is_read_by_offset(client: Client, running: Run) -> None:

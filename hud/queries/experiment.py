@@ -82,6 +82,10 @@ class History:
         return self.points[-1] if self.points else None
 
     @property
+    def processes(self) -> int:
+        return sum(point.value.processes for point in self.points)
+
+    @property
     def newest_first(self) -> list[Point]:
         return self.points[::-1]
 
@@ -99,7 +103,7 @@ class ExperimentPage:
     siblings: list[History] = field(default_factory=list)
     shapes: list[Experiment] = field(default_factory=list)  # the same case with other knobs, same arch
     environments: list[Environment] = field(default_factory=list)
-    samples: list[float] = field(default_factory=list)  # of the newest point
+    samples: list[float] = field(default_factory=list)  # of the newest point, all its processes
     places: list[Place] = field(default_factory=list)  # where it can be run again
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
     more_points: bool = False  # older ones were left out
@@ -138,7 +142,7 @@ def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> Experime
         point.environment for history in shown for point in reversed(history.points)
     )
     page.samples = _samples(page.history)
-    page.more_points = bool(page.history and len(page.history.points) == points < MAX_POINTS)
+    page.more_points = bool(page.history and page.history.processes >= points < MAX_POINTS)
     return page
 
 
@@ -186,7 +190,10 @@ _VALUE_WIDTH = len(Value.__slots__)
 
 
 def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
-    """Gives each history the latest `points` of its series, oldest first: three statements."""
+    """Gives each history the latest points of its series, oldest first: three statements.
+
+    `points` counts fresh processes: those of one run in one environment are one point.
+    """
     lines = fetch(
         _Line,
         f"""
@@ -196,23 +203,25 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         FROM hud_series s
         JOIN LATERAL (
             SELECT * FROM hud_measurement WHERE series_id = s.id
-            ORDER BY at DESC, run_id DESC, process DESC LIMIT %(points)s
+            ORDER BY at DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
         ) m ON true
         JOIN hud_run r ON r.id = m.run_id
         LEFT JOIN hud_host h ON h.id = r.host_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
-        ORDER BY m.at, m.run_id, m.process
+        ORDER BY s.id, m.at, m.run_id,
+            max(m.process) OVER (PARTITION BY s.id, m.run_id, m.environment_id), m.environment_id, m.process
         """,  # noqa: S608 — constants of this room
         {"series": list(wanted), "points": points},
     )
-    pairs = [(Value(*line.columns[:_VALUE_WIDTH]), Origin(*line.columns[_VALUE_WIDTH:])) for line in lines]
-    environments = Environment.objects.in_bulk({value.environment_id for value, _origin in pairs})
-    uploads = files({value.upload_id for value, _origin in pairs if value.upload_id})
-    for value, origin in pairs:
+    origins = {origin.run_id: origin for line in lines for origin in [Origin(*line.columns[_VALUE_WIDTH:])]}
+    found = values.by_run(Value(*line.columns[:_VALUE_WIDTH]) for line in lines)
+    environments = Environment.objects.in_bulk({value.environment_id for value in found})
+    uploads = files({value.upload_id for value in found if value.upload_id})
+    for value in found:
         history = wanted[value.series_id]
         one = values.reading(history.experiment, history.metric, value, targets)
-        point = Point(one, origin, environments[value.environment_id])
+        point = Point(one, origins[value.run_id], environments[value.environment_id])
         point.file = uploads.get(value.upload_id or 0)
         history.points.append(point)
     for history in wanted.values():
@@ -256,17 +265,14 @@ def _distinct(environments: Iterable[Environment]) -> list[Environment]:
 
 
 def _samples(history: History | None) -> list[float]:
-    """All samples of the newest point; none where only their median is known."""
+    """All samples of the newest point, process after process; none where only medians are known."""
     if history is None or history.newest is None:
         return []
     value = history.newest.value
     found = Measurement.objects.filter(
-        run_id=value.run_id,
-        series_id=value.series_id,
-        environment_id=value.environment_id,
-        process=value.process,
-    ).values_list("samples", flat=True)
-    return found[0] or []
+        run_id=value.run_id, series_id=value.series_id, environment_id=value.environment_id
+    ).order_by("process")
+    return [sample for samples in found.values_list("samples", flat=True) for sample in samples or []]
 
 
 def history_row(history: History) -> dict[str, Any]:

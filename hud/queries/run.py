@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
 
-from hud.models import ACTIVE, Environment, Experiment, Metric, Run, Series, Task
-from hud.queries import values
+from hud.models import ACTIVE, Environment, Experiment, Metric, Run, Series, Task, Upload
+from hud.queries import pairs, values
+from hud.queries.pairs import PairLine
 from hud.queries.progress import Progress, progress_of
 from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
-from hud.queries.uploads import File, files_of_run
+from hud.queries.uploads import uploads_of_run
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 from hud.runs import queue_position
 
 SHOWN_RESULTS = 150
+_JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 
 
 @dataclass(slots=True)
@@ -70,7 +72,8 @@ class RunPage:
     results: list[Reading] = field(default_factory=list)
     more_results: bool = False
     environments: list[Environment] = field(default_factory=list)
-    files: list[File] = field(default_factory=list)  # it came in these
+    pairs: list[PairLine] = field(default_factory=list)  # base against new, of a run in pairs
+    uploads: list[Upload] = field(default_factory=list)  # it came in these
 
     @property
     def title(self) -> str:
@@ -83,6 +86,15 @@ class RunPage:
     @property
     def active(self) -> bool:
         return self.run.state in ACTIVE
+
+    @property
+    def changes(self) -> bool:
+        """Whether the page will say something else soon: until the judge has looked at what it measured."""
+        finished = self.run.finished
+        if self.active or finished is None:
+            return True
+        judged = all(reading.value.verdict for reading in self.results)
+        return not judged and timezone.now() - finished < _JUDGED_SOON
 
     @property
     def share(self) -> float:
@@ -116,8 +128,10 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
     page.queue_position = queue_position(run)
     if run.upload_id:
-        page.files = files_of_run(run.pk)
+        page.uploads = uploads_of_run(run.pk)
     _fill_results(page, results)
+    if run.in_pairs:
+        page.pairs = pairs.read(run)
     return page
 
 

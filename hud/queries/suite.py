@@ -158,9 +158,11 @@ def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
         _Trend,
         """
         SELECT s.id, ARRAY(
-            SELECT median FROM hud_measurement
-            WHERE series_id = s.id AND median IS NOT NULL
-            ORDER BY at DESC, run_id DESC LIMIT %(points)s)
+            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY median) FROM (
+                SELECT at, run_id, median FROM hud_measurement
+                WHERE series_id = s.id AND median IS NOT NULL
+                ORDER BY at DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+            ) process GROUP BY at, run_id ORDER BY at DESC, run_id DESC)
         FROM unnest(%(series)s::int[]) AS s(id)
         """,
         {"series": list(series_ids), "points": SPARKLINE_POINTS},

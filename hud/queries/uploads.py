@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from hud.models import Upload
 from hud.queries.sql import fetch
 
 
@@ -25,13 +26,13 @@ def files(upload_ids: Collection[int]) -> dict[int, File]:
     return {file.upload_id: file for file in found}
 
 
-def files_of_run(run_id: int) -> list[File]:
-    """Every file that brought measurements of a run: one statement."""
-    return fetch(
-        File,
-        """
-        SELECT id, filename, format FROM hud_upload
-        WHERE id IN (SELECT DISTINCT upload_id FROM hud_measurement WHERE run_id = %(run)s) ORDER BY id
-        """,
-        {"run": run_id},
-    )
+def uploads_of_run(run_id: int) -> list[Upload]:
+    """The upload that made a run, and every other one that brought measurements of it: one statement."""
+    statement = """
+        SELECT * FROM hud_upload
+        WHERE id IN (
+            SELECT upload_id FROM hud_run WHERE id = %(run)s
+            UNION SELECT upload_id FROM hud_measurement WHERE run_id = %(run)s)
+        ORDER BY id
+    """
+    return list(Upload.objects.raw(statement, {"run": run_id}))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from hud.models import STATUS_NAMES, Experiment, Metric, Series
 from hud.queries.sql import fetch
 from hud.queries.targets import AppliedTarget, Targets
+from runner.summary import median
 
 # Of each suite, the metrics that a person reads first, most telling first. Other suites show what they have.
 MAIN_METRICS = {
@@ -71,6 +73,7 @@ class Value:
     earlier: int  # how many measurements of the series stand before it, counted up to 1
     touched: datetime | None  # the judge has not looked at the series from there on; at runs in pairs never
     upload_id: int | None  # the upload it came in; None: this hud's own runner
+    processes: int  # fresh processes whose median this is
 
     @property
     def status(self) -> str:
@@ -101,7 +104,7 @@ VALUE_COLUMNS = """
     CASE WHEN m.run_id IN (
         SELECT run_id FROM hud_touchedrun UNION ALL SELECT id FROM hud_run WHERE base_environment <> ''
     ) THEN m.at ELSE s.touched_at END,
-    m.upload_id
+    m.upload_id, 1
 """
 VERDICT_JOIN = """
     LEFT JOIN hud_verdict v
@@ -110,22 +113,54 @@ VERDICT_JOIN = """
 
 
 def latest(series_ids: Iterable[int]) -> dict[int, Value]:
-    """The latest measurement of each series: one statement, one index look-up a series."""
+    """The value of each series in its newest run, over all its processes: one statement, two index look-ups
+    a series."""
     values = fetch(
         Value,
         f"""
         SELECT {VALUE_COLUMNS}
         FROM hud_series s
         JOIN LATERAL (
-            SELECT * FROM hud_measurement WHERE series_id = s.id
+            SELECT run_id, environment_id FROM hud_measurement WHERE series_id = s.id
             ORDER BY at DESC, run_id DESC, process DESC LIMIT 1
-        ) m ON true
+        ) newest ON true
+        JOIN hud_measurement m ON m.run_id = newest.run_id AND m.series_id = s.id
+            AND m.environment_id = newest.environment_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
+        ORDER BY s.id, m.process
         """,  # noqa: S608 — constants of this file
         {"series": list(series_ids)},
     )
-    return {value.series_id: value for value in values}
+    return {value.series_id: value for value in by_run(values)}
+
+
+def by_run(values: Iterable[Value]) -> list[Value]:
+    """One value for each run and environment of a series; those of one run stand together in `values`.
+
+    As the judge takes them: the median over the fresh processes that gave a number.
+    """
+    groups = groupby(values, key=lambda value: (value.series_id, value.run_id, value.environment_id))
+    return [_over_processes(list(group)) for _place, group in groups]
+
+
+def _over_processes(values: list[Value]) -> Value:
+    if len(values) == 1:
+        return values[0]
+    there = [value for value in values if value.median is not None]
+    spreads = [value.spread for value in values if value.spread is not None]
+    warnings = [value.warning for value in values]
+    if 0 < len(there) < len(values):
+        warnings.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
+    return replace(
+        (there or values)[0],
+        process=0,
+        processes=len(values),
+        median=median([value.median for value in there if value.median is not None]) if there else None,
+        spread=median(spreads) if spreads else None,
+        n=sum(value.n for value in values),
+        warning="; ".join(dict.fromkeys(filter(None, warnings))) or None,
+    )
 
 
 @dataclass(slots=True)
@@ -170,6 +205,7 @@ class Reading:
             "time": value.at,
             "run": value.run_id,
             "process": value.process,
+            "processes": value.processes,
         }
 
 

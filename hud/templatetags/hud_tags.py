@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
 from hud.queries.targets import AppliedTarget
-from hud.queries.values import Reading
+from hud.queries.values import Reading, Value
 
 register = template.Library()
 
@@ -109,17 +109,36 @@ def value_html(reading: Reading) -> SafeString:
         shown = format_html(" <code>{}</code>", code) if code else ""
         return format_html("{}{}", badge_html(value.status, status), shown)
     return format_html(
-        '<span class="value">{}</span>{}{}',
+        '<span class="value">{}</span>{}{}{}',
         quantity(value.median, metric),
-        format_html(
-            ' <span class="spread" title="robust spread of the {} samples of one process;'
-            ' not a confidence interval">± {}</span>',
-            value.n,
-            percent(value.spread),
-        )
+        format_html(' <span class="spread" title="{}">± {}</span>', _spread_of(value), percent(value.spread))
         if value.spread
         else "",
+        noisy_mark(reading),
         format_html(" {}", badge_html(value.status, status, value.code or "")) if value.status_code else "",
+    )
+
+
+def _spread_of(value: Value) -> str:
+    """What stands behind ±."""
+    if value.processes > 1:
+        return (
+            f"median of {value.processes} fresh processes; ± is the middle robust spread of their"
+            f" {value.n} samples; not a confidence interval"
+        )
+    return f"robust spread of the {value.n} samples of one process; not a confidence interval"
+
+
+def noisy_mark(reading: Reading) -> SafeString | str:
+    """A word beside a number whose samples spread by more than the change that counts for its metric."""
+    spread, floor = reading.value.spread, reading.metric.floor
+    if not spread or spread <= floor or reading.metric.kind != "timing":
+        return ""
+    return format_html(
+        ' <span class="tag" title="its samples spread by {}; for this metric a change from {} on counts">'
+        '<span aria-hidden="true">≈</span> noisy</span>',
+        percent(spread),
+        f"{floor:.0%}",
     )
 
 
@@ -141,10 +160,11 @@ def cell_html(reading: Reading | None) -> SafeString:
     parts = [f'<span class="value">{number(value.median, metric)}</span>']
     if value.status != "ok":
         parts.append(badge_html(value.status, _WORDS.get(value.status, value.status), value.code or ""))
+    parts.append(noisy_mark(reading))
     if value.verdict in _WORTH_A_BADGE:
         parts.append(verdict_badge(reading))
     parts += [target_icon(target, reading) for target in reading.targets]
-    return mark_safe(" ".join(parts))  # noqa: S308 — a number, and badges that are escaped
+    return mark_safe(" ".join(filter(None, parts)))  # noqa: S308 — a number, and badges that are escaped
 
 
 def target_icon(target: AppliedTarget, reading: Reading) -> SafeString:

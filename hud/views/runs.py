@@ -51,7 +51,10 @@ def run(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
         return twins.missing(twin, f"no run has the id {pk}")
     if twin:
         line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
-        return twins.answer(twin, f"run-{pk}", page.to_rows(), run=line.to_row())
+        compared = [one.to_row() for one in page.pairs]
+        if twin == "csv" and request.GET.get("table") == "pairs":
+            return twins.answer(twin, f"run-{pk}-pairs", compared)
+        return twins.answer(twin, f"run-{pk}", page.to_rows(), run=line.to_row(), pairs=compared)
     form = LogPosition(request.GET)
     return render(request, "run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
 
@@ -64,7 +67,7 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
         return twins.missing("", f"no run has the id {pk}")
     response = render(request, "_run_live.html", {"page": page})
     response["Cache-Control"] = "no-store"
-    if not page.active:
+    if not page.changes:
         response["X-Poll"] = "stop"
     return response
 
