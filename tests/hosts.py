@@ -93,6 +93,10 @@ class HostProcess:
         assert self.process
         return self.process.pid
 
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def start(self) -> None:
         self.process = start_process([sys.executable, *self._arguments], self.log_path, self._environment)
 
