@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 # Student's t, two-sided 95 %, by degrees of freedom; beyond 30 the normal value is within 2 %.
 _T_95 = (
@@ -107,7 +108,7 @@ class PairedChange:
         return math.expm1(statistics.fmean(self.ratios)) if self.ratios else None
 
     @property
-    def word(self) -> str:
+    def word(self) -> Literal["confirmed", "dismissed", "inconclusive"]:
         """`confirmed`: there is a change. `dismissed`: there is none as large as the floor.
         `inconclusive`: these pairs do not tell."""
         if len(self.ratios) < LEAST_PAIRS or self.low is None or self.high is None:

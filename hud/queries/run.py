@@ -93,7 +93,7 @@ class RunPage:
         finished = self.run.finished
         if self.active or finished is None:
             return True
-        judged = all(reading.value.verdict for reading in self.results)
+        judged = self.run.in_pairs or all(reading.value.verdict for reading in self.results)
         return not judged and timezone.now() - finished < _JUDGED_SOON
 
     @property
@@ -117,7 +117,11 @@ class RunPage:
         return seconds_of(self.run)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [{**identity(one.experiment), **one.to_row()} for one in self.results]
+        rows = [{**identity(one.experiment), **one.to_row()} for one in self.results]
+        if self.run.in_pairs:
+            for row in rows:
+                row |= {"pair": row["process"] // 2, "side": "new" if row["process"] % 2 else "base"}
+        return rows
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:

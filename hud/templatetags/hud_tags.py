@@ -26,6 +26,8 @@ _LOOKS = {
     "regressed": ("▼", "worse"),
     "unchanged": ("=", "quiet"),
     "inconclusive": ("?", "doubt"),
+    "confirmed": ("●", "active"),
+    "dismissed": ("=", "quiet"),
     "new": ("+", "quiet"),
     "": ("…", "quiet"),
     "met": ("✓", "better"),
@@ -223,6 +225,18 @@ def percent(share: float | None) -> str:
 @register.filter
 def signed_percent(share: float | None) -> str:
     return "" if share is None else f"{share:+.1%}"
+
+
+@register.filter
+def p_value(p: float) -> str:
+    """``0.031``; what rounds to nothing as ``< 0.0001``."""
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+@register.filter
+def pair_side(process: int) -> str:
+    """Of a run in pairs (`Run.base_environment`): ``pair 2, new``."""
+    return f"pair {process // 2}, {'new' if process % 2 else 'base'}"
 
 
 @register.filter
