@@ -33,9 +33,24 @@ _GPT_FAST_TARGETS = {
 }
 
 
+# The same for its models, by metric.
+_GPT_FAST_MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
+_GPT_FAST_MODEL_TARGETS = {
+    ("Llama-2-7b-chat-hf", "bfloat16"): ("94", "1253", "133"),
+    ("Llama-2-7b-chat-hf", "int8"): ("144", "957", "136"),
+    ("Mixtral-8x7B-v0.1", "int8"): ("175", "1130", "133"),
+}
+
+
 def gpt_fast_target(case: str, dtype: str) -> str | None:
     """gpt-fast's target for the mean over its sizes, None for a case it does not have."""
     return _GPT_FAST_TARGETS.get((case, dtype))
+
+
+def gpt_fast_model_target(case: str, dtype: str, metric: str) -> str | None:
+    """gpt-fast's target for a model, None for one it does not have."""
+    targets = _GPT_FAST_MODEL_TARGETS.get((case, dtype), ())
+    return dict(zip(_GPT_FAST_MODEL_METRICS, targets, strict=False)).get(metric)
 
 
 # Read on two H200 cards (copy 4258 and 4284 GB/s; torch 2.11.0, `hud/samples/runner-h200` is the second):

@@ -1,0 +1,278 @@
+"""gpt-fast's models: tokens by time, the weights' bandwidth, compile time cold and warm.
+
+Two processes with the same fresh caches: the first compiles cold, the second warm; the second checks the
+compiled steps against eager ones, then times whole sequences as gpt-fast does, single steps beside eager
+ones, and on a GPU the work of a step alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable
+from typing import cast
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
+from runner.failures import TaskFailure
+from runner.measure import busy, call_time, ceilings, compile_time, counters
+from runner.measure.compile_time import FirstCalls
+from runner.measure.device import Device, prepare
+from runner.measure.gpu_state import gpu_state, warning
+from runner.measure.recorder import Recorder, Result
+from runner.measure.stages import before_forks, run_stage
+from runner.records import Json
+from runner.report import Report
+from runner.suites.gpt_fast.check import Check, compare
+from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
+from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
+from runner.summary import median
+
+_BUDGET_S = 10.0  # of the pairs of steps
+_ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
+_CLOCK = "host clock around a sequence"
+_STEP_CLOCK = "host clock around one step"
+_GRAPHS = 2  # prefill and step
+_MEMORY_SHARE = 0.9
+_CALL_METRICS = (
+    "token_per_sec",
+    "memory_bandwidth(GB/s)",
+    "compilation_time(s)",
+    "compiled_latency_ms",
+    "eager_latency_ms",
+    "speedup",
+)
+_DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")
+_COMPILE_METRICS = ("cold_compile_s", "warm_compile_s")
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """One model in one type of weights. A wrong result, like any failure, leaves no number."""
+    before_forks()
+    ends = time.monotonic() + spec.timeout_s
+    caches = report.folder / "caches"
+    fresh = spec.setting("caches") == "fresh"
+
+    def stage(name: str, work: Callable[[], Json]) -> Json:
+        variables = compile_time.cache_variables(caches) if fresh else {}
+        left_s = max(1.0, ends - time.monotonic())
+        return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
+
+    try:
+        cold = stage("cold", lambda: _compile_only(spec, report)) if fresh else None
+        stage("warm", lambda: _measure(spec, report, cold))
+    except TaskFailure as failure:
+        problem = failure  # the name of the exception ends with its block
+        stage("failed", lambda: _record_failure(spec, report, problem))
+        return problem
+    finally:
+        shutil.rmtree(caches, ignore_errors=True)
+    return None
+
+
+class _Subject:
+    """A model, a prompt, and its steps in eager mode and compiled."""
+
+    def __init__(self, spec: TaskSpec, device: Device) -> None:
+        self.prompt_tokens = cast("int", spec.setting("prompt"))
+        self.new_tokens = cast("int", spec.setting("new_tokens"))
+        self.device = device
+        self.model = _built(spec, self.prompt_tokens + self.new_tokens, device)
+        vocabulary = self.model.shape.vocabulary
+        self.prompt = torch.randint(vocabulary, (self.prompt_tokens,), device=device.type)
+        self.eager: Steps = steps(
+            temperature=cast("int", spec.setting("temperature_percent")) / 100,
+            top_k=cast("int", spec.setting("top_k")),
+        )
+        self.compiled: Steps = compiled(
+            self.eager,
+            cudagraphs=device.type == "cuda" and bool(spec.setting("cudagraphs")),
+            coordinate_descent_tuning=bool(spec.setting("coordinate_descent_tuning")),
+        )
+
+    def sequence(self) -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        with torch.no_grad():
+            return sequence(self.model, self.compiled, self.prompt, self.new_tokens)
+
+    def one_step(self, with_steps: Steps) -> Callable[[], None]:
+        """A step in the middle of the sequence; repeating it writes the same to the cache."""
+        token = self.prompt[:1].clone()
+        position = torch.tensor([self.prompt_tokens + self.new_tokens // 2], device=self.device.type)
+
+        def step() -> None:
+            torch.compiler.cudagraph_mark_step_begin()
+            with torch.no_grad():
+                with_steps.decode(self.model, token, position)
+
+        return step
+
+
+def _built(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
+    """Raises TaskFailure (oom) before anything is allocated where the weights cannot fit."""
+    shape = SHAPES[spec.case]
+    layers = spec.setting("layers")
+    if layers is not None:
+        shape = dataclasses.replace(shape, layers=cast("int", layers))
+    int8 = spec.dtype == "int8"
+    needed, free = weight_bytes(shape, int8=int8), device.free_bytes()
+    if needed > _MEMORY_SHARE * free:
+        reason = f"the weights need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+        raise TaskFailure("oom", "out_of_memory", reason)
+    context = -(-tokens // _ROUND) * _ROUND
+    return Transformer(shape, int8=int8, context=context, device=device.type).eval()
+
+
+def _started(spec: TaskSpec, report: Report, label: str) -> tuple[_Subject, FirstCalls]:
+    """A model built and compiled; compile time starts after an eager step and a warm toolchain."""
+    device = prepare(spec.device)
+    compile_time.start_workers()
+    report.event("eager", 0, 0, f"{label}: weights and a step")
+    subject = _Subject(spec, device)
+    subject.one_step(subject.eager)()
+    report.event("compile", 0, 0, label)
+    compile_time.warm_toolchain(
+        device, compiled=lambda call: torch.compile(call, dynamic=False), workers=True
+    )
+    found = compile_time.first_calls(subject.sequence, device, before_call=lambda: None)
+    if counters.unique_graphs() == 0:
+        raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
+    return subject, found
+
+
+def _compile_only(spec: TaskSpec, report: Report) -> Json:
+    _, found = _started(spec, report, "cold")
+    return [found.compiling_ms, found.steady_ms, found.phases_s]
+
+
+def _measure(spec: TaskSpec, report: Report, cold: Json) -> None:
+    subject, first_calls = _started(spec, report, "warm" if cold else "host's caches")
+    device = subject.device
+    states = [gpu_state(device)]
+    recorder = Recorder(spec, report, device)
+    report.event("accuracy")
+    checked = compare(
+        subject.model,
+        subject.eager,
+        subject.compiled,
+        prompt=subject.prompt_tokens,
+        new_tokens=subject.new_tokens,
+        device=device.type,
+    )
+    results = _compile_results(first_calls, cold)
+    results += _sequence_results(spec, report, subject)
+    results += _step_results(spec, report, subject)
+    if device.type == "cuda":
+        results += _device_results(report, subject)
+    results += _counts(checked)
+    states.append(gpu_state(device))
+    left_out = counters.counts().cudagraph_skips
+    told = [warning(states)] + ([f"{left_out} CUDA graphs were asked for and left out"] if left_out else [])
+    for result in results:
+        recorder.add(_with_target(spec, result), knobs=spec.identity(), warning="; ".join(filter(None, told)))
+    report.artifact(
+        "gpu_state", "gpu_state.json", json.dumps([dataclasses.asdict(state) for state in states if state])
+    )
+
+
+def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
+    """gpt-fast's compile time is that of the first sequence; ours is what it took beyond a later one."""
+    clock = "host clock around the first sequence"
+    if cold is None:
+        facts = {"caches": "the host's own: cold where it never compiled this"}
+        return [Result("compilation_time(s)", [warm.compiling_ms[0] / 1e3], clock, facts=facts)]
+    compiling_ms, steady_ms, phases_s = cold
+    cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
+    return [
+        Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
+        Result("cold_compile_s", [cold_s], "host clock", facts={"phases_s": phases_s}),
+        Result("warm_compile_s", [warm.compile_s], "host clock", facts={"phases_s": warm.phases_s}),
+    ]
+
+
+def _sequence_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Result]:
+    """Whole sequences, prefill included, as gpt-fast counts them."""
+    samples = cast("int", spec.setting("samples"))
+    per_s = []
+    for sample in range(samples):
+        report.event("measure", sample, samples, "sequences")
+        time_ms = call_time.one_call_ms(subject.sequence, subject.device)
+        per_s.append(subject.new_tokens / (time_ms / 1e3))
+    active = subject.model.active_weight_bytes()
+    bandwidth = [active * value / 1e9 for value in per_s]
+    return [
+        Result("token_per_sec", per_s, _CLOCK),
+        Result("memory_bandwidth(GB/s)", bandwidth, _CLOCK, facts={"active_weight_bytes": active}),
+    ]
+
+
+def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Result]:
+    report.event("measure", 0, 0, "steps, eager and compiled in turn")
+    times = call_time.paired(
+        subject.one_step(subject.eager),
+        subject.one_step(subject.compiled),
+        subject.device,
+        at_least=cast("int", spec.setting("repeat")),
+        budget_s=_BUDGET_S,
+    )
+    return [
+        Result("eager_latency_ms", times.eager, _STEP_CLOCK),
+        Result("compiled_latency_ms", times.compiled, _STEP_CLOCK),
+        Result("speedup", [times.speedup], _STEP_CLOCK, n=len(times.compiled)),
+    ]
+
+
+def _device_results(report: Report, subject: _Subject) -> list[Result]:
+    """The work of a step alone: bytes of active weights by the time in which the GPU was busy."""
+    report.event("measure", 0, 0, "GPU busy time of a step")
+    step = subject.one_step(subject.compiled)
+    found = busy.busy(busy.profiled(step, before_call=lambda: None))
+    model, device = subject.model, subject.device
+    active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
+    bandwidth = [active / (time_ms * 1e6) for time_ms in found.steps_ms]
+    facts = {
+        "moved_bytes": active,
+        "kv_bytes": kv,
+        "with_kv_gbps": (active + kv) / active * median(bandwidth),
+        "launches": found.launches,
+    }
+    ceiling = ceilings.ceiling(ceilings.READ, device)
+    of_ceiling = {"ceiling_gbps": ceiling, "ceiling": f"{ceilings.READ}, median of its daily readings"}
+    return [
+        Result("gpu_busy_ms", found.steps_ms, busy.CLOCK),
+        Result("device_bandwidth_gbps", bandwidth, busy.CLOCK, facts=facts),
+        Result("share_of_ceiling", [value / ceiling for value in bandwidth], busy.CLOCK, facts=of_ceiling),
+    ]
+
+
+def _counts(checked: Check) -> list[Result]:
+    facts = {
+        "relative_error_compiled": checked.compiled,
+        "relative_error_eager": checked.eager,
+        "same_token": checked.same_token,
+    }
+    return [
+        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=facts),
+        Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
+    ]
+
+
+def _with_target(spec: TaskSpec, result: Result) -> Result:
+    target = gpt_fast_model_target(spec.case, spec.dtype, result.metric)
+    if target is None or spec.identity():
+        return result
+    return dataclasses.replace(
+        result, target=target, facts={**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
+    )
+
+
+def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
+    recorder = Recorder(spec, report, prepare(spec.device))
+    metrics = _CALL_METRICS + (_DEVICE_METRICS if spec.device == "cuda" else ())
+    metrics += _COMPILE_METRICS if spec.setting("caches") == "fresh" else ()
+    for metric in metrics:
+        recorder.missing(metric, failure, knobs=spec.identity())

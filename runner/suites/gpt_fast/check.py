@@ -1,0 +1,69 @@
+"""Are the compiled steps right? Teacher forcing: the same tokens through compiled, eager and reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from runner.failures import TaskFailure
+from runner.measure import accuracy
+from runner.suites.gpt_fast import reference
+from runner.suites.gpt_fast.generate import Steps, forced
+from runner.suites.gpt_fast.model import Transformer
+
+_STEPS = 16  # decoded tokens that are compared, at most
+_TOO_FAR = 1.0  # relative error of one position's logits: nothing of it is right (unrelated ones have 1.4)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Relative errors of logits against float32, and how often compiled and eager prefer the same token."""
+
+    compiled: float
+    eager: float
+    same_token: float
+
+
+def compare(
+    model: Transformer, eager: Steps, compiled: Steps, *, prompt: int, new_tokens: int, device: str
+) -> Check:
+    """Raises TaskFailure (wrong) where compiled logits are worse than eager's rounding explains."""
+    length = prompt + min(new_tokens - 1, _STEPS)
+    tokens = torch.randint(model.shape.vocabulary, (length,), device=device)
+    with torch.no_grad():
+        of_compiled = forced(model, compiled, tokens, prompt)
+        of_eager = forced(model, eager, tokens, prompt)
+        right = reference.logits(model, tokens).double()
+    if of_compiled.shape != right.shape or of_compiled.dtype != of_eager.dtype:
+        raise TaskFailure("wrong", "shape", "the compiled step gives logits of another shape or type")
+    same = float((of_compiled.argmax(-1) == of_eager.argmax(-1)).double().mean())
+    if model.shape.experts:
+        found = _mixture(of_compiled, of_eager, right)
+    else:
+        found = accuracy.check(of_compiled, of_eager, right)
+    return Check(found.compiled, found.eager, same)
+
+
+def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> accuracy.Accuracy:
+    """Where two experts score nearly the same, rounding decides between them, and the logits of that token
+    and a little of all later ones change far more than by rounding. So a quarter of the positions has to be
+    as good as eager's rounding explains, and none may be altogether wrong.
+    """
+    of_compiled, of_eager = _errors(compiled, right), _errors(eager, right)
+    found = accuracy.Accuracy(float(of_compiled.quantile(0.25)), float(of_eager.median()))
+    worst = float(of_compiled.max())
+    if not (found.compiled <= accuracy.bound(found.eager) and worst < _TOO_FAR):
+        raise TaskFailure(
+            "wrong",
+            "fail_accuracy",
+            f"relative error of a position's logits {found.compiled:.2e} (lower quartile) and {worst:.2e} "
+            f"(largest) compiled, {found.eager:.2e} (median) eager, against float32",
+        )
+    return found
+
+
+def _errors(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Relative error of each position."""
+    difference = torch.linalg.vector_norm(logits.double() - right, dim=-1)
+    return difference / torch.linalg.vector_norm(right, dim=-1)

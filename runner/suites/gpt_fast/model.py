@@ -1,0 +1,264 @@
+"""Llama- and Mixtral-shaped transformers with a static KV cache, for one sequence.
+
+Weights are random and drawn on the device in their final type, layer by layer: 7 billion in bfloat16 take
+13.5 GB and nothing beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from runner.suites.gpt_fast.quantize import Int8Experts, Int8Linear
+
+_EPSILON = 1e-5  # of the norms
+_DTYPE = torch.bfloat16  # of activations, of norms, and of weights that are not quantised
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`experts` is 0 for a model whose feed-forward part is one for all tokens."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    vocabulary: int
+    rope_base: float = 10_000.0
+    experts: int = 0
+    active_experts: int = 0
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+
+SHAPES = {
+    "Llama-2-7b-chat-hf": Shape(layers=32, width=4096, heads=32, kv_heads=32, hidden=11008, vocabulary=32000),
+    # 16 of its 32 layers, as gpt-fast has it
+    "Mixtral-8x7B-v0.1": Shape(
+        layers=16,
+        width=4096,
+        heads=32,
+        kv_heads=8,
+        hidden=14336,
+        vocabulary=32000,
+        rope_base=1_000_000.0,
+        experts=8,
+        active_experts=2,
+    ),
+    "toy-llama": Shape(layers=2, width=64, heads=4, kv_heads=2, hidden=160, vocabulary=256),
+    "toy-mixtral": Shape(
+        layers=2, width=64, heads=4, kv_heads=2, hidden=96, vocabulary=256, experts=4, active_experts=2
+    ),
+}
+
+
+class Linear(nn.Module):
+    """`x @ weight.T`, weights [outputs, inputs] drawn so that outputs are as large as inputs."""
+
+    def __init__(self, inputs: int, outputs: int, device: str) -> None:
+        super().__init__()
+        self.register_buffer("weight", _normal((outputs, inputs), inputs**-0.5, device))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight)
+
+    def dequantized(self) -> torch.Tensor:
+        return self.weight.float()
+
+
+class Experts(nn.Module):
+    """The same for a product of which every token takes some of `experts`."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int, device: str) -> None:
+        super().__init__()
+        self.register_buffer("weight", _normal((experts, outputs, inputs), inputs**-0.5, device))
+
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """x [tokens, active, inputs], chosen [tokens, active] → [tokens, active, outputs]."""
+        return torch.einsum("tai,taoi->tao", x, self.weight[chosen])
+
+    def dequantized(self, expert: int) -> torch.Tensor:
+        return self.weight[expert].float()
+
+
+class Norm(nn.Module):
+    """Root mean square norm."""
+
+    def __init__(self, width: int, device: str) -> None:
+        super().__init__()
+        # not ones: a norm that forgets its weight would pass for right
+        self.register_buffer("weight", torch.empty(width, dtype=_DTYPE, device=device).uniform_(0.5, 1.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + _EPSILON)).to(x.dtype) * self.weight
+
+
+class Attention(nn.Module):
+    """Causal attention over everything in the cache [kv heads, context, head width]."""
+
+    def __init__(self, shape: Shape, linear: type[Linear | Int8Linear], context: int, device: str) -> None:
+        super().__init__()
+        self.shape = shape
+        kv_width = shape.kv_heads * shape.head_width
+        self.query_key_value = linear(shape.width, shape.width + 2 * kv_width, device)
+        self.output = linear(shape.width, shape.width, device)
+        size = (shape.kv_heads, context, shape.head_width)
+        self.register_buffer("keys", torch.zeros(size, dtype=_DTYPE, device=device))
+        self.register_buffer("values", torch.zeros(size, dtype=_DTYPE, device=device))
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, rotation: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        shape, tokens = self.shape, x.shape[0]
+        query, key, value = self.split(self.query_key_value(x))
+        self.keys[:, positions] = rotated(key, rotation).transpose(0, 1)
+        self.values[:, positions] = value.transpose(0, 1)
+        y = attend(rotated(query, rotation), self.keys, self.values, mask)
+        return self.output(y.reshape(tokens, shape.width))
+
+    def split(self, projected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """[tokens, …] → query [tokens, heads, head width], key and value [tokens, kv heads, head width]."""
+        shape, tokens = self.shape, projected.shape[0]
+        kv_width = shape.kv_heads * shape.head_width
+        query, key, value = projected.split([shape.width, kv_width, kv_width], dim=-1)
+        kv_size = (tokens, shape.kv_heads, shape.head_width)
+        return query.view(tokens, shape.heads, shape.head_width), key.view(kv_size), value.view(kv_size)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, shape: Shape, linear: type[Linear | Int8Linear], device: str) -> None:
+        super().__init__()
+        self.gate = linear(shape.width, shape.hidden, device)
+        self.up = linear(shape.width, shape.hidden, device)
+        self.down = linear(shape.hidden, shape.width, device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+class MixtureOfExperts(nn.Module):
+    """Every token goes through the `active` experts that its router scores highest."""
+
+    def __init__(self, shape: Shape, experts: type[Experts | Int8Experts], device: str) -> None:
+        super().__init__()
+        self.active = shape.active_experts
+        self.router = Linear(shape.width, shape.experts, device)  # never quantised
+        self.gate = experts(shape.experts, shape.width, shape.hidden, device)
+        self.up = experts(shape.experts, shape.width, shape.hidden, device)
+        self.down = experts(shape.experts, shape.hidden, shape.width, device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shares, chosen = self.routed(self.router(x))
+        each = x[:, None].expand(-1, self.active, -1)
+        hidden = nn.functional.silu(self.gate(each, chosen)) * self.up(each, chosen)
+        return torch.einsum("tai,ta->ti", self.down(hidden, chosen), shares.to(x.dtype))
+
+    def routed(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores [tokens, experts] → shares and chosen experts, each [tokens, active]."""
+        shares, chosen = torch.topk(torch.softmax(scores.float(), dim=-1), self.active, dim=-1)
+        return shares / shares.sum(-1, keepdim=True), chosen
+
+
+class Block(nn.Module):
+    def __init__(self, shape: Shape, int8: bool, context: int, device: str) -> None:
+        super().__init__()
+        linear = Int8Linear if int8 else Linear
+        self.attention_norm = Norm(shape.width, device)
+        self.attention = Attention(shape, linear, context, device)
+        self.feed_forward_norm = Norm(shape.width, device)
+        self.feed_forward: MixtureOfExperts | FeedForward
+        if shape.experts:
+            self.feed_forward = MixtureOfExperts(shape, Int8Experts if int8 else Experts, device)
+        else:
+            self.feed_forward = FeedForward(shape, linear, device)
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, rotation: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        x = x + self.attention(self.attention_norm(x), positions, rotation, mask)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Transformer(nn.Module):
+    """Tokens [n] at positions [n] → logits [n, vocabulary]; what came before is in the KV cache."""
+
+    def __init__(self, shape: Shape, *, int8: bool, context: int, device: str) -> None:
+        super().__init__()
+        self.shape = shape
+        self.context = context
+        self.embedding = nn.Embedding(
+            shape.vocabulary, shape.width, _weight=_normal((shape.vocabulary, shape.width), 1.0, device)
+        )
+        self.blocks = nn.ModuleList(Block(shape, int8, context, device) for _ in range(shape.layers))
+        self.norm = Norm(shape.width, device)
+        self.output = (Int8Linear if int8 else Linear)(shape.width, shape.vocabulary, device)
+        self.register_buffer("rotation", _rotation(shape, context, device))
+        self.requires_grad_(False)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        rotation = self.rotation[positions]
+        mask = torch.arange(self.context, device=tokens.device) <= positions[:, None]
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, positions, rotation, mask)
+        return self.output(self.norm(x))
+
+    def active_weight_bytes(self) -> int:
+        """Of one token, as gpt-fast counts: no embedding, and of the experts only the active share."""
+        everything = sum(_bytes(part) for part in (*self.blocks, self.norm, self.output))
+        experts = sum(_bytes(part) for part in self.modules() if isinstance(part, (Experts, Int8Experts)))
+        idle = experts * (self.shape.experts - self.shape.active_experts) // max(self.shape.experts, 1)
+        return everything - idle - self.kv_bytes(self.context)
+
+    def kv_bytes(self, tokens: int) -> int:
+        """Of the cache for so many tokens."""
+        shape = self.shape
+        return 2 * shape.layers * shape.kv_heads * shape.head_width * tokens * _DTYPE.itemsize
+
+
+def weight_bytes(shape: Shape, *, int8: bool) -> int:
+    """Of a whole model, about: norms and scales are lost beside the products."""
+    attention = shape.width * (2 * shape.width + 2 * shape.kv_heads * shape.head_width)
+    feed_forward = 3 * shape.width * shape.hidden * max(shape.experts, 1)
+    products = shape.layers * (attention + feed_forward) + shape.width * shape.vocabulary
+    return products * (1 if int8 else 2) + shape.width * shape.vocabulary * 2
+
+
+def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Query [tokens, heads, w], keys and values [kv heads, context, w], mask [tokens, context]."""
+    groups = query.shape[1] // keys.shape[0]
+    keys, values = (cache.repeat_interleave(groups, dim=0) for cache in (keys, values))
+    scores = (query.transpose(0, 1) @ keys.transpose(1, 2)) * query.shape[-1] ** -0.5
+    shares = torch.softmax(scores.float().masked_fill(~mask, float("-inf")), dim=-1)
+    return (shares.to(values.dtype) @ values).transpose(0, 1)
+
+
+def rotated(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+    """Rotary position: x [tokens, heads, w], rotation [tokens, w / 2, 2] as cosine and sine."""
+    pairs = x.float().unflatten(-1, (-1, 2))
+    cosine, sine = rotation[:, None, :, 0], rotation[:, None, :, 1]
+    first = pairs[..., 0] * cosine - pairs[..., 1] * sine
+    second = pairs[..., 1] * cosine + pairs[..., 0] * sine
+    return torch.stack((first, second), dim=-1).flatten(-2).to(x.dtype)
+
+
+def _rotation(shape: Shape, context: int, device: str) -> torch.Tensor:
+    """[context, head width / 2, 2]: cosine and sine of each position's angles."""
+    exponents = torch.arange(0, shape.head_width, 2, device=device) / shape.head_width
+    angles = torch.outer(torch.arange(context, device=device), shape.rope_base**-exponents)
+    return torch.stack((angles.cos(), angles.sin()), dim=-1)
+
+
+def _normal(size: tuple[int, ...], deviation: float, device: str) -> torch.Tensor:
+    """Drawn in place: no copy in another type ever exists."""
+    return torch.empty(size, dtype=_DTYPE, device=device).normal_(0.0, deviation)
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
