@@ -63,7 +63,7 @@ def history(shown: History) -> Figure:
     }
     if shown.target:
         layout["shapes"] = [_target_line(shown.target.value)]
-        layout["annotations"] = [_target_label(shown.target.value, shown.target.name)]
+        layout["annotations"] = [_target_label(shown.target.value, shown.target.brief)]
     return {"data": traces, "layout": layout}
 
 

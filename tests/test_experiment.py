@@ -435,7 +435,7 @@ def test_a_process_without_a_number_does_not_hide_the_others(client: Client) -> 
 
 @pytest.mark.parametrize(("high", "noisy"), [(100.5, False), (115.0, True)])
 def test_a_value_of_noisy_samples_is_marked(client: Client, high: float, noisy: bool) -> None:
-    """device_bandwidth_gbps: a change from 3 % on counts."""
+    """device_bandwidth_gbps: a change of 3 % counts."""
     experiment = create_experiment()
     create_measurement(experiment, samples=[100.0, high, 200 - high])
     for text in (text_of(client, experiment), client.get("/suites/micro/").content.decode()):

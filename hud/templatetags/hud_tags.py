@@ -132,12 +132,12 @@ def _spread_of(value: Value) -> str:
 
 
 def noisy_mark(reading: Reading) -> SafeString | str:
-    """A word beside a number whose samples spread by more than the change that counts for its metric."""
+    """A word beside a number whose samples spread by more than twice the change that counts."""
     spread, floor = reading.value.spread, reading.metric.floor
-    if not spread or spread <= floor or reading.metric.kind != "timing":
+    if not spread or spread <= 2 * floor or reading.metric.kind != "timing":
         return ""
     return format_html(
-        ' <span class="tag" title="its samples spread by {}; for this metric a change from {} on counts">'
+        ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
         '<span aria-hidden="true">≈</span> noisy</span>',
         percent(spread),
         f"{floor:.0%}",
@@ -219,7 +219,7 @@ def better(metric: Metric) -> str:
 
 @register.filter
 def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.2%}"
+    return "" if share is None else f"{share:.2%}" if abs(share) < 0.1 else f"{share:.0%}"
 
 
 @register.filter
