@@ -5,17 +5,23 @@ A form of filters always yields filters: what cannot be is left out, and the pag
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django import forms
 from django.utils import timezone
 
+from hud.knob_fields import knob_field, knob_text
 from hud.models import State
 from hud.queries import experiment, runs, suite
 from hud.queries.hosts import Place
 from hud.runs import MAX_REPEATS
+from runner.catalog import Knob, KnobValue
+from runner.summary import LEAST_PAIRS
 
+_KNOB = "knob_"  # before the name of a knob, in the name of its field
 _MAX_ID = 2**31 - 1
 _MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
@@ -78,24 +84,81 @@ class LogPosition(FilterForm):
 
 
 class RerunForm(forms.Form):
-    """Where an experiment is run again, and how often. `place` is one of the places that were offered."""
+    """Where an experiment is run again, how often, in which environments and with which settings.
+
+    `place` is one of the places that were offered; there is a field for every knob of the suite, named
+    ``knob_`` and its name, which stands at the experiment's own value.
+    """
 
     place = forms.ChoiceField(label="Where")
+    environment = forms.ChoiceField(label="Environment", required=False)
+    base_environment = forms.ChoiceField(
+        label="Against", required=False, help_text="another environment, measured in turn with it"
+    )
     repeats = forms.IntegerField(
         label="Repeats",
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
-        help_text="fresh processes, one after the other",
+        help_text=f"fresh processes, one after the other; of two environments at least {LEAST_PAIRS} pairs",
     )
 
-    def __init__(self, data: Any = None, *, places: list[Place], **options: Any) -> None:
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        places: list[Place],
+        knobs: Sequence[Knob] = (),
+        own: Mapping[str, KnobValue] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        """`own` are the knobs of the experiment, as a task of it would have them."""
         super().__init__(data, **options)
         self.places = {place.key: place for place in places}
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(place.key, place.label) for place in places]
         field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another one."
+        names = list(dict.fromkeys(name for place in places for name in place.pythons))
+        self._offer("environment", "the host's own", names)
+        self._offer("base_environment", "nothing", names)
+        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
+        for name, knob in self._knobs.items():
+            self.fields[name] = knob_field(knob)
+            if knob.name in own:
+                self.initial.setdefault(name, knob_text(own[knob.name]))
+
+    def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", none), *((one, one) for one in offered)]
+        there = ", ".join(offered) or "none"
+        field.error_messages["invalid_choice"] = f"No host has an environment %(value)s; there are: {there}."
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        if values.get("base_environment") and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
+            self.add_error("repeats", f"{LEAST_PAIRS} pairs are the least that tell anything.")
+        return values
+
+    @property
+    def main_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in self._knobs]
+
+    @property
+    def knob_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name in self._knobs]
+
+    @property
+    def knobs_wrong(self) -> bool:
+        return any(name in self.errors for name in self._knobs)
+
+    def knobs_chosen(self) -> dict[str, KnobValue] | None:
+        """Of a valid form: every knob that was given; None where the form said nothing of knobs."""
+        if not any(name in self.data for name in self._knobs):
+            return None
+        values = {knob.name: self.cleaned_data[name] for name, knob in self._knobs.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def place_chosen(self) -> Place:
         """Of a valid form."""

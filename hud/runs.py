@@ -38,10 +38,10 @@ def request_rerun(
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
     base_environment: str = "",
-    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
+    knobs: Mapping[str, KnobValue] | None = None,
 ) -> Run:
-    """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs` replace the
-    experiment's own. Raises NotPossible."""
+    """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs`, where given,
+    stand for the experiment's own. Raises NotPossible."""
     spec = spec_of(
         experiment, device=device or (host_device(host) if host else experiment.device), knobs=knobs
     )
@@ -179,10 +179,8 @@ def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
         raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
 
 
-def spec_of(
-    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue] = MappingProxyType({})
-) -> TaskSpec:
-    """What the runner would do for this experiment on a device; `knobs` replace the experiment's own.
+def spec_of(experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue] | None = None) -> TaskSpec:
+    """What the runner would do for this experiment on a device; `knobs`, where given, stand for its own.
     Raises NotPossible."""
     if experiment.suite not in SUITES:
         raise NotPossible(
@@ -200,7 +198,7 @@ def spec_of(
             dtypes=[experiment.dtype],
             backends=[experiment.backend],
             dynamic=experiment.dynamic,
-            knobs={**own, **knobs},
+            knobs=own if knobs is None else knobs,
         )
     except BadRequest as error:
         raise NotPossible(str(error)) from error

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from hud import runs, tasklogs
+from hud import matching, runs, tasklogs
 from hud.api.auth import reader, scope, spend_call
 from hud.api.problems import Problem
 from hud.api.schemas import Error, RunIn, RunOut
@@ -27,42 +27,46 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     measured in turn, and `repeats` are process pairs."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]
     spend_call(key, settings.HUD_RUNS_PER_MINUTE)
+    _check_subject(given)
     host = _host(given.host)
-    who = f"key {key.prefix}"
+    wish: Any = {
+        "host": host,
+        "arch": given.arch,
+        "labels": given.labels,
+        "environment": given.environment,
+        "base_environment": given.base_environment,
+        "knobs": given.knobs,
+        "repeats": given.repeats or (LEAST_PAIRS if given.base_environment else 1),
+        "who": f"key {key.prefix}",
+    }
     try:
         if given.experiment is not None:
             experiment = Experiment.objects.filter(pk=given.experiment).first()
             if experiment is None:
                 raise Problem(404, f"no experiment has the id {given.experiment}")
-            run = runs.request_rerun(
-                experiment=experiment,
-                host=host,
-                arch=given.arch,
-                device=given.device,
-                labels=given.labels,
-                environment=given.environment,
-                base_environment=given.base_environment,
-                knobs=given.knobs,
-                repeats=given.repeats or (LEAST_PAIRS if given.base_environment else 1),
-                who=who,
-            )
+            run = runs.request_rerun(experiment=experiment, device=given.device, **wish)
         else:
-            run = runs.request_suite(
-                suite=given.suite,
-                cases=given.cases,
-                host=host,
-                arch=given.arch,
-                device=given.device,
-                labels=given.labels,
-                environment=given.environment,
-                base_environment=given.base_environment,
-                knobs=given.knobs,
-                repeats=given.repeats or (LEAST_PAIRS if given.base_environment else 1),
-                who=who,
-            )
+            device = given.device or ("" if host else _only_device(given.arch))
+            run = runs.request_suite(suite=given.suite, cases=given.cases, device=device, **wish)
     except runs.NotPossible as error:
         raise Problem(422, str(error), errors=[Fault("", str(error))]) from error
     return Status(201, _run_out(run))
+
+
+def _check_subject(given: RunIn) -> None:
+    """A run is of an experiment or of a suite. Raises Problem 422."""
+    if given.experiment is None and not given.suite:
+        raise Problem(422, "say what to run: `experiment` with an id, or `suite` with a name")
+    for name in ("suite", "cases"):
+        if given.experiment is not None and getattr(given, name):
+            words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
+            raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
+
+
+def _only_device(arch: str) -> str:
+    """cpu where no attached accelerator (of this arch) is anything else; '' leaves it to the suite."""
+    kinds = {item.device for item in matching.attached() if arch in {"", item.arch}}
+    return "cpu" if kinds == {"cpu"} else ""
 
 
 def _host(name: str) -> Host | None:

@@ -10,6 +10,8 @@ from django.utils import timezone
 
 from hud.hosts import state_of
 from hud.models import Accelerator, Experiment, Host, Task
+from hud.queries.facts import Facts
+from hud.queries.facts import read as read_facts
 from hud.queries.sql import fetch
 
 SILENT = {"lost", "detached"}
@@ -51,11 +53,21 @@ class HostLine:
         """Its clock is far enough off to confuse a reader of its times."""
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
 
+    @property
+    def labels(self) -> list[str]:
+        """Those it was given, as ``gpu=h200``; its accelerators have built-in ones besides."""
+        return [f"{key}={text}" for key, text in sorted(self.host.labels.items())]
+
+    @property
+    def facts(self) -> Facts:
+        return read_facts(self.host.facts)
+
     def to_rows(self) -> list[dict[str, Any]]:
         return [
             {
                 "host": self.host.name,
                 "state": self.state,
+                "labels": self.host.labels,
                 "note": self.host.note,
                 "last_beat": self.host.last_beat,
                 "accelerator": line.accelerator.name,
@@ -135,6 +147,7 @@ class Place:
     arch: str
     state: str  # of the host; of the best one for "any"
     same_arch: bool  # its points would continue the experiment's own series
+    pythons: tuple[str, ...] = ()  # environments by name
 
     @property
     def key(self) -> str:
@@ -154,7 +167,12 @@ def places_for(experiment: Experiment) -> list[Place]:
     able = [one for one in found if experiment.suite in one.catalog.get("suites", [])]
     single = {
         (one.host_id, one.device, one.arch): Place(
-            one.host, one.device, one.arch, state_of(one.host, now), _same_arch(one, experiment)
+            one.host,
+            one.device,
+            one.arch,
+            state_of(one.host, now),
+            _same_arch(one, experiment),
+            tuple(one.catalog.get("pythons", [])),
         )
         for one in able
     }
@@ -171,7 +189,8 @@ def places_for(experiment: Experiment) -> list[Place]:
 def _any_of(places: list[Place]) -> Place:
     first = places[0]
     state = "online" if any(place.state in USABLE for place in places) else first.state
-    return Place(None, first.device, first.arch, state, first.same_arch)
+    pythons = tuple(dict.fromkeys(name for place in places for name in place.pythons))
+    return Place(None, first.device, first.arch, state, first.same_arch, pythons)
 
 
 def _same_arch(accelerator: Accelerator, experiment: Experiment) -> bool:

@@ -16,10 +16,11 @@ from hud.forms import ExperimentChoice, RerunForm
 from hud.models import Experiment
 from hud.queries import experiment as query
 from hud.queries.experiment import ExperimentPage
-from hud.queries.hosts import places_for
+from hud.queries.hosts import Place, places_for
 from hud.queries.suite import identity
 from hud.runs import NotPossible, request_rerun, spec_of
 from hud.views import twins
+from runner.catalog import SUITES
 
 _TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
 _POINTS_OF_SIBLING = 10  # in its table
@@ -35,7 +36,7 @@ def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
         return twins.missing(twin, f"no experiment has the id {pk}")
     if twin:
         return _twin(page, twin)
-    rerun_form = RerunForm(places=page.places, initial=request.GET.dict())
+    rerun_form = _rerun_form(page.experiment, page.places, initial=request.GET.dict())
     complaints = form.complaints()
     wanted = form.kept().get("metric")
     if wanted and not (page.history and page.history.metric.name == wanted):
@@ -106,14 +107,23 @@ def _command(experiment: Experiment) -> tuple[str, str]:
         return "", str(error)
 
 
+def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
+    """With a field for each knob of the suite, where the runner has it."""
+    try:
+        own = spec_of(asked, device=asked.device).knobs
+    except NotPossible:
+        return RerunForm(places=places, **options)
+    return RerunForm(places=places, knobs=SUITES[asked.suite].knobs, own=own, **options)
+
+
 @require_POST
 def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Asks for a rerun. A visitor logs in first and finds the form as it was."""
     asked = get_object_or_404(Experiment, pk=pk)
     if not request.user.is_authenticated:
-        kept = {name: request.POST[name] for name in ("place", "repeats", "metric") if request.POST.get(name)}
+        kept = {name: text for name, text in request.POST.items() if text and name != "csrfmiddlewaretoken"}
         return redirect_to_login(f"{reverse('experiment', args=[pk])}?{urlencode(kept)}#rerun")
-    form = RerunForm(request.POST, places=places_for(asked))
+    form = _rerun_form(asked, places_for(asked), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:
@@ -131,5 +141,6 @@ def _wishes(form: RerunForm, asked: Experiment) -> dict[str, Any]:
     if not form.places:
         return {"host": None, "arch": asked.arch, "device": asked.device, "repeats": 1}
     place = form.place_chosen()
-    repeats = form.cleaned_data["repeats"]
-    return {"host": place.host, "arch": place.arch, "device": place.device, "repeats": repeats}
+    said = {name: form.cleaned_data[name] for name in ("repeats", "environment", "base_environment")}
+    where = {"host": place.host, "arch": place.arch, "device": place.device}
+    return {**where, **said, "knobs": form.knobs_chosen()}
