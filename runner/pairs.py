@@ -124,6 +124,7 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
+        "RUNNER_CACHES": str(folder),  # for suites that else take fresh caches
     }
 
 

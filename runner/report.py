@@ -14,6 +14,8 @@ from runner.catalog.metrics import metric_info
 from runner.records import Json, Record
 from runner.summary import median
 
+_MAX_ARTIFACT_BYTES = 48 * 2**20
+
 
 class Report:
     """Writes `results.jsonl`, `events.jsonl`, `artifacts/` and `outcome.json`; every line is flushed."""
@@ -35,11 +37,16 @@ class Report:
         self._append("results.jsonl", record.to_json())
         self._say(f"  {_told(record)}")
 
-    def artifact(self, kind: str, name: str, text: str) -> None:
-        """A file to keep beside the results."""
+    def artifact(self, kind: str, name: str, content: str | bytes) -> bool:
+        """A file to keep beside the results. One that is too large is left out, which is said."""
+        data = content.encode() if isinstance(content, str) else content
+        if len(data) > _MAX_ARTIFACT_BYTES:
+            self._say(f"artifact {kind} is left out: {len(data)} bytes, more than {_MAX_ARTIFACT_BYTES}")
+            return False
         folder = self.folder / "artifacts" / kind
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).write_bytes(data)
+        return True
 
     def outcome(self, status: str, code: str = "", reason: str = "") -> None:
         """How the task ended; appears whole or not at all."""

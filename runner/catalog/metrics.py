@@ -137,6 +137,7 @@ _OURS = (
     _timing("call_bandwidth_gbps", "Memory bandwidth, call time", "GB/s", "up", 1, 0.05),
     _timing("share_of_ceiling", "Share of the measured ceiling", "ratio", "up", 3, 0.03),
     _timing("device_latency_ms", "Latency, device time (graph replay)", "ms", "down", 4, 0.03),
+    _timing("eager_device_latency_ms", "Latency, eager, device time (graph replay)", "ms", "down", 4, 0.03),
     _timing("compiled_latency_ms", "Latency, compiled, call time", "ms", "down", 4, 0.05),
     _timing("eager_latency_ms", "Latency, eager, call time", "ms", "down", 4, 0.05),
     _timing("back_to_back_latency_ms", "Latency, compiled, back to back", "ms", "down", 4, 0.05),
@@ -148,6 +149,32 @@ _OURS = (
     _timing("cold_compile_s", "Cold compile time", "s", "down", 2, 0.15),
     _timing("warm_compile_s", "Warm compile time", "s", "down", 2, 0.15),
     _timing("peak_rss_bytes", "Peak memory of the process", "B", "down", 0, 0.15),
+    _timing("eager_gpu_busy_ms", "GPU busy time, eager", "ms", "down", 4, 0.05),
+    _timing("triton_time_share", "Share of GPU time in kernels with known bytes", "ratio", "none", 3, 0.05),
+    _timing("speedup_other_batch", "Speedup at three quarters of the batch", "x", "up", 3, 0.05),
+    _timing(
+        "compiled_latency_other_batch_ms",
+        "Latency, compiled, three quarters of the batch",
+        "ms",
+        "down",
+        4,
+        0.05,
+    ),
+    _timing(
+        "eager_latency_other_batch_ms", "Latency, eager, three quarters of the batch", "ms", "down", 4, 0.05
+    ),
+    _timing("compiled_peak_memory_bytes", "Peak memory, compiled, allocated", "B", "down", 0, 0.15),
+    _timing("eager_peak_memory_bytes", "Peak memory, eager, allocated", "B", "down", 0, 0.15),
+    _timing("compiled_peak_reserved_bytes", "Peak memory, compiled, reserved", "B", "down", 0, 0.15),
+    _timing("eager_peak_reserved_bytes", "Peak memory, eager, reserved", "B", "down", 0, 0.15),
+    _timing("private_pool_bytes", "Memory held for CUDA graphs", "B", "down", 0, 0.15),
+    _timing("eager_peak_rss_bytes", "Peak memory of the process, eager", "B", "down", 0, 0.15),
+    _timing("accuracy_rmse_ratio", "Error of the compiled result over eager's", "x", "down", 3, 0.15),
+    _timing("accuracy_cosine", "Cosine of the compiled result and eager's", "", "up", 6, 0.01),
+    _timing("warm_to_cold_ratio", "Warm compile time by cold", "ratio", "down", 3, 0.15),
+    _timing("compile_time_reduction", "Share of compile time that the cache saves", "ratio", "up", 3, 0.05),
+    _timing("cache_bytes", "Size of the compile caches", "B", "down", 0, 0.15),
+    _count("cache_entries", "Files in the compile caches", "none"),
     _count("cache_hits", "Cache hits", "none"),
     _count("cache_misses", "Cache misses", "none"),
     _count("kernel_count", "Kernels", "none"),
@@ -166,6 +193,8 @@ _FAMILIES = (
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+_time_s"), METRICS["self_cpu_time_s"]),
     (re.compile(r"dynamo_counters\..+"), _count("", "", "none")),
+    # operators: speedup over shapes by our clocks, each shape once or as often as models call it
+    (re.compile(r"(weighted_)?(call|device)_(20|50|80)th"), _timing("", "", "x", "up", 3, 0.05)),
     # dynamo's compile phases, as *_compilation_metrics.csv names them
     (
         re.compile(

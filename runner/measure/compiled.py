@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ from torch._inductor.codecache import PyCodeCache
 
 from runner.failures import TaskFailure, failure_of
 from runner.measure.device import Device, prepare
+from runner.measure.kernels import kernels, kernels_hash
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
 
@@ -32,9 +31,7 @@ class Compiled:
 
     @property
     def kernels_hash(self) -> str:
-        """Equal in two processes that run the same kernels (measuring rule 21)."""
-        text = " ".join(f"{name}={value}" for name, value in sorted(self.kernels.items()))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return kernels_hash(self.kernels)
 
 
 def compile_inductor(
@@ -64,7 +61,7 @@ def compile_inductor(
     device.synchronize()
     return Compiled(
         call=call,
-        kernels=_kernels(PyCodeCache.modules[loaded:]),
+        kernels=kernels(PyCodeCache.modules[loaded:]),
         extern_calls=counters["inductor"]["extern_calls"],
         first_call_s=first_call_s,
     )
@@ -73,25 +70,6 @@ def compile_inductor(
 def recompiled() -> int:
     """Graphs compiled beyond the first since `compile_inductor`."""
     return int(counters["stats"]["unique_graphs"]) - 1
-
-
-def _kernels(modules: list[Any]) -> dict[str, str]:
-    """Generated kernels of inductor's wrapper modules, which are those that define `call`."""
-    found = {}
-    for module in modules:
-        if not hasattr(module, "call"):
-            continue
-        source = hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()[:16]
-        for name, kernel in vars(module).items():
-            if name.startswith(("triton_", "cpp_")) and name not in found:
-                found[name] = _binary_hash(kernel) or source
-    return found
-
-
-def _binary_hash(kernel: Any) -> str:
-    """Hash of the binary that autotuning chose, '' for a kernel that is no autotuned Triton kernel."""
-    launchers = getattr(kernel, "launchers", None) or []
-    return str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
 
 
 def main(device_name: str) -> int:

@@ -74,9 +74,10 @@ _PROCEDURE = (
     Knob(
         "caches",
         "choice",
-        "compile caches: fresh ones, or the host's own, kept",
+        "compile caches: fresh ones, or those kept from earlier processes (no cold compile time then)",
         choices=("fresh", "kept"),
         default="fresh",
+        identity=False,
     ),
 )
 _MODEL = (

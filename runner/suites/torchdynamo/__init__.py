@@ -1,1 +1,65 @@
-"""The suites of PyTorch's torchdynamo harness: a model in eager mode and compiled."""
+"""The suites of PyTorch's torchdynamo harness: a model in eager mode and compiled.
+
+One experiment is up to four stages, each a fresh process: accuracy, cold (compile time, then eager and
+compiled in turn), warm (compile time from the caches, memory and GPU time of the compiled step alone), and
+eager (the same of eager mode). A stage that fails leaves the results of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.failures import TaskFailure
+from runner.report import Report
+from runner.suites.torchdynamo.experiment import Experiment
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Measures one experiment; returns the first failure."""
+    _preload(spec)
+    caches, fresh = _caches(spec)
+    try:
+        return Experiment(spec, report, caches, fresh=fresh).run()
+    finally:
+        if fresh and caches is not None:
+            shutil.rmtree(caches, ignore_errors=True)
+
+
+def _preload(spec: TaskSpec) -> None:
+    """Imports here, once, what every stage needs, and touches neither CUDA nor OpenMP (`measure/stages.py`).
+
+    Building the model without its memory imports all that building it imports.
+    """
+    torch.set_num_threads(1)  # the pool of threads stays unborn; each stage sets its own number
+    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process
+    importlib.import_module("torch._inductor.compile_fx")
+    del os.environ["TORCH_WARM_POOL"]
+    with contextlib.suppress(Exception):  # what is wrong with a model is said by the stage that loads it
+        models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
+        models.build(
+            spec.case,
+            device="meta",
+            batch_size=1,
+            tiny=spec.knobs.get("size") == "tiny",
+            training=False,
+            dropout=False,
+            checkpointing=False,
+        )
+
+
+def _caches(spec: TaskSpec) -> tuple[Path | None, bool]:
+    """Where compile caches lie, and whether they are fresh. None: where the environment says."""
+    kept = os.environ.get("RUNNER_CACHES")
+    if kept:
+        return Path(kept) / spec.fingerprint(), False
+    if spec.setting("caches") == "kept":
+        return None, False
+    return Path(tempfile.mkdtemp(prefix="c")), True

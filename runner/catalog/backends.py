@@ -1,0 +1,139 @@
+"""What a backend's name says: inductor with its parts, or another backend that dynamo knows.
+
+The names are those of the results (`inductor_cudagraphs_freezing`), which stand for what the harness's
+flags and PyTorch's HUD mean. Knobs that are parts (`freezing`, `cudagraphs`, …) lead to the same names, so
+that one way of compiling is one experiment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
+
+# Words of a name, longest first, and the setting that each stands for.
+_WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
+    ("max_autotune_no_cudagraphs", {"compile_mode": "max-autotune-no-cudagraphs", "cudagraphs": False}),
+    ("reduce_overhead", {"compile_mode": "reduce-overhead"}),
+    ("with_cudagraphs", {"cudagraphs": True}),
+    ("no_cudagraphs", {"cudagraphs": False}),
+    ("cudagraphs", {"cudagraphs": True}),
+    ("default", {"cudagraphs": False}),
+    ("aot_inductor", {"export": "aot_inductor"}),
+    ("cpp_wrapper", {"cpp_wrapper": True}),
+    ("max_autotune", {"compile_mode": "max-autotune"}),
+    ("freezing", {"freezing": True}),
+    ("export", {"export": "export"}),
+)
+_PARTS = ("cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export")  # knobs
+_HARNESS_SWITCHES = {
+    "disable_split_reductions": "split_reductions",
+    "disable_persistent_reductions": "triton.persistent_reductions",
+    "disable_divisible_by_16": "triton.divisible_by_16",
+}
+_OTHER_EXPORTERS = ("aot_precompile", "torchscript_jit_trace")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """`dynamo` is the name that torch.compile takes; the other fields are inductor's alone.
+
+    `options` are inductor's settings by their paths in `torch._inductor.config`.
+    """
+
+    dynamo: str
+    cudagraphs: bool = False
+    freezing: bool = False
+    cpp_wrapper: bool = False
+    compile_mode: str = "default"
+    export: str = "none"  # an exporter instead of torch.compile
+    options: Mapping[str, bool | int] = field(default_factory=dict)
+
+    @property
+    def is_inductor(self) -> bool:
+        return self.dynamo == "inductor" and self.export in {"none", "aot_inductor", "aot_precompile"}
+
+    def name(self, device: str) -> str:
+        """As the results call it."""
+        if self.export in _OTHER_EXPORTERS:
+            return self.export
+        if self.dynamo != "inductor":
+            return self.dynamo
+        words = ["inductor"]
+        if device == "cuda" and self.export == "none" and (self.cudagraphs or not self.cpp_wrapper):
+            words.append("cudagraphs" if self.cudagraphs else "no_cudagraphs")
+        words += [self.export] if self.export != "none" else []
+        words += ["cpp_wrapper"] if self.cpp_wrapper else []
+        words += ["freezing"] if self.freezing else []
+        words += [] if self.compile_mode == "default" else [self._mode_word()]
+        return "_".join(words)
+
+    def _mode_word(self) -> str:
+        word = re.sub(r"\W+", "_", self.compile_mode)
+        return "max_autotune" if word == "max_autotune_no_cudagraphs" else word
+
+
+def backend_of(spec: TaskSpec) -> Backend:
+    """The backend of a task, from its name and its knobs; a knob says more than the name."""
+    parts = _parts(spec.backend)
+    if parts is None:
+        return Backend(spec.backend)
+    parts |= {name: spec.knobs[name] for name in _PARTS if name in spec.knobs}
+    options = {
+        name: bool(on)
+        for name, on in (("freezing", parts["freezing"]), ("cpp_wrapper", parts["cpp_wrapper"]))
+        if on
+    }
+    graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
+    if parts["compile_mode"] == "max-autotune-no-cudagraphs":
+        graphs = False
+    options |= {"triton.cudagraphs": graphs}
+    options |= {option: False for knob, option in _HARNESS_SWITCHES.items() if spec.knobs.get(knob)}
+    chosen = {knob.name: spec.knobs[knob.name] for knob in INDUCTOR_OPTIONS if knob.name in spec.knobs}
+    return Backend(
+        dynamo="inductor",
+        cudagraphs=graphs,
+        freezing=bool(parts["freezing"]),
+        cpp_wrapper=bool(parts["cpp_wrapper"]),
+        compile_mode=str(parts["compile_mode"]),
+        export=str(parts["export"]),
+        options=options | {name: value for name, value in chosen.items() if isinstance(value, bool | int)},
+    )
+
+
+def identity(spec: TaskSpec) -> dict[str, object]:
+    """The knobs of a task that its backend's name does not say already."""
+    return {
+        name: value
+        for name, value in spec.identity().items()
+        if name not in _PARTS or _parts(spec.backend) is None
+    }
+
+
+def _parts(name: str) -> dict[str, object] | None:
+    """Settings that an inductor's name means; None for another backend's name."""
+    if name != "inductor" and not name.startswith("inductor_"):
+        return None
+    parts: dict[str, object] = {
+        "cudagraphs": True,
+        "freezing": False,
+        "cpp_wrapper": False,
+        "compile_mode": "default",
+        "export": "none",
+    }
+    found: dict[str, object] = {}
+    rest = name.removeprefix("inductor").removeprefix("_")
+    while rest:
+        match = next(
+            ((word, says) for word, says in _WORDS if rest == word or rest.startswith(f"{word}_")), None
+        )
+        if match is None:
+            return None
+        found |= match[1]
+        rest = rest.removeprefix(match[0]).removeprefix("_")
+    if found.get("cpp_wrapper"):
+        parts["cudagraphs"] = False  # as in the runs that PyTorch's CI calls so
+    return parts | found

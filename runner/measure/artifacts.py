@@ -1,0 +1,72 @@
+"""What is kept of a run beside its numbers: generated code, the allocator's history, tlparse's report."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_MOST_EVENTS = 100_000  # of the allocator's history
+_TLPARSE_S = 120
+
+
+def generated_code(modules: list[Any]) -> str:
+    """The sources of inductor's wrapper modules, one after the other."""
+    paths = [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    return "\n\n".join(f"# {path.name}\n{path.read_text()}" for path in paths)
+
+
+@contextlib.contextmanager
+def memory_history(*, on: bool) -> Iterator[None]:
+    """Lets the CUDA allocator note what it does."""
+    if not on:
+        yield
+        return
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_EVENTS)
+    try:
+        yield
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def memory_snapshot() -> bytes:
+    """For https://pytorch.org/memory_viz."""
+    return pickle.dumps(torch.cuda.memory._snapshot())
+
+
+def trace_compiles(folder: Path) -> None:
+    """Lets torch write its structured compile log there, which tlparse reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["TORCH_TRACE"] = str(folder)
+    torch._logging._internal._init_logs()
+
+
+def tlparse_report(traces: Path) -> bytes | None:
+    """tlparse's report on the logs in a folder, as a tar.gz; None where the program is not installed, or
+    has nothing to say."""
+    program = shutil.which("tlparse")
+    logs = sorted(traces.glob("*.log"))
+    if program is None or not logs:
+        return None
+    target = traces / "report"
+    found = subprocess.run(
+        [program, str(logs[0]), "-o", str(target), "--no-browser"],
+        check=False,
+        capture_output=True,
+        timeout=_TLPARSE_S,
+    )
+    if found.returncode or not target.is_dir():
+        return None
+    with io.BytesIO() as file:
+        with tarfile.open(fileobj=file, mode="w:gz") as archive:
+            archive.add(target, "tlparse")
+        return file.getvalue()

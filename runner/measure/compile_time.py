@@ -1,0 +1,121 @@
+"""Compile time: what the first calls take more than later ones, until nothing is compiled any more.
+
+From the first compiled call to the first one in which nothing was compiled, tuned or recorded as a CUDA
+graph, less the steady time of as many calls. An eager call and a compile of something small come before, off
+the clock, so that starting the toolchain is no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch._dynamo.utils import compilation_time_metrics, counters
+
+from runner.measure.call_time import Call, one_call_ms
+from runner.measure.device import Device
+from runner.summary import median
+
+_MOST_CALLS = 16
+_STEADY_CALLS = 3
+_FRESH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
+_REMOTE_CACHES_OFF = {
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
+    "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE": "0",
+}
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """Milliseconds of the calls until nothing was compiled, and of `steady` ones after them.
+
+    `phases_s` is dynamo's own account of those calls: phase → seconds, phases within phases.
+    """
+
+    compiling_ms: list[float]
+    steady_ms: list[float]
+    settled: bool  # False where the last of all tried calls still compiled something
+    phases_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def compile_s(self) -> float:
+        return compile_seconds(self.compiling_ms, self.steady_ms)
+
+
+def compile_seconds(compiling_ms: Sequence[float], steady_ms: Sequence[float]) -> float:
+    """Time of the compiling calls beyond as many steady ones."""
+    return max(0.0, sum(compiling_ms) - len(compiling_ms) * median(steady_ms)) / 1e3
+
+
+def cache_variables(folder: Path) -> dict[str, str]:
+    """The environment of a process whose compile caches lie below `folder` (made where missing), and
+    nowhere else."""
+    places = {name: folder / name.lower() for name in _FRESH}
+    for place in places.values():
+        place.mkdir(parents=True, exist_ok=True)
+    return {**{name: str(place) for name, place in places.items()}, **_REMOTE_CACHES_OFF}
+
+
+def warm_toolchain(device: Device, *, compiled: Callable[[Call], Call], workers: bool) -> None:
+    """Starts compilers, and `workers`, with a function that nobody measures, then forgets about it."""
+    operand = torch.ones(4096, device=device.type)
+
+    def small() -> torch.Tensor:
+        return torch.sin(operand) + 1
+
+    with torch.no_grad():
+        compiled(small)()
+    device.synchronize()
+    if workers:
+        wait_for_workers()
+    forget_compiles()
+
+
+def forget_compiles() -> None:
+    """What was compiled so far is gone from dynamo, and every counter is at 0."""
+    torch._dynamo.reset()
+    counters.clear()
+    compilation_time_metrics.clear()
+
+
+def start_workers() -> None:
+    """Lets inductor's compile processes start while something else happens."""
+    from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - not every backend needs inductor
+
+    AsyncCompile.warm_pool()
+
+
+def wait_for_workers() -> None:
+    from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
+
+    wait = getattr(AsyncCompile, "wait_pool_ready", None)
+    if wait is not None:
+        wait()
+
+
+def first_calls(call: Call, device: Device, *, before_call: Callable[[], None]) -> FirstCalls:
+    """Calls until nothing is compiled any more, and three times after that."""
+    compiling: list[float] = []
+    steady: list[float] = []
+    for _ in range(_MOST_CALLS):
+        known = _compilations()
+        before_call()
+        time_ms = one_call_ms(call, device)
+        if _compilations() == known and compiling:
+            steady.append(time_ms)
+            break
+        compiling.append(time_ms)
+    phases = {name: sum(times) for name, times in compilation_time_metrics.items()}
+    settled = bool(steady)
+    for _ in range(_STEADY_CALLS - len(steady)):
+        before_call()
+        steady.append(one_call_ms(call, device))
+    return FirstCalls(compiling, steady, settled, phases)
+
+
+def _compilations() -> int:
+    """Grows with all that dynamo's clock sees: frames, backends, autotuning, recorded CUDA graphs."""
+    return sum(len(times) for times in compilation_time_metrics.values())

@@ -1,0 +1,78 @@
+"""What dynamo and inductor counted: graphs, breaks, recompiles, CUDA graphs left out, cache hits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch._dynamo.utils import counters
+
+# Where hits and misses are counted: (group, prefix); names moved between releases of torch.
+_CACHES = (
+    ("inductor", "fxgraph_cache"),
+    ("aot_autograd", "autograd_cache"),
+)
+_MOST_REASONS = 50
+_MOST_CHARACTERS = 600
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Names as PyTorch's harness has them. `cache_misses` holds what could not be cached too."""
+
+    calls_captured: int
+    unique_graphs: int
+    fallbacks_to_eager: int
+    graph_breaks: int
+    unique_graph_breaks: int
+    autograd_captures: int
+    autograd_compiles: int
+    cudagraph_skips: int
+    reasons: dict[str, int]  # of graph breaks, with how often
+    caches: dict[str, int]
+
+    @property
+    def cache_hits(self) -> int:
+        return sum(value for name, value in self.caches.items() if name.endswith("_hit"))
+
+    @property
+    def cache_misses(self) -> int:
+        return sum(value for name, value in self.caches.items() if not name.endswith("_hit"))
+
+
+def counts() -> Counts:
+    """All since the counters were cleared."""
+    reasons = {
+        str(reason).strip()[:_MOST_CHARACTERS]: int(times)
+        for reason, times in counters["graph_break"].items()
+    }
+    return Counts(
+        calls_captured=int(counters["stats"]["calls_captured"]),
+        unique_graphs=int(counters["stats"]["unique_graphs"]),
+        fallbacks_to_eager=int(counters["frames"]["total"]) - int(counters["frames"]["ok"]),
+        graph_breaks=sum(reasons.values()),
+        unique_graph_breaks=len(counters["graph_break"]),
+        autograd_captures=int(counters["compiled_autograd"]["captures"]),
+        autograd_compiles=int(counters["compiled_autograd"]["compiles"]),
+        cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
+        reasons=dict(list(reasons.items())[:_MOST_REASONS]),
+        caches=_caches(),
+    )
+
+
+def unique_graphs() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def extern_calls() -> int:
+    """Operators that inductor left to a library, such as cuBLAS."""
+    return int(counters["inductor"]["extern_calls"])
+
+
+def _caches() -> dict[str, int]:
+    found = {}
+    for group, prefix in _CACHES:
+        for word in ("hit", "miss", "bypass"):
+            value = int(counters[group][f"{prefix}_{word}"])
+            if value:
+                found[f"{prefix}_{word}"] = value
+    return found

@@ -1,0 +1,59 @@
+"""Floating-point operations of a step, counted once on the eager one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from runner.catalog.arches import arch_key, peaks
+from runner.measure.call_time import Call
+
+# Operators that multiply matrices; one of these without a formula makes the count too small.
+_COUNTABLE = ("attention", "mm", "conv", "linear", "matmul", "lstm", "gru")
+
+
+@dataclass(frozen=True)
+class Flops:
+    """`uncounted` are operators of the step that multiply and for which torch has no formula."""
+
+    total: int
+    uncounted: tuple[str, ...]
+
+
+class _Seen(TorchDispatchMode):
+    """Remembers the operators of a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.add(func._overloadpacket)
+        return func(*args, **(kwargs or {}))
+
+
+def count(step: Call) -> Flops:
+    """Runs the step once."""
+    with FlopCounterMode(display=False) as counter, _Seen() as seen:
+        step()
+    without = {
+        str(operator)
+        for operator in seen.operators
+        if operator not in flop_registry and any(word in str(operator).lower() for word in _COUNTABLE)
+    }
+    return Flops(int(counter.get_total_flops()), tuple(sorted(without)))
+
+
+def peak_tflops(device_name: str, dtype: str, matmul_precision: str) -> tuple[float, str] | None:
+    """The data sheet's dense peak of products in this dtype, and its name; None where nobody knows it."""
+    sheet = peaks(arch_key(device_name))
+    if sheet is None or not sheet.bf16_tflops:
+        return None
+    if dtype != "float32":
+        return float(sheet.bf16_tflops), f"{sheet.key}, data sheet, dense bfloat16 and float16"
+    if matmul_precision == "highest":
+        return None
+    return sheet.bf16_tflops / 2, f"{sheet.key}, data sheet, dense TF32"

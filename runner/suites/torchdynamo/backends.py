@@ -1,0 +1,189 @@
+"""Compiling a step by the backend that a task names, in a process where nothing else is compiled.
+
+Settings are made for the whole process, as the harness makes them: a stage is a process of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.catalog.backends import Backend, backend_of
+from runner.failures import TaskFailure
+from runner.suites.torchdynamo.models.built import Inputs
+from runner.suites.torchdynamo.step import Step, StepFunction
+from runner.suites.torchdynamo.subject import Subject
+
+_INFERENCE_ONLY = "exporters and freezing take the forward pass alone"
+
+
+class Compiler:
+    """What a task's backend makes of functions and steps.
+
+    Making one changes settings of dynamo and inductor. Raises TaskFailure (unsupported) for a backend, an
+    option or a combination that this torch does not have.
+    """
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.backend: Backend = backend_of(spec)
+        self._spec = spec
+        if self._exports and spec.dynamic:
+            raise TaskFailure(
+                "unsupported", "static_export", "exporters are measured with static shapes only"
+            )
+        if (self._exports or self.backend.freezing) and spec.mode == "training":
+            raise TaskFailure("unsupported", "inference_only", _INFERENCE_ONLY)
+        if not self._exports:
+            self._check_registered()
+        _set_dynamo(spec)
+        if self.backend.is_inductor:
+            _set_inductor(self.backend, spec)
+
+    @property
+    def _exports(self) -> bool:
+        return self.backend.export != "none"
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Any function through torch.compile; as it is where the backend is an exporter's."""
+        if self._exports:
+            return function
+        compiled: Callable[..., Any] = torch.compile(
+            function, backend=self.backend.dynamo, fullgraph=bool(self._spec.knobs.get("nopython"))
+        )
+        return compiled
+
+    def step(self, step: Step, subject: Subject) -> StepFunction:
+        """The compiled step: the whole of it, or the model alone, or what the exporter made of the model."""
+        if self._exports:
+            return step.calling(_Exported(self.backend.export, subject.module))
+        if self._spec.knobs.get("compiled_region") == "model":
+            return step.calling(self.function(subject.module))
+        return self.function(step.function)
+
+    def mark_dynamic(self, subject: Subject) -> None:
+        """Says that the batch's size may change, where the task asks for that."""
+        if not self._spec.dynamic or self._spec.knobs.get("dynamic_dimensions") == "all":
+            return
+        if subject.batch_size < 2:
+            raise TaskFailure("unsupported", "batch_of_one", "a batch of 1 is a shape of its own to dynamo")
+        self.mark_dynamic_inputs(subject, subject.inputs)
+
+    def mark_dynamic_inputs(self, subject: Subject, inputs: Inputs) -> None:
+        if self._spec.knobs.get("dynamic_dimensions") == "all":
+            return
+        tensors = subject.batch_tensors(inputs)
+        if not tensors:
+            raise TaskFailure("unsupported", "no_batch", "no input has the batch as its first dimension")
+        for tensor in tensors:
+            if self._spec.knobs.get("unbacked_batch_only"):
+                torch._dynamo.decorators.mark_unbacked(tensor, 0)
+            else:
+                torch._dynamo.maybe_mark_dynamic(tensor, 0)
+
+    def _check_registered(self) -> None:
+        known = torch._dynamo.list_backends(exclude_tags=())
+        if self.backend.dynamo not in known:
+            reason = f"torch {torch.__version__} has no backend {self.backend.dynamo!r}; it has {known}"
+            raise TaskFailure("unsupported", "no_such_backend", reason)
+
+
+def _set_dynamo(spec: TaskSpec) -> None:
+    config = torch._dynamo.config
+    config.suppress_errors = bool(spec.knobs.get("suppress_errors"))
+    config.specialize_int = bool(spec.knobs.get("specialize_int"))
+    if spec.knobs.get("compiled_autograd"):
+        config.compiled_autograd = True
+    if spec.dynamic and spec.knobs.get("dynamic_dimensions") == "all":
+        config.assume_static_by_default = False
+
+
+def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
+    from torch._inductor import config, list_mode_options  # noqa: PLC0415 - not every backend needs inductor
+
+    options: dict[str, Any] = {}
+    if backend.compile_mode != "default":
+        options |= list_mode_options(backend.compile_mode, None)
+    options |= backend.options
+    threads = spec.knobs.get("threads")
+    if threads:
+        options["cpp.threads"] = threads
+    for path, value in options.items():
+        _set(config, path, value)
+
+
+def _set(config: Any, path: str, value: Any) -> None:
+    *places, name = path.split(".")
+    for place in places:
+        config = getattr(config, place)
+    if not hasattr(config, name):
+        raise TaskFailure(
+            "unsupported", "no_such_option", f"inductor of torch {torch.__version__} has no {path}"
+        )
+    setattr(config, name, value)
+
+
+class _Exported:
+    """Stands in a model's place; an exporter makes it at its first call."""
+
+    def __init__(self, exporter: str, module: torch.nn.Module) -> None:
+        self._make = _EXPORTERS[exporter]
+        self._module = module
+        self._call: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._call is None:
+            self._call = self._make(self._module, args, kwargs)
+        return self._call(*args, **kwargs)
+
+
+def _aot_inductor(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Callable[..., Any]:
+    program = torch.export.export(module, args, dict(kwargs), strict=False)
+    path = str(Path(tempfile.mkdtemp()) / "model.pt2")
+    loaded: Callable[..., Any] = torch._inductor.aoti_load_package(
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+    )
+    return loaded
+
+
+def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    exported: Callable[..., Any] = torch.export.export(module, args, dict(kwargs), strict=True).module()
+    return exported
+
+
+def _aot_precompile(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Callable[..., Any]:
+    if not hasattr(torch._dynamo.config, "enable_aot_compile"):
+        raise TaskFailure("unsupported", "no_aot_precompile", f"torch {torch.__version__} has no aot_compile")
+    options = {"guard_filter_fn": lambda guards: [False for _ in guards]}
+    with torch._dynamo.config.patch("enable_aot_compile", True):
+        compiled = torch.compile(module, fullgraph=True, options=options).forward.aot_compile(
+            (args, dict(kwargs))
+        )
+    return lambda *args, **kwargs: compiled(module, *args, **kwargs)
+
+
+def _jit_trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Callable[..., Any]:
+    if kwargs:
+        traced = torch.jit.trace(module, example_kwarg_inputs=dict(kwargs), strict=False)
+    else:
+        traced = torch.jit.trace(module, args, strict=False)
+    call: Callable[..., Any] = torch.jit.freeze(traced.eval())
+    return call
+
+
+_EXPORTERS: dict[str, Callable[..., Callable[..., Any]]] = {
+    "aot_inductor": _aot_inductor,
+    "export": _export,
+    "aot_precompile": _aot_precompile,
+    "torchscript_jit_trace": _jit_trace,
+}

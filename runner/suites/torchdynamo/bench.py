@@ -1,0 +1,118 @@
+"""What the stages of one experiment have in common: settings, the subject, its eager and compiled step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.catalog import TaskSpec
+from runner.failures import TaskFailure
+from runner.measure.compile_time import forget_compiles, warm_toolchain
+from runner.measure.device import Device, prepare
+from runner.measure.environment import environment
+from runner.measure.recorder import Result
+from runner.records import Json
+from runner.suites.torchdynamo.backends import Compiler
+from runner.suites.torchdynamo.step import Step
+from runner.suites.torchdynamo.subject import Subject, load
+
+CALL_CLOCK = "host clock around one call"
+_FOUND = "found.json"  # what the first stage that came so far tells of device and environment
+
+
+class Bench:
+    """One stage's device, subject and steps. Made in the stage's own process."""
+
+    def __init__(self, spec: TaskSpec, folder: Path) -> None:
+        self.spec = spec
+        self.device: Device = prepare(spec.device)
+        settings(spec)
+        note_device(folder, self.device)
+        self.subject: Subject = load(spec)
+        self.step = Step(self.subject, spec)
+
+    def eager(self) -> Any:
+        return self.step.eager(self.subject.inputs)
+
+    def eager_once(self) -> None:
+        """Loads libraries and fills eager mode's own caches, so that nobody's first call pays for them."""
+        self.step.begin()
+        self.eager()
+        self.step.begin()
+        self.device.synchronize()
+
+    def compiled(self, compiler: Compiler) -> Callable[[], Any]:
+        """A call of the compiled step; nothing is compiled yet."""
+        compiler.mark_dynamic(self.subject)
+        step = compiler.step(self.step, self.subject)
+        return lambda: step(self.subject.inputs)
+
+    def about(self) -> dict[str, Json]:
+        """What a reader wants to know beside every number."""
+        subject = self.subject
+        return {
+            "batch_size": subject.batch_size,
+            "parameters": subject.parameters,
+            "matmul_precision": torch.get_float32_matmul_precision(),
+            **({"size_note": subject.size_note} if subject.size_note else {}),
+        }
+
+    def grad_mode(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
+
+
+def settings(spec: TaskSpec) -> None:
+    """Of torch itself, for this process."""
+    knobs = spec.knobs
+    threads = knobs.get("threads")
+    if isinstance(threads, int):
+        torch.set_num_threads(threads)
+    precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
+    torch.set_float32_matmul_precision(str(precision))
+    if knobs.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    percent = knobs.get("memory_percent", 100)
+    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
+        torch.cuda.set_per_process_memory_fraction(percent / 100)
+
+
+def warmed_toolchain(bench: Bench, compiler: Compiler, *, workers: bool) -> None:
+    """Compilers are started and have compiled something small; every counter is at 0."""
+    if compiler.backend.export == "none":
+        workers = workers and compiler.backend.is_inductor
+        warm_toolchain(bench.device, compiled=compiler.function, workers=workers)
+    forget_compiles()
+    gc.collect()
+
+
+def told(result: Result) -> Json:
+    """A result as JSON, to be carried to the process that records it."""
+    return dataclasses.asdict(result)
+
+
+def untold(value: Mapping[str, Json]) -> Result:
+    return Result(**value)
+
+
+def note_device(folder: Path, device: Device) -> None:
+    """Leaves word for the process that records."""
+    path = folder / _FOUND
+    if not path.exists():
+        found = {"device": dataclasses.asdict(device), "environment": dataclasses.asdict(environment(device))}
+        path.write_text(json.dumps(found))
+
+
+def noted(folder: Path) -> dict[str, Json]:
+    """Device and environment as a stage found them. Raises TaskFailure where none came so far."""
+    path = folder / _FOUND
+    if not path.exists():
+        raise TaskFailure("failed", "no_device", "no stage came so far as to name its device")
+    found: dict[str, Json] = json.loads(path.read_text())
+    return found
