@@ -26,13 +26,13 @@ _WINDOW_MS = 5.0
 _LEAD_MS = 0.5  # queued before the start event: the host is ahead when the clock starts
 _WARM_MS = 100.0  # the clocks of the GPU are up, and the caches hold what they will hold
 _MEMORY_SHARE = 0.6
-_CAPTURES = 8  # each with new operands, since where they lie in memory changes the time
+_CAPTURES = 8  # by default; each with new operands, since where they lie in memory changes the time
 _WINDOWS = 8  # samples of each capture
 
 
 @dataclass(frozen=True)
 class ReplayTimes:
-    """Milliseconds of one call, eight samples for each of eight captures, one capture after the other."""
+    """Milliseconds of one call, eight samples for each capture, one capture after the other."""
 
     eager: list[float] = field(default_factory=list)
     compiled: list[float] = field(default_factory=list)
@@ -46,23 +46,26 @@ def replay(
     device: Device,
     *,
     touched_bytes: int,
+    captures: int = _CAPTURES,
+    warm_ms: float = _WARM_MS,
 ) -> ReplayTimes:
     """Both functions over the same rotating operands; `touched_bytes` of one call decide how many sets."""
     sets = _sets(operands, device, touched_bytes)
     times = ReplayTimes(sets=sets)
-    for capture in range(_CAPTURES):
+    for capture in range(captures):
         device.release()
         rotation = [copy.deepcopy(operands) for _ in range(sets)]
         order = ((eager, times.eager), (compiled, times.compiled))
         for function, samples in order if capture % 2 else reversed(order):
-            samples.extend(_samples(function, rotation))
+            samples.extend(_samples(function, rotation, warm_ms))
         del rotation
     device.release()
     return times
 
 
 def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> int:
-    sets = max(_LEAST_SETS, math.ceil(_CACHES * device.cache_bytes / touched_bytes))
+    sets = max(_LEAST_SETS, math.ceil(_CACHES * device.cache_bytes / max(1, touched_bytes)))
+    sets = min(sets, _MOST_NODES)  # what is so small stays in a cache of every model too
     needed = sets * max(touched_bytes, _bytes_of(operands))
     if needed > _MEMORY_SHARE * device.free_bytes():
         raise TaskFailure(
@@ -80,7 +83,7 @@ def _bytes_of(operands: tuple[Any, ...]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]]) -> list[float]:
+def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]], warm_ms: float) -> list[float]:
     """Milliseconds of a call, one sample for each window of at least 5 ms."""
     graph, outputs = _captured(function, rotation)
     round_ms = _window_ms(graph, 1, lead=1)
@@ -90,7 +93,7 @@ def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]]) -> l
         graph, outputs = _captured(function, rotation * rounds)
         round_ms = _window_ms(graph, 1, lead=1)
     lead = math.ceil(_LEAD_MS / round_ms)
-    _window_ms(graph, math.ceil(_WARM_MS / round_ms), lead=lead)
+    _window_ms(graph, math.ceil(warm_ms / round_ms), lead=lead)
     replays = math.ceil(_WINDOW_MS / round_ms)
     calls = replays * len(outputs)
     return [_window_ms(graph, replays, lead=lead) / calls for _ in range(_WINDOWS)]

@@ -6,17 +6,20 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+_WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Knob:
-    """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds.
+    """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name
+    that is looked up among what the suite knows.
 
     A knob at its `default` is as good as not given; None says that the suite decides by the case. One
     without `identity` changes how long a measurement takes or what is kept of it, not what it means.
     """
 
     name: str
-    kind: Literal["bool", "int", "ints", "choice"]
+    kind: Literal["bool", "int", "ints", "choice", "word"]
     help: str
     low: int = 0
     high: int = 0
@@ -30,6 +33,9 @@ class Knob:
             return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
         if self.kind == "choice":
             return "" if value in self.choices else f"{value!r} is not one of {', '.join(self.choices)}"
+        if self.kind == "word":
+            known = isinstance(value, str) and _WORD.fullmatch(value)
+            return "" if known else f"{value!r} is no name of up to 100 letters, digits and .:()*#_-"
         if self.kind == "int":
             return self._number_problem(value)
         if not isinstance(value, list) or not 1 <= len(value) <= 16 or len(set(map(str, value))) < len(value):

@@ -1,0 +1,112 @@
+"""operatorbench: one operator at a time, eager against inductor, over shapes that models really call."""
+
+from __future__ import annotations
+
+from runner.catalog.suites.suite import Case, Knob, Option, Suite
+
+FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
+INPUTS = ("huggingface", "timm", "own")
+_DTYPES = ("float16", "float32", "bfloat16")
+# In the order in which models of both kinds call them.
+TWENTY = (
+    "aten.copy_.default",
+    "aten.clone.default",
+    "aten.add.Tensor",
+    "aten.sum.dim_IntList",
+    "aten.mm.default",
+    "aten.addmm.default",
+    "aten._log_softmax.default",
+    "aten.mul.Tensor",
+    "aten.bmm.default",
+    "aten.mean.dim",
+    "aten._softmax.default",
+    "aten.native_layer_norm.default",
+    "aten.div.Tensor",
+    "aten.cat.default",
+    "aten.relu_.default",
+    "aten.gelu.default",
+    "aten.convolution.default",
+    "aten.native_batch_norm.default",
+    "aten.embedding.default",
+    "aten.nll_loss_forward.default",
+)
+_FURTHER = (
+    "aten._log_softmax_backward_data.default",
+    "aten._softmax_backward_data.default",
+    "aten._to_copy.default",
+    "aten.add_.Tensor",
+    "aten.convolution_backward.default",
+    "aten.embedding_dense_backward.default",
+    "aten.gather.default",
+    "aten.gelu_backward.default",
+    "aten.hardtanh_.default",
+    "aten.index.Tensor",
+    "aten.index_select.default",
+    "aten.masked_fill.Scalar",
+    "aten.max_pool2d_with_indices.default",
+    "aten.max_pool2d_with_indices_backward.default",
+    "aten.native_batch_norm_backward.default",
+    "aten.native_dropout.default",
+    "aten.native_layer_norm_backward.default",
+    "aten.nll_loss_backward.default",
+    "aten.pow.Tensor_Scalar",
+    "aten.relu.default",
+    "aten.rsqrt.default",
+    "aten.rsub.Scalar",
+    "aten.scatter_.value",
+    "aten.sigmoid.default",
+    "aten.silu_.default",
+    "aten.sub.Tensor",
+    "aten.tanh.default",
+    "aten.threshold_backward.default",
+    "aten.where.self",
+)
+
+SUITE = Suite(
+    name="operators",
+    title="Operators over recorded shapes, eager against inductor",
+    module="runner.suites.operators",
+    cases=(
+        Case(FREQUENT, "The twenty most frequent operators, one after the other", _DTYPES),
+        *(
+            Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES)
+            for name in TWENTY + _FURTHER
+        ),
+    ),
+    backends=("inductor", "autotune"),
+    knobs=(
+        Knob("inputs", "choice", "whose recorded calls", choices=INPUTS, default="huggingface"),
+        Knob("shape", "word", "one recorded call only, by its name in the results"),
+        Knob(
+            "max_samples",
+            "int",
+            "recorded calls of an operator, the most frequent first",
+            1,
+            1000,
+            (),
+            15,
+            False,
+        ),
+        Knob("start_idx", "int", "recorded calls to leave out at the start", 0, 1000, (), 0, False),
+        Knob("repeat", "int", "samples of call time for each call, at least", 5, 1000, (), 30, False),
+        Knob("graph_replay", "bool", "device time too, on CUDA", default=True, identity=False),
+        Knob("channels_last", "bool", "tensors of four dimensions lie channels last", default=False),
+    ),
+    timeout_s=1800,
+    axes=(("dtype", ("float16",)),),
+    options=(
+        Option("--suite", ours="inputs"),
+        Option("--op", ours="--case"),
+        Option("--dtype", ours="--dtype"),
+        Option("--max-samples", ours="max_samples"),
+        Option("--repeats", ours="repeat"),
+        Option("--inductor-config", ours="--backend"),
+        Option("--device", ours="--device"),
+        Option("--inp-file", ours="inputs"),
+        Option("--start-idx", ours="start_idx"),
+        Option("--accuracy-checking", reason="every call is compared with eager before it is timed"),
+        Option("--channels-last", ours="channels_last"),
+        Option("--profile", reason="both clocks say more of one kernel than a trace; models have traces"),
+        Option("--measure-nvfuser", reason="nvFuser left PyTorch with TorchScript"),
+    ),
+)

@@ -1,0 +1,130 @@
+"""operatorbench: each operator over the shapes that models call it with, eager against inductor.
+
+Many small calls share one process, a stage. Where one takes the device or the process down, it is a row with
+its status, and the calls after it go on in a fresh stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.operators import FREQUENT, TWENTY
+from runner.failures import TaskFailure
+from runner.measure.stages import before_forks, run_stage
+from runner.records import Json
+from runner.report import Report
+from runner.suites.operators import inputs
+from runner.suites.operators.inputs import BadInputs, Call
+
+OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
+_STAGE_S = 60.0  # of a stage, and for each of its calls
+_CALL_S = 30.0
+_MOST_STAGES = 40
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Measures every chosen call and the quantiles over them; returns the first failure."""
+    before_forks()
+    calls = list(_chosen(spec))
+    if not calls:
+        raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
+    started = time.monotonic()
+    work = _Work(spec, report, calls)
+    work.run(until=started + spec.timeout_s)
+    report.event("summary", len(calls), len(calls))
+    return work.summarise()
+
+
+def _chosen(spec: TaskSpec) -> Iterator[Call]:
+    try:
+        counts = inputs.read_shapes(_path(str(spec.setting("inputs"))))
+    except (BadInputs, OSError) as error:
+        raise TaskFailure("unsupported", "no_inputs", str(error)) from error
+    first = cast("int", spec.setting("start_idx"))
+    most = cast("int", spec.setting("max_samples"))
+    for operator in TWENTY if spec.case == FREQUENT else (spec.case,):
+        found = inputs.calls_of(counts, operator)
+        wanted = spec.setting("shape")
+        if wanted:
+            yield from (call for call in found if call.label == wanted)
+        else:
+            yield from found[first : first + most]
+
+
+def _path(name: str) -> Path:
+    if name != "own":
+        return inputs.SHAPES / f"{name}.json"
+    own = os.environ.get(OWN_INPUTS)
+    if not own:
+        raise TaskFailure("unsupported", "no_inputs", f"{OWN_INPUTS} names no file of recorded inputs here")
+    return Path(own)
+
+
+class _Work:
+    """The calls of one task: what is done stands in a file that survives its stage."""
+
+    def __init__(self, spec: TaskSpec, report: Report, calls: list[Call]) -> None:
+        self._spec = spec
+        self._report = report
+        self._calls = calls
+        self._marks = report.folder / "marks.jsonl"
+        self._lost: dict[int, TaskFailure] = {}
+
+    def run(self, *, until: float) -> None:
+        """Stage after stage until every call has its row or the time is over."""
+        from runner.suites.operators import stage  # noqa: PLC0415 - imports torch, before any fork
+
+        for number in range(_MOST_STAGES):
+            waiting = self._waiting()
+            left = until - time.monotonic()
+            if not waiting or left < 1:
+                break
+            try:
+                run_stage(
+                    f"calls_{number}",
+                    partial(stage.measure_all, self._spec, self._report, self._calls, waiting, self._marks),
+                    folder=self._report.folder,
+                    timeout_s=min(left, _STAGE_S + _CALL_S * len(waiting)),
+                )
+            except TaskFailure as failure:
+                began = self._begun()
+                if began is None:  # not even the first call was reached
+                    raise
+                self._lost[began] = failure
+        for place in self._waiting():
+            self._lost[place] = TaskFailure("not_run", "no_time", "the task's time was over")
+
+    def summarise(self) -> TaskFailure | None:
+        """Rows of lost calls, and quantiles; the first failure of all."""
+        from runner.suites.operators import stage  # noqa: PLC0415
+
+        run_stage(
+            "summary",
+            lambda: stage.summarise(self._spec, self._report, self._calls, self._lost, self._read()),
+            folder=self._report.folder,
+            timeout_s=_STAGE_S,
+        )
+        told = [TaskFailure(*mark["failure"]) for mark in self._read() if "failure" in mark]
+        return next(iter([*self._lost.values(), *told]), None)
+
+    def _waiting(self) -> list[int]:
+        done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
+        return [place for place in range(len(self._calls)) if place not in done]
+
+    def _begun(self) -> int | None:
+        """The call that was under way when its stage ended."""
+        done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
+        begun = [mark["place"] for mark in self._read() if "began" in mark and mark["place"] not in done]
+        return begun[-1] if begun else None
+
+    def _read(self) -> list[dict[str, Json]]:
+        if not self._marks.exists():
+            return []
+        return [json.loads(line) for line in self._marks.read_text().splitlines()]

@@ -1,0 +1,258 @@
+"""Recorded inputs of operators: our shape files, and the logs that operatorbench reads. No torch, no eval.
+
+Both hold one text for each distinct call, as operatorbench writes it: ``((T([64, 768], f16), 2), {})``, where
+T is a tensor of a shape and dtype, ST a sparse one. It is parsed as Python's syntax; nothing in it is
+executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DTYPES = {
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "c32": "complex32",
+    "c64": "complex64",
+    "c128": "complex128",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "b8": "bool",
+    "u8": "uint8",
+}
+_FORMATS = ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format", "strided")
+_OF_TORCH = (*_FORMATS, *DTYPES.values())
+_RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}  # as operatorbench has it
+_LONGEST = 20_000  # characters of a call
+_MOST_NUMBERS = 16  # dimensions of a tensor
+_LABEL = 60  # characters of a shape's name before its digest
+_OTHER = re.compile(r"[^\w.()*-]", re.ASCII)
+SHAPES = Path(__file__).parent / "shapes"
+
+
+class BadInputs(ValueError):
+    """A file of inputs that is none; the text says where."""
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    shape: tuple[int, ...]
+    dtype: str  # torch's name
+    stride: tuple[int, ...] | None = None  # None: contiguous
+
+
+@dataclass(frozen=True)
+class Word:
+    """A name of torch that stands among the arguments: a dtype or a memory format."""
+
+    name: str
+
+
+_WORDS = {short: Word(name) for short, name in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One recorded call of an operator, with how often the models made it."""
+
+    operator: str  # aten.mm.default
+    text: str
+    count: int
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments: TensorForm, Word, lists and plain values."""
+        return parse(self.text)
+
+    @property
+    def label(self) -> str:
+        """A short name without brackets or commas, unique by its digest: ``f16(64x768)*2#1a2b3c4d``."""
+        args, kwargs = self.arguments
+        words = "*".join(filter(None, map(_word, [*args, *kwargs.values()])))
+        return f"{_OTHER.sub('', words)[:_LABEL]}#{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, TensorForm):
+        strided = "s" if value.stride else ""
+        short = next((key for key, name in DTYPES.items() if name == value.dtype), value.dtype)
+        return f"{short}({'x'.join(map(str, value.shape))}{strided})"
+    if isinstance(value, Word):
+        return value.name
+    if isinstance(value, list | tuple):
+        return ".".join(filter(None, map(_word, value)))
+    return "" if value is None else str(value)
+
+
+def parse(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Raises BadInputs for anything but calls of T and ST, names of dtypes, and literals."""
+    if len(text) > _LONGEST:
+        raise BadInputs(f"a call of {len(text)} characters")
+    try:
+        found = _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadInputs(f"{text[:80]!r}: {error}") from error
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
+    args, kwargs = found
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
+    return args, kwargs
+
+
+def _value(node: ast.expr) -> Any:
+    """The value of a node; raises BadInputs for any other syntax."""
+    reader = _READERS.get(type(node))
+    if reader is None:
+        raise BadInputs(f"{ast.unparse(node)[:80]!r} is no tensor, dtype or literal")
+    return reader(node)
+
+
+def _constant(node: ast.Constant) -> Any:
+    if isinstance(node.value, str):
+        return _WORDS.get(node.value, node.value)
+    if node.value is None or isinstance(node.value, bool | int | float):
+        return node.value
+    raise BadInputs(f"{node.value!r} is no number, text or None")
+
+
+def _name(node: ast.Name) -> Any:
+    if node.id == "inf":
+        return math.inf
+    if node.id not in _WORDS:
+        raise BadInputs(f"{node.id!r} is no dtype")
+    return _WORDS[node.id]
+
+
+def _attribute(node: ast.Attribute) -> Word:
+    if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _OF_TORCH:
+        return Word(node.attr)
+    raise BadInputs(f"{ast.unparse(node)[:80]!r} is no dtype or memory format")
+
+
+def _minus(node: ast.UnaryOp) -> int | float:
+    value = _value(node.operand)
+    if not isinstance(node.op, ast.USub) or isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInputs(f"{ast.unparse(node)[:80]!r} is no number")
+    return -value
+
+
+def _mapping(node: ast.Dict) -> dict[str, Any]:
+    return {_key(key): _value(item) for key, item in zip(node.keys, node.values, strict=True)}
+
+
+def _key(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    raise BadInputs("a keyword is a string")
+
+
+def _tensor(node: ast.Call) -> TensorForm:
+    if not isinstance(node.func, ast.Name) or node.func.id != "T":
+        raise BadInputs(f"{ast.unparse(node)[:80]!r} is no tensor T(…)")
+    if len(node.args) != 2 or any(keyword.arg != "stride" for keyword in node.keywords):
+        raise BadInputs(f"{ast.unparse(node)[:80]!r} is not T(shape, dtype, stride=…)")
+    dtype = _value(node.args[1])
+    if not isinstance(dtype, Word):
+        raise BadInputs(f"{ast.unparse(node)[:80]!r} has no dtype")
+    stride = _sizes(_value(node.keywords[0].value)) if node.keywords else None
+    shape = _sizes(_value(node.args[0]))
+    if stride is not None and len(stride) != len(shape):
+        raise BadInputs(f"{ast.unparse(node)[:80]!r}: as many strides as sizes")
+    return TensorForm(shape, dtype.name, stride)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or len(value) > _MOST_NUMBERS:
+        raise BadInputs(f"{value!r} is no shape")
+    if any(isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < 2**40 for item in value):
+        raise BadInputs(f"{value!r} is no shape")
+    return tuple(value)
+
+
+_READERS: dict[type[ast.expr], Callable[[Any], Any]] = {
+    ast.Constant: _constant,
+    ast.Tuple: lambda node: tuple(map(_value, node.elts)),
+    ast.List: lambda node: [_value(item) for item in node.elts],
+    ast.Dict: _mapping,
+    ast.UnaryOp: _minus,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Call: _tensor,
+}
+
+Counts = dict[str, dict[str, int]]  # operator → text of a call → how often
+
+
+def read_log(text: str) -> Counts:
+    """operatorbench's own log: ``Operator: NAME``, then lines ``cnt: N, (arguments, keywords)``.
+
+    Raises BadInputs with the line. Calls with sparse tensors are left out, as nothing can make their inputs.
+    """
+    found: Counts = {}
+    calls: dict[str, int] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("Operator: "):
+            name = line.removeprefix("Operator: ").strip()
+            calls = found.setdefault(_RENAMED.get(name, name), {})
+        elif line.strip():
+            head, _, call = line.partition(",")
+            count = head.removeprefix("cnt:").strip()
+            if calls is None or not count.isdecimal() or not head.startswith("cnt:"):
+                raise BadInputs(f"line {number}: {line[:60]!r} is neither 'Operator: NAME' nor 'cnt: N, …'")
+            call = call.strip().strip("'\"")
+            if "ST(" not in call:
+                calls[call] = calls.get(call, 0) + int(count)
+    return found
+
+
+def write_log(counts: Counts) -> str:
+    """The same as operatorbench writes it."""
+    lines = []
+    for operator in sorted(counts):
+        lines.append(f"Operator: {operator}\n")
+        lines += [f"cnt: {count}, {text}\n" for text, count in counts[operator].items()]
+    return "".join(lines)
+
+
+def read_shapes(path: Path) -> Counts:
+    """A shape file of ours, or a log. Raises BadInputs, OSError."""
+    text = path.read_text()
+    if not text.lstrip().startswith("{"):
+        return read_log(text)
+    try:
+        operators = json.loads(text)["operators"]
+        return {
+            str(name): {str(call): int(n) for call, n in calls.items()} for name, calls in operators.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInputs(f"{path.name} is no shape file: {error}") from error
+
+
+def calls_of(counts: Counts, operator: str) -> list[Call]:
+    """The calls of an operator, the most frequent first."""
+    found = counts.get(operator, {})
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return [Call(operator, text, count) for text, count in ordered]
+
+
+def merged(parts: Iterator[Mapping[str, Mapping[str, int]]]) -> Counts:
+    total: Counts = {}
+    for part in parts:
+        for operator, calls in part.items():
+            known = total.setdefault(operator, {})
+            for text, count in calls.items():
+                known[text] = known.get(text, 0) + count
+    return total

@@ -1,0 +1,244 @@
+"""One recorded call: compiled, compared with eager, timed by three clocks."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters, same
+from torch._inductor import metrics
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.runtime.benchmarking import benchmarker
+from torch._inductor.utils import gen_gm_and_inputs, timed
+
+from runner.failures import TaskFailure, failure_of
+from runner.measure import call_time, graph_replay
+from runner.measure.call_time import PairedTimes
+from runner.measure.device import Device
+from runner.measure.graph_replay import ReplayTimes
+from runner.measure.kernels import kernels, kernels_hash
+from runner.suites.operators import tensors
+from runner.suites.operators.inputs import Call
+
+# operatorbench's configurations, as patches of inductor's own.
+CONFIGURATIONS: dict[str, dict[str, bool]] = {
+    "inductor": {},
+    "autotune": {
+        "max_autotune_pointwise": True,
+        "max_autotune": True,
+        "max_autotune_gemm": True,
+        "coordinate_descent_tuning": True,
+    },
+}
+CALL_CLOCK = "host clock around one call"
+UPSTREAM_CLOCK = {
+    "cuda": "inductor benchmarker, as operatorbench: least of up to 100 calls, cache overwritten",
+    "cpu": "one call, as operatorbench",
+}
+_UPSTREAM_REPEATS = 3
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 1e-2}
+_BUDGET_S = 0.4
+_MEMORY_SHARE = 0.4  # of the free memory, for the arguments
+_CAPTURES = 2  # of graph replay: two allocations of the operands
+_WARM_MS = 20.0
+_SYNCHRONISES = ("nonzero", "masked_select", "unique", "_local_scalar_dense", "item", "repeat_interleave")
+_BY_MASK = ("index.Tensor", "index_put")  # so do these with a boolean index
+
+Function = Callable[..., Any]
+
+
+@dataclass
+class Times:
+    """What one call took. Milliseconds; `device` and `copy_ms` only where the graph could be replayed."""
+
+    paired: PairedTimes
+    upstream_eager_ms: float
+    upstream_compiled_ms: float
+    compile_s: float
+    moved_bytes: int
+    kernel_count: int
+    facts: dict[str, Any] = field(default_factory=dict)
+    device: ReplayTimes | None = None
+    no_device: TaskFailure | None = None
+
+
+def measure(
+    call: Call,
+    configuration: str,
+    dtype: torch.dtype,
+    device: Device,
+    *,
+    at_least: int,
+    graph_replay_too: bool,
+    channels_last: bool,
+) -> Times:
+    """Raises TaskFailure for a call that cannot be made, compiled, or is wrong."""
+    operator = tensors.operator_of(call.operator)
+    if tensors.memory_needed(call) > _MEMORY_SHARE * device.free_bytes():
+        raise TaskFailure("oom", "out_of_memory", "its arguments do not fit into the free memory")
+    args, kwargs = tensors.make(call, dtype, device.type, channels_last=channels_last)
+    eager, operands = gen_gm_and_inputs(operator, args, kwargs)
+    made = _Made(operator, eager, tuple(operands), _changed(operator, args, operands))
+    module, _operands = gen_gm_and_inputs(operator, args, kwargs)
+    compiled, compile_s, facts = _compiled(module, made, configuration)
+    facts["accuracy"] = _checked(made, compiled, _TOLERANCE[dtype])
+    moved = tensors.bytes_of(operands) + tensors.bytes_of(tensors.tensors_in(eager(*made.fresh())))
+    pristine = [operands[place].clone() for place in made.changed]
+
+    def refresh() -> None:
+        for place, original in zip(made.changed, pristine, strict=True):
+            operands[place].copy_(original)
+
+    times = Times(
+        paired=call_time.paired(
+            lambda: eager(*operands),
+            lambda: compiled(*operands),
+            device,
+            at_least=at_least,
+            budget_s=_BUDGET_S,
+            before_call=refresh,
+        ),
+        upstream_eager_ms=_upstream_ms(eager, operands, device),
+        upstream_compiled_ms=_upstream_ms(compiled, operands, device),
+        compile_s=compile_s,
+        moved_bytes=moved,
+        kernel_count=facts.pop("kernel_count"),
+        facts=facts,
+    )
+    refresh()
+    if device.type == "cuda" and graph_replay_too:
+        _replay(times, made, compiled, device)
+    return times
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An operator with its operands; `changed` are the places of those that it writes to."""
+
+    operator: Any
+    eager: Function
+    operands: tuple[torch.Tensor, ...]
+    changed: list[int]
+
+    def fresh(self, operands: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        """The operands, or others like them, with copies of what is written to."""
+        given = operands or self.operands
+        return [one.clone() if place in self.changed else one for place, one in enumerate(given)]
+
+    def on_copies(self, function: Function) -> Function:
+        return (lambda *given: function(*self.fresh(given))) if self.changed else function
+
+    def results(self, function: Function, operands: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        """Outputs and what was written to."""
+        given = self.fresh(operands)
+        return [*tensors.tensors_in(function(*given)), *(given[place] for place in self.changed)]
+
+    @property
+    def synchronises(self) -> bool:
+        name = str(self.operator).removeprefix("aten.")
+        by_mask = name.startswith(_BY_MASK) and any(one.dtype == torch.bool for one in self.operands)
+        return by_mask or name.startswith(_SYNCHRONISES)
+
+
+def _compiled(
+    module: torch.fx.GraphModule, made: _Made, configuration: str
+) -> tuple[Function, float, dict[str, Any]]:
+    """Straight through inductor, as operatorbench: no guards of dynamo around a call of microseconds."""
+    torch._dynamo.reset()
+    counters.clear()
+    metrics.reset()
+    loaded = len(PyCodeCache.modules)
+    started = time.perf_counter()
+    compiled = compile_fx(module, list(made.operands), config_patches=CONFIGURATIONS[configuration])
+    compiled(*made.fresh())
+    compile_s = time.perf_counter() - started
+    library = int(counters["inductor"]["extern_calls"])
+    found = kernels(PyCodeCache.modules[loaded:])
+    facts = {
+        "extern_calls": library,
+        "kernels_hash": kernels_hash(found),
+        "kernel_count": len(found) + library,
+    }
+    return compiled, compile_s, facts
+
+
+def _changed(operator: Any, args: Sequence[Any], operands: Sequence[torch.Tensor]) -> list[int]:
+    """Places of the operands that the operator writes to."""
+    written = [
+        args[place]
+        for place, argument in enumerate(operator._schema.arguments[: len(args)])
+        if argument.alias_info and argument.alias_info.is_write and isinstance(args[place], torch.Tensor)
+    ]
+    return [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
+
+
+def _checked(made: _Made, compiled: Function, tolerance: float) -> str:
+    """How the results were compared. Raises TaskFailure (wrong), by the rule of torch's own `same`."""
+    if torch.Tag.nondeterministic_seeded in made.operator.tags:
+        return "not compared: its result is random"
+    expected, found = made.results(made.eager), made.results(compiled)
+    if same(expected, found, tol=tolerance, equal_nan=True):
+        return f"equal within {tolerance:g}"
+    exact = [one.double() if one.is_floating_point() else one for one in made.operands]
+    try:
+        reference = made.results(made.eager, exact)
+    except RuntimeError as error:
+        raise TaskFailure("wrong", "fail_accuracy", f"differs from eager; no float64: {error}") from error
+    if not same(expected, found, fp64_ref=reference, tol=tolerance, equal_nan=True):
+        raise TaskFailure("wrong", "fail_accuracy", "differs from eager by more than its rounding explains")
+    return "as far from float64 as eager"
+
+
+def _upstream_ms(function: Function, operands: Sequence[torch.Tensor], device: Device) -> float:
+    """operatorbench's number: on CUDA the benchmarker's least, on a CPU one call; median of three."""
+    samples = []
+    for _ in range(_UPSTREAM_REPEATS):
+        if device.type == "cuda":
+            function(*operands)
+            samples.append(float(benchmarker.benchmark_gpu(lambda: function(*operands))))
+        else:
+            samples.append(timed(function, operands) * 1e3)
+    return statistics.median(samples)
+
+
+def _replay(times: Times, made: _Made, compiled: Function, device: Device) -> None:
+    """Device time, or why there is none. In place: on fresh copies, whose own time is taken off."""
+    if made.synchronises:
+        reason = "the operator waits for the device, so its call is no graph: call time only"
+        times.no_device = TaskFailure("unsupported", "host_synchronisation", reason)
+        return
+
+    def replayed(eager: Function, compiled: Function) -> ReplayTimes:
+        return graph_replay.replay(
+            eager,
+            compiled,
+            made.operands,
+            device,
+            touched_bytes=times.moved_bytes,
+            captures=_CAPTURES,
+            warm_ms=_WARM_MS,
+        )
+
+    def copies(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [given[place].clone() for place in made.changed]
+
+    try:
+        found = replayed(made.on_copies(made.eager), made.on_copies(compiled))
+        if made.changed:
+            alone = replayed(copies, copies)
+            copy_ms = statistics.median(alone.eager + alone.compiled)
+            times.facts["refresh_ms"] = copy_ms
+            found = ReplayTimes(_less(found.eager, copy_ms), _less(found.compiled, copy_ms), found.sets)
+        times.device = found
+    except Exception as error:  # noqa: BLE001 - call time stands
+        times.no_device = failure_of(error)
+
+
+def _less(samples_ms: list[float], copy_ms: float) -> list[float]:
+    """Never nothing: what is lost in the copy's own noise is a nanosecond."""
+    return [max(sample_ms - copy_ms, 1e-6) for sample_ms in samples_ms]

@@ -1,0 +1,169 @@
+"""Recorded forms → tensors, with integers that are valid where they are indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.failures import TaskFailure
+from runner.suites.operators.inputs import Call, TensorForm, Word
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_NAMESPACE = "aten"
+_SMALL = 8  # integers that are no index lie below
+_DEVICES = ("cpu", "cuda", "meta")
+
+# For each operator: places of index tensors → what they must be below, from the other arguments.
+_Limit = Callable[[Sequence[Any]], int]
+_LIMITS: Mapping[str, Mapping[int, _Limit]] = {
+    "embedding": {1: lambda args: args[0].shape[0]},
+    "embedding_dense_backward": {1: lambda args: args[2]},
+    "gather": {2: lambda args: args[0].shape[args[1]]},
+    "index_select": {2: lambda args: args[0].shape[args[1]]},
+    "scatter": {2: lambda args: args[0].shape[args[1]]},
+    "scatter_": {2: lambda args: args[0].shape[args[1]]},
+    "scatter_add": {2: lambda args: args[0].shape[args[1]]},
+    "scatter_add_": {2: lambda args: args[0].shape[args[1]]},
+    "index_add": {2: lambda args: args[0].shape[args[1]]},
+    "nll_loss_forward": {1: lambda args: args[0].shape[1]},
+    "nll_loss_backward": {2: lambda args: args[1].shape[1]},
+    "nll_loss2d_forward": {1: lambda args: args[0].shape[1]},
+    "nll_loss2d_backward": {2: lambda args: args[1].shape[1]},
+    "max_pool2d_with_indices_backward": {7: lambda args: args[1].shape[-1] * args[1].shape[-2]},
+}
+# Lists of index tensors, one for each dimension of the first argument.
+_INDEXED = ("index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put")
+# Arguments that must be positive: variances, and what is rooted or its logarithm taken.
+_POSITIVE = {
+    "native_batch_norm": (4,),
+    "_native_batch_norm_legit": (4,),
+    "_batch_norm_with_update": (4,),
+    "cudnn_batch_norm": (4,),
+    "native_batch_norm_backward": (4, 6),
+    "nll_loss_backward": (6,),
+    **dict.fromkeys(("sqrt", "rsqrt", "log", "reciprocal", "log2"), (0,)),
+    "pow": (0,),
+    "div": (1,),
+}
+
+
+def operator_of(name: str) -> Any:
+    """The overload of ``aten.mm.default``. Raises TaskFailure (unsupported) for one this torch lacks."""
+    parts = name.split(".")
+    if len(parts) != 3 or parts[0] != _NAMESPACE:
+        raise TaskFailure("unsupported", "no_operator", f"{name!r} is not aten.NAME.OVERLOAD")
+    found: Any = getattr(getattr(torch.ops.aten, parts[1], None), parts[2], None)
+    if not isinstance(found, torch._ops.OpOverload):
+        raise TaskFailure("unsupported", "no_operator", f"torch {torch.__version__} has no {name}")
+    return found
+
+
+def make(call: Call, dtype: torch.dtype, device: str, *, channels_last: bool = False) -> Arguments:
+    """Arguments of one call: floating tensors normal, or positive where the operator needs it.
+
+    Recorded in half: float16 stays as it was, bfloat16 takes the half's place, float32 everything's.
+    """
+    args, kwargs = call.arguments
+    name = call.operator.split(".")[1]
+    maker = _Maker(dtype, device, channels_last=channels_last)
+    limits = {place: limit(args) for place, limit in _LIMITS.get(name, {}).items() if place < len(args)}
+    if name in _INDEXED:
+        made = [maker.value(args[0]), _indices(maker, args), *(maker.value(value) for value in args[2:])]
+    else:
+        made = [
+            maker.value(value, limit=limits.get(place), positive=place in _POSITIVE.get(name, ()))
+            for place, value in enumerate(args)
+        ]
+    return tuple(made), {key: maker.value(value) for key, value in kwargs.items()}
+
+
+def _indices(maker: _Maker, args: Sequence[Any]) -> list[Any]:
+    sizes = iter(args[0].shape)
+    return [_index(maker, form, sizes) for form in args[1]]
+
+
+def _index(maker: _Maker, form: TensorForm | None, sizes: Iterator[int]) -> torch.Tensor | None:
+    """One index of a list: a boolean one takes as many dimensions as it has."""
+    if form is None:
+        next(sizes)
+        return None
+    taken = [next(sizes) for _ in range(len(form.shape) if form.dtype == "bool" else 1)]
+    return maker.tensor(form, limit=taken[0])
+
+
+class _Maker:
+    def __init__(self, dtype: torch.dtype, device: str, *, channels_last: bool) -> None:
+        self._dtype = dtype
+        self._device = device
+        self._channels_last = channels_last
+
+    def value(self, value: Any, *, limit: int | None = None, positive: bool = False) -> Any:
+        if isinstance(value, TensorForm):
+            return self.tensor(value, limit=limit, positive=positive)
+        if isinstance(value, Word):
+            found = getattr(torch, value.name)
+            return self._mapped(found) if isinstance(found, torch.dtype) else found
+        if isinstance(value, str) and value in _DEVICES:
+            return torch.device(self._device)
+        if isinstance(value, list | tuple):
+            return type(value)(self.value(item, positive=positive) for item in value)
+        return value
+
+    def tensor(self, form: TensorForm, *, limit: int | None = None, positive: bool = False) -> torch.Tensor:
+        dtype = self._mapped(getattr(torch, form.dtype))
+        stride = form.stride or ()
+        # a dimension of stride 0 is one row that stands for all
+        shape = [1 if stride and stride[place] == 0 else size for place, size in enumerate(form.shape)]
+        values = self._values(shape, dtype, limit=limit, positive=positive)
+        if stride:
+            laid = torch.empty_strided(form.shape, stride, dtype=dtype, device=self._device)
+            rows = laid[tuple(slice(0, size) for size in shape)]
+            rows.copy_(values)
+            values = laid
+        if self._channels_last and values.dim() == 4:
+            values = values.contiguous(memory_format=torch.channels_last)
+        return values
+
+    def _values(
+        self, shape: Sequence[int], dtype: torch.dtype, *, limit: int | None, positive: bool
+    ) -> torch.Tensor:
+        if dtype == torch.bool:
+            return torch.randint(0, 2, tuple(shape), device=self._device).bool()
+        if dtype.is_floating_point or dtype.is_complex:
+            made = torch.randn(tuple(shape), device=self._device, dtype=dtype)
+            return made.abs_().add_(0.5) if positive and not dtype.is_complex else made
+        low = 0 if limit is not None else 1  # others may divide by it
+        return torch.randint(
+            low, max(low + 1, limit or _SMALL), tuple(shape), device=self._device, dtype=dtype
+        )
+
+    def _mapped(self, dtype: torch.dtype) -> torch.dtype:
+        if not dtype.is_floating_point or self._dtype == torch.float16:
+            return dtype
+        if self._dtype == torch.bfloat16:
+            return torch.bfloat16 if dtype == torch.float16 else dtype
+        return self._dtype
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    """What reading each element once moves; a dimension of stride 0 is read once."""
+    return sum(_elements(tensor) * tensor.element_size() for tensor in tensors)
+
+
+def _elements(tensor: torch.Tensor) -> int:
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return math.prod(sizes)
+
+
+def memory_needed(call: Call) -> int:
+    """Bytes of the recorded arguments, before any is made."""
+    forms = [leaf for leaf in pytree.tree_leaves(call.arguments) if isinstance(leaf, TensorForm)]
+    return sum(math.prod(form.shape) * getattr(torch, form.dtype).itemsize for form in forms)
