@@ -25,7 +25,7 @@ class Step:
     Inference: the forward pass under no_grad and autocast; its result is the module's output. Training:
     gradients set to None, forward and loss under autocast, backward, optimizer step; its result is the loss.
     Inputs are not cloned inside the step. A compiled inference step is called under `torch.no_grad()`, since
-    freezing asks for it. `call` is called in the module's place: the module compiled alone, or exported.
+    freezing asks for it.
     """
 
     def __init__(
@@ -33,29 +33,32 @@ class Step:
         subject: Subject,
         spec: TaskSpec,
         *,
-        call: Callable[..., Any] | None = None,
         for_accuracy: bool = False,
     ) -> None:
         self.module = subject.module
         self.training = spec.mode == "training"
         self.optimizer: torch.optim.Optimizer | None = None
-        autocast = _autocast(spec)
-        forward = call or self.module
+        self.autocast = _autocast(spec)
+        self._loss = subject.loss
         if self.training:
             name = rules.optimizer_of(spec, for_accuracy=for_accuracy)
             self.optimizer = _optimizer(name, self.module, spec.device)
-            self.function = _training(forward, subject.loss, autocast, self.optimizer, self._zero_grad)
-        else:
-            self.function = _inference(forward, autocast)
+        self.function = self.calling(self.module)
         self._weights: list[torch.Tensor] = []
         self._saved: list[torch.Tensor] = []
+
+    def calling(self, forward: Callable[..., Any]) -> StepFunction:
+        """The step with `forward` in the module's place: the module compiled alone, or exported."""
+        if self.training:
+            return _training(forward, self._loss, self.autocast, self.optimizer, self._zero_grad)
+        return _inference(forward, self.autocast)
 
     def eager(self, inputs: Inputs) -> Any:
         """The step without a compiler."""
         return self.function(inputs)
 
     def begin(self) -> None:
-        """To be called before each step, off the clock: no gradient is kept, and CUDA graphs may be replayed."""
+        """To be called before each step, off the clock: drops gradients, frees CUDA graphs' memory."""
         if self.training:
             self.module.zero_grad(set_to_none=True)
         torch.compiler.cudagraph_mark_step_begin()
@@ -93,7 +96,7 @@ class Step:
             "buffers": dict(self.module.named_buffers()),
         }
 
-    @torch._dynamo.disable
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def _zero_grad(self) -> None:
         self.module.zero_grad(set_to_none=True)
 
@@ -145,7 +148,7 @@ def _optimizer(name: str, module: torch.nn.Module, device: str) -> torch.optim.O
         return None
     if name == "sgd":
         sgd = torch.optim.SGD(module.parameters(), lr=_LEARNING_RATE, foreach=True)
-        sgd.step = torch._dynamo.disable(sgd.step)  # type: ignore[method-assign]
+        sgd.step = torch._dynamo.disable(sgd.step)
         return sgd
     # Where the step counts on the host, every step would be a graph of its own.
     return torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE, capturable=device == "cuda", foreach=True)

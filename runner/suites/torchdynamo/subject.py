@@ -84,7 +84,7 @@ def load(
     kind = dtype or DTYPES[spec.dtype]
     layout = torch.channels_last if spec.knobs.get("channels_last") else torch.preserve_format
     module = module.to(dtype=kind, memory_format=layout)
-    inputs = pytree.tree_map(lambda value: _cast(value, kind, layout), built.inputs)
+    inputs = cast(built.inputs, kind, layout)
     gc.collect()
     found = rules.accuracy_rules(spec)
     return Subject(
@@ -131,7 +131,12 @@ def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
     return TaskFailure("failed", "model_fail_to_load", failure.reason)
 
 
-def _cast(value: Any, dtype: torch.dtype, layout: torch.memory_format) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    return value.to(dtype=dtype, memory_format=layout if value.dim() == 4 else torch.preserve_format)
+def cast(values: Any, dtype: torch.dtype, layout: torch.memory_format = torch.preserve_format) -> Any:
+    """The same structure with its floating-point tensors in another type; `layout` is that of images."""
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        return value.to(dtype=dtype, memory_format=layout if value.dim() == 4 else torch.preserve_format)
+
+    return pytree.tree_map(one, values)

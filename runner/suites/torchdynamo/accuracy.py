@@ -1,0 +1,210 @@
+"""Is the compiled step right? The harness's procedure, in a process of its own.
+
+A float64 copy gives the reference; eager mode runs twice and has to give the same bits; then the compiled
+step, under the harness's tolerances for this model. Where the harness guesses, this says so: a result that
+cannot be compared is no wrong one, no model passes without a comparison unless eager itself has no
+deterministic algorithms for it, and a check without a reference is by cosine and told as such.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.catalog import TaskSpec
+from runner.catalog.codes import status_of
+from runner.failures import failure_of
+from runner.records import Json
+from runner.suites.torchdynamo.comparison import EXACT, Comparison, NotComparable, Rules, compare
+from runner.suites.torchdynamo.determinism import deterministic, reseed
+from runner.suites.torchdynamo.step import Step, StepFunction
+from runner.suites.torchdynamo.subject import DTYPES, Subject, cast, load
+
+CompileStep = Callable[[Step, Subject], StepFunction]
+
+_STEPS = 2
+_LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
+
+
+@dataclass(frozen=True)
+class AccuracyResult:
+    """`status` is one of ours, `code` the harness's word. `details` are told beside the value."""
+
+    status: str
+    code: str
+    rmse_ratio: float | None = None  # error of compiled over error of eager, against the reference
+    cosine: float | None = None  # least of all tensors, compiled to eager
+    details: dict[str, Json] = field(default_factory=dict)
+
+
+class _Ended(Exception):
+    """The check ends with this code."""
+
+    def __init__(self, code: str, reason: str = "", status: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.status = status or status_of(code) or "failed"
+
+
+def check(
+    spec: TaskSpec, compile_step: CompileStep, *, load: Callable[..., Subject] = load
+) -> AccuracyResult:
+    """The whole procedure. `compile_step` is given a step and its subject, before either has run.
+
+    Raises TaskFailure where the model cannot be loaded, or the backend does not do what is asked.
+    """
+    details: dict[str, Json] = {}
+    with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
+        reseed()
+        subject = load(spec, for_accuracy=True, dtype=torch.float32)
+        details |= {"batch_size": subject.batch_size, "steps": _steps(spec), "tolerance": subject.tolerance}
+        details |= {"size_note": subject.size_note} if subject.size_note else {}
+        try:
+            compared = _compared(spec, subject, compile_step, details)
+        except _Ended as ended:
+            told = details | ({"reason": ended.reason} if ended.reason else {})
+            return AccuracyResult(ended.status, ended.code, details=told)
+    distance = compared.distance
+    code = "pass" if compared.same else "fail_accuracy"
+    details |= {"reason": compared.reason} if compared.reason else {}
+    details |= {name: getattr(distance, name) for name in ("relative_max", "relative_mean", "relative_std")}
+    return AccuracyResult(status_of(code) or "", code, distance.rmse_ratio, distance.cosine, details)
+
+
+def _compared(
+    spec: TaskSpec, subject: Subject, compile_step: CompileStep, details: dict[str, Json]
+) -> Comparison:
+    large = subject.parameters >= _LARGE_PARAMETERS
+    reference = _reference(spec, subject, torch.float32 if large else torch.float64, details)
+    subject.module.to(DTYPES[spec.dtype])
+    subject.inputs = cast(subject.inputs, DTYPES[spec.dtype])
+    eager = _run(spec, subject, _eager_step, "eager_1st_run")
+    again = _run(spec, subject, _eager_step, "eager_2nd_run")
+    equal_nan = spec.dtype != "float32"
+    if not subject.skip_accuracy:
+        twice = _compare(eager, again, None, dataclasses.replace(EXACT, equal_nan=equal_nan))
+        if not twice.same:
+            raise _Ended("eager_two_runs_differ", twice.reason)
+    del again
+    torch._dynamo.reset()
+    result = _run(spec, subject, compile_step, "")
+    if subject.skip_accuracy:
+        raise _Ended("pass_due_to_skip", subject.skip_accuracy)
+    if large:
+        eager, result, reference = (_logits(part) for part in (eager, result, reference))
+    rules = Rules(
+        subject.tolerance,
+        cosine=subject.cosine or reference is None or (large and spec.dtype == "float32"),
+        equal_nan=equal_nan,
+        multiplier_by_size=subject.larger_multiplier,
+        widest=_folded_convolutions(spec),
+    )
+    details["compared_by"] = "cosine" if rules.cosine else "tolerance and error"
+    return _compare(eager, result, reference, rules, measured=True)
+
+
+def _reference(spec: TaskSpec, subject: Subject, dtype: torch.dtype, details: dict[str, Json]) -> Any:
+    """The results in higher precision; None where eager mode cannot give them, which `details` tell."""
+    try:
+        precise = _copy(subject)
+        precise.module.to(dtype)
+        precise.inputs = cast(precise.inputs, dtype)
+        plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
+        found = _steps_of(plain, precise, _eager_step)
+        details["reference"] = str(dtype).removeprefix("torch.")
+        return cast(found, dtype)
+    except Exception as error:
+        if failure_of(error).status == "crashed":
+            raise
+        traceback.print_exc()
+        details["reference"] = f"none: {failure_of(error).reason}"
+        return None
+    finally:
+        _release(spec)
+
+
+def _run(spec: TaskSpec, subject: Subject, make: CompileStep, stage: str) -> Any:
+    """What a fresh copy gives. Raises _Ended with the stage's code where it does not run."""
+    reseed()
+    try:
+        return _steps_of(spec, _copy(subject), make)
+    except Exception as error:
+        failure = failure_of(error)
+        if failure.status == "unsupported":
+            raise
+        traceback.print_exc()
+        if failure.status == "oom":
+            raise _Ended(f"{stage}_OOM" if stage else "OOM", failure.reason) from error
+        status = failure.status if failure.status in ("crashed", "timed_out") else ""
+        raise _Ended(f"{stage}_fail" if stage else "fail_to_run", failure.reason, status) from error
+    finally:
+        _release(spec)
+
+
+def _steps_of(spec: TaskSpec, subject: Subject, make: CompileStep) -> Any:
+    step = Step(subject, spec, for_accuracy=True)
+    function = make(step, subject)
+    result = None
+    for _ in range(_steps(spec)):
+        step.begin()
+        result = function(subject.inputs)
+    kept = pytree.tree_map(_kept, step.outputs_for_comparison(result))
+    return dict(kept) if isinstance(kept, dict) else kept
+
+
+def _kept(value: Any) -> Any:
+    """CUDA graphs write their outputs again."""
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _eager_step(step: Step, subject: Subject) -> StepFunction:  # noqa: ARG001 - as a compiler's
+    return step.function
+
+
+def _steps(spec: TaskSpec) -> int:
+    steps = spec.knobs.get("iterations", _STEPS)
+    assert isinstance(steps, int)
+    return steps
+
+
+def _copy(subject: Subject) -> Subject:
+    inputs = pytree.tree_map(_kept, subject.inputs)
+    return dataclasses.replace(subject, module=copy.deepcopy(subject.module), inputs=inputs)
+
+
+def _compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
+    """Raises _Ended where nothing can be said."""
+    try:
+        return compare(eager, result, reference, rules, measured=measured)
+    except NotComparable as error:
+        raise _Ended("infra_error", str(error)) from error
+    except Exception as error:
+        failure = failure_of(error)
+        traceback.print_exc()
+        reason = f"the comparison itself failed: {failure.reason}"
+        raise _Ended("OOM" if failure.status == "oom" else "infra_error", reason) from error
+
+
+def _logits(result: Any) -> Any:
+    return {"logits": result["logits"]} if isinstance(result, dict) and "logits" in result else result
+
+
+def _folded_convolutions(spec: TaskSpec) -> bool:
+    """Freezing folded constants into bfloat16 convolutions, which moves results."""
+    counted = torch._dynamo.utils.counters["inductor"]["binary_folding_conv"]
+    return spec.dtype == "bfloat16" and counted > 0
+
+
+def _release(spec: TaskSpec) -> None:
+    gc.collect()
+    if spec.device == "cuda":
+        torch.cuda.empty_cache()

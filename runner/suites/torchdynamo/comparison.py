@@ -1,0 +1,262 @@
+"""Are two results the same? The harness's rule (`torch._dynamo.utils.same`), and how far apart they are.
+
+Two tensors are the same where every element is within the tolerance, or else where the result's error
+against the reference is not much larger than eager's own: rmse(result) ≤ m · rmse(eager) + tolerance / 10.
+By cosine: where they point the same way to 0.99.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+_COSINE = 0.99
+_LOOSE = 4e-2  # a result without NaN, this near to the reference, is better than an eager one with NaN
+
+
+class NotComparable(Exception):
+    """The two results hold something that the comparison does not know."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`multiplier_by_size`: the harness allows small tensors of this model a larger error.
+    `widest`: it allows ten times eager's (convolutions folded in bfloat16)."""
+
+    tolerance: float
+    cosine: bool = False
+    equal_nan: bool = False
+    multiplier_by_size: bool = False
+    widest: bool = False
+
+
+EXACT = Rules(tolerance=0.0)
+
+
+@dataclass
+class Distance:
+    """Over the floating-point tensors of two results.
+
+    `rmse_ratio`: error against the reference, compiled over eager; `cosine`: of compiled to eager. Both take
+    each part of the results (logits, gradients, …) as one vector, and the worst part. `relative_*`: of
+    |eager - compiled| / (1 + |eager|), over all elements.
+    """
+
+    rmse_ratio: float | None = None
+    cosine: float | None = None
+    relative_max: float = 0.0
+    relative_mean: float = 0.0
+    relative_std: float = 0.0
+
+
+@dataclass
+class Comparison:
+    same: bool
+    reason: str = ""  # the first tensor that differs, and how
+    distance: Distance = field(default_factory=Distance)
+
+
+def compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
+    """`reference` is None, or the same structure in higher precision. `measured` asks for the distance.
+
+    Raises NotComparable for values that are neither tensors nor plain.
+    """
+    found = Comparison(same=True)
+    sums = _Sums()
+    for place, eager_part, part, reference_part in _walk("", eager, result, reference):
+        problem = _difference(eager_part, part, reference_part, rules)
+        if problem and found.same:
+            found.same, found.reason = False, f"{place or 'the output'}: {problem}"
+        if measured and not isinstance(part, _Missing):
+            sums.add(place, eager_part, part, reference_part)
+    if measured:
+        found.distance = sums.distance()
+    return found
+
+
+class _Missing:
+    """Stands where one side has nothing of this name, or something of another kind."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+
+def _walk(place: str, eager: Any, result: Any, reference: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Leaves of two results and of the reference, with the path to each."""
+    if isinstance(eager, dict):
+        yield from _walk_named(place, eager, result, reference)
+    elif isinstance(eager, (list, tuple)):
+        if not isinstance(result, (list, tuple)) or len(result) != len(eager):
+            yield place, eager, _Missing(f"eager has {len(eager)} parts, compiled {_length(result)}"), None
+            return
+        numbered = dict(enumerate(eager)), dict(enumerate(result))
+        yield from _walk_named(place, *numbered, None if reference is None else dict(enumerate(reference)))
+    else:
+        yield place, eager, result, reference
+
+
+def _walk_named(
+    place: str, eager: dict[Any, Any], result: Any, reference: Any
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    if not isinstance(result, dict) or set(result) != set(eager):
+        names = sorted(map(str, result)) if isinstance(result, dict) else type(result).__name__
+        yield place, eager, _Missing(f"eager has {sorted(map(str, eager))}, compiled {names}"), None
+        return
+    for name, part in eager.items():
+        below = f"{place}.{name}" if place else str(name)
+        yield from _walk(below, part, result[name], None if reference is None else reference[name])
+
+
+def _length(value: Any) -> str:
+    return str(len(value)) if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+
+
+def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
+    """How the result differs, '' where it is the same."""
+    if isinstance(result, _Missing):
+        return result.said
+    if isinstance(eager, float):
+        eager, result = torch.tensor(eager), torch.tensor(result)
+    if isinstance(eager, torch.Tensor):
+        return _tensor_difference(eager, result, reference, rules)
+    if eager is None or isinstance(eager, (str, int, torch.device, torch.dtype)):
+        return "" if eager == result else f"eager has {eager!r}, compiled {result!r}"
+    raise NotComparable(f"results of type {type(eager).__name__} cannot be compared")
+
+
+def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: Rules) -> str:
+    if not isinstance(result, torch.Tensor) or eager.dtype != result.dtype or eager.shape != result.shape:
+        return f"eager gives {_form(eager)}, compiled {_form(result)}"
+    if not eager.is_floating_point():
+        return "" if torch.equal(eager, result) else f"{eager.dtype} values differ"
+    if rules.cosine:
+        return _by_cosine(eager, result, rules.tolerance)
+    if _close(eager, result, rules.tolerance, equal_nan=rules.equal_nan):
+        return ""
+    if not isinstance(reference, torch.Tensor) or reference.dtype.itemsize <= result.dtype.itemsize:
+        return f"not within {rules.tolerance:g} of eager, and no reference says which is nearer"
+    return _by_error(eager, result, reference, rules)
+
+
+def _by_cosine(eager: torch.Tensor, result: torch.Tensor, tolerance: float) -> str:
+    if _close(eager, result, tolerance, equal_nan=True):  # zeros have no direction
+        return ""
+    cosine = _cosine(eager, result)
+    return "" if cosine >= _COSINE else f"cosine {cosine:.5f} to eager"
+
+
+def _by_error(eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor, rules: Rules) -> str:
+    if eager.isnan().any() and not reference.isnan().any() and not result.isnan().any():
+        near = _close(reference.to(result.dtype), result, _LOOSE, equal_nan=rules.equal_nan)
+        return "" if near else "eager has NaN, and compiled is not near the reference"
+    eager_error, error = _rmse(reference, eager), _rmse(reference, result)
+    multiplier = _multiplier(result, rules)
+    if error <= multiplier * eager_error + rules.tolerance / 10:
+        return ""
+    if rules.equal_nan and math.isnan(eager_error) and math.isnan(error):
+        return ""
+    return (
+        f"error {error:.3e} against the reference, eager's {eager_error:.3e} "
+        f"({multiplier:g} × that and {rules.tolerance / 10:g} are allowed; {_form(result)})"
+    )
+
+
+def _multiplier(result: torch.Tensor, rules: Rules) -> float:
+    """How many times eager's error the harness allows."""
+    if rules.widest or (rules.multiplier_by_size and result.numel() <= 10):
+        return 10.0
+    if rules.multiplier_by_size and result.numel() <= 500:
+        return 8.0
+    one_by_one = result.dim() == 4 and result.shape[-1] == result.shape[-2] == 1
+    noisy = result.numel() < 1000 or one_by_one or rules.tolerance >= 2e-2
+    return 3.0 if noisy or result.dtype in (torch.float16, torch.bfloat16) else 2.0
+
+
+def _close(one: torch.Tensor, other: torch.Tensor, tolerance: float, *, equal_nan: bool) -> bool:
+    return torch.allclose(one, other, atol=tolerance, rtol=tolerance, equal_nan=equal_nan)
+
+
+def _rmse(reference: torch.Tensor, value: torch.Tensor) -> float:
+    return float(torch.sqrt(torch.mean(torch.square(reference - value))))
+
+
+def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    flat = one.flatten().float(), other.flatten().float()
+    return float(torch.nn.functional.cosine_similarity(*flat, dim=0, eps=1e-6))
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+class _Group:
+    """Sums over the tensors of one part of the results: the logits, or all gradients."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._products, self._eager_squares, self._squares = 0.0, 0.0, 0.0
+        self._error, self._eager_error, self._referenced = 0.0, 0.0, False
+
+    def add(self, eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor | None) -> None:
+        self.count += eager.numel()
+        self._products += float((eager * result).sum())
+        self._eager_squares += float(eager.square().sum())
+        self._squares += float(result.square().sum())
+        if reference is not None:
+            self._referenced = True
+            self._error += float((reference - result).square().sum())
+            self._eager_error += float((reference - eager).square().sum())
+
+    def cosine(self) -> float | None:
+        lengths = math.sqrt(self._eager_squares * self._squares)
+        return self._products / lengths if lengths > 0 else None  # NaN has none
+
+    def rmse_ratio(self) -> float | None:
+        if not self._referenced or math.isnan(self._error):
+            return None
+        if self._eager_error > 0:
+            return math.sqrt(self._error / self._eager_error)
+        return 1.0 if self._error == 0 else None
+
+
+class _Sums:
+    """What the distance of two results is made of, tensor after tensor."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._count, self._total, self._squares, self._largest = 0, 0.0, 0.0, 0.0
+
+    def add(self, place: str, eager: Any, result: Any, reference: Any) -> None:
+        if not (isinstance(eager, torch.Tensor) and isinstance(result, torch.Tensor)):
+            return
+        if not eager.is_floating_point() or eager.shape != result.shape or not eager.numel():
+            return
+        eager, result = eager.double(), result.double()
+        precise = reference.double() if isinstance(reference, torch.Tensor) else None
+        self._groups.setdefault(place.split(".", maxsplit=1)[0], _Group()).add(eager, result, precise)
+        relative = (eager - result).abs() / (1 + eager.abs())
+        self._count += relative.numel()
+        self._total += float(relative.sum())
+        self._squares += float(relative.square().sum())
+        self._largest = max(self._largest, float(relative.max()))
+
+    def distance(self) -> Distance:
+        mean = self._total / self._count if self._count else 0.0
+        variance = self._squares / self._count - mean**2 if self._count else 0.0
+        # a single number has neither direction nor a mean error
+        groups = [group for group in self._groups.values() if group.count > 1] or [*self._groups.values()]
+        ratios = [ratio for group in groups if (ratio := group.rmse_ratio()) is not None]
+        cosines = [cosine for group in groups if (cosine := group.cosine()) is not None]
+        return Distance(
+            rmse_ratio=max(ratios) if ratios else None,
+            cosine=min(cosines) if cosines else None,
+            relative_max=self._largest,
+            relative_mean=mean,
+            relative_std=math.sqrt(max(variance, 0.0)),
+        )
