@@ -83,7 +83,6 @@ _PROCEDURE = (
 _MODEL = (
     _choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
     Knob("batch_size", "int", "size of a batch; the harness's own where not given", low=1, high=65536),
-    _choice("size", "of the model: the real one, or a small one to try out", "full", "tiny"),
     Knob("threads", "int", "threads of the CPU", low=1, high=512),
     _switch("channels_last", "memory format of convolutions"),
     _switch("randomize_input", "other random inputs in each run"),
