@@ -131,13 +131,12 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
 def _placed(
     on_event: Callable[[Event], None], step: _Step, place: int, steps: int
 ) -> Callable[[Event], None]:
-    """Progress through the pair: each process is an equal part of it."""
+    """Progress through the pair, in processes; how far each is stands in the label."""
 
     def tell(event: Event) -> None:
-        total = max(int(event.get("total") or 0), 1)
-        done = min(int(event.get("done") or 0), total)
-        label = " ".join(filter(None, (step.text, str(event.get("label") or ""))))
-        on_event({**event, "done": place * total + done, "total": steps * total, "label": label})
+        inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
+        label = ", ".join(filter(None, (step.text, str(event.get("label") or ""), inside)))
+        on_event({**event, "done": place, "total": steps, "label": label})
 
     return tell
 

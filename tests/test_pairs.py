@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 
+from hud import judge, tasks
 from hud.analysis.pairs import judge_pairs
-from runner.summary import paired_change, student_p, t_interval
+from hud.forms import RerunForm
+from hud.ingest import ingest
+from hud.ingest.parameters import Parameters
+from hud.keys import create_key
+from hud.models import Accelerator, Measurement, Run, Verdict
+from hud.queries import pairs
+from hud.queries.hosts import Place
+from runner.catalog import SUITES, TaskSpec
+from runner.launch import Outcome
+from runner.pairs import Pair, launch_pair
+from runner.station import Interpreter
+from runner.summary import LEAST_PAIRS, paired_change, student_p, t_interval
+from tests.factories import create_accelerator
+from tests.hosts import Control
+from tests.records import as_lines, v3_record
 
 
 @pytest.mark.parametrize(
@@ -52,8 +72,8 @@ def test_five_pairs_tell_five_percent_apart() -> None:
 
 
 def test_nothing_is_confirmed_where_nothing_changed() -> None:
-    for pairs in (5, 8, 12):
-        assert words(0.0, pairs)["confirmed"] < 0.05
+    for count in (5, 8, 12):
+        assert words(0.0, count)["confirmed"] < 0.05
     assert words(0.0, 12)["dismissed"] > 0.9
     assert words(0.0, 4) == {"confirmed": 0.0, "dismissed": 0.0, "inconclusive": pytest.approx(1.0)}
 
@@ -76,3 +96,229 @@ def test_a_side_without_a_value_makes_no_pair() -> None:
     found = judge_pairs([1.0, 2.0, None], [1.0, None, 3.0], direction="down")
     assert (found.pairs, found.word, found.base, found.new) == (1, "inconclusive", 1.5, 2.0)
     assert judge_pairs([1.0], [None], direction="down").change is not None
+
+
+# On a host
+
+
+SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    return Control(tmp_path / "control")
+
+
+def launched(control: Control, tmp_path: Path, number: int, **options: Any) -> tuple[Outcome, Path]:
+    """One pair of two environments that differ in a variable, as a host would run it."""
+    pythons = {
+        name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})
+        for name in ("plain", "tuned")
+    }
+    folder = tmp_path / f"task-{number}"
+    outcome = launch_pair(
+        SPEC,
+        folder,
+        Pair("plain", "tuned", number, tmp_path / "caches"),
+        pythons=pythons,
+        environment={"CUDA_VISIBLE_DEVICES": ""},
+        lock_fd=None,
+        **{"on_event": lambda _event: None, "should_stop": lambda: "", **options},
+    )
+    return outcome, folder
+
+
+def sides(folder: Path) -> list[tuple[str, int]]:
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    pairs = [json.loads(line)["runners"][0]["extra_info"]["pair"] for line in lines]
+    return [(pair["side"], pair["number"]) for pair in pairs]
+
+
+def test_each_side_throws_its_first_process_away_and_keeps_its_kernels(
+    control: Control, tmp_path: Path
+) -> None:
+    events: list[dict[str, Any]] = []
+    outcome, folder = launched(control, tmp_path, 0, on_event=events.append)
+    assert (outcome.status, control.starts) == ("ok", 4)
+    assert sorted(sides(folder)) == [("base", 0), ("base", 0), ("new", 0), ("new", 0)]
+    log = (folder / "log").read_text()
+    assert log.count("stand-in at work") == 4
+    assert "[runner] pair 0: base, first process, environment plain" in log
+    assert [path.name for path in sorted((folder / "artifacts/notes").iterdir())] == [
+        "base-notes.txt",
+        "new-notes.txt",
+    ]
+    assert not (folder / "base").exists()
+    places = [(event["done"], event["total"]) for event in events]
+    assert places == sorted(places)
+    assert set(places) == {(0, 4), (1, 4), (2, 4), (3, 4)}
+    assert events[1]["label"].endswith(", first process, D=256, 0 of 2")
+    outcome, folder = launched(control, tmp_path, 1)
+    assert (outcome.status, control.starts) == ("ok", 6)
+    assert {number for _side, number in sides(folder)} == {1}
+
+
+def test_a_side_that_fails_leaves_the_other_one_measured(control: Control, tmp_path: Path) -> None:
+    launched(control, tmp_path, 0)
+    control.plan({"5": {"status": "oom", "code": "out_of_memory", "reason": "too large"}})
+    outcome, folder = launched(control, tmp_path, 1)
+    assert (outcome.status, outcome.code) == ("oom", "out_of_memory")
+    assert outcome.reason in {"base (plain): too large", "new (tuned): too large"}
+    assert {side for side, _number in sides(folder)} == {"base", "new"}
+
+
+def test_a_cancel_ends_the_pair_where_it_is(control: Control, tmp_path: Path) -> None:
+    control.plan({"2": {"spin": True}})
+    outcome, _folder = launched(
+        control, tmp_path, 0, should_stop=lambda: "cancelled" if control.starts == 2 else ""
+    )
+    assert (outcome.status, control.starts) == ("cancelled", 2)
+
+
+# Through the hud
+
+
+@pytest.fixture
+def key() -> str:
+    return create_key(name="k", scopes=["run", "read"], who="test")[1]
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    found = create_accelerator(arch="cpu-x86_64")
+    found.catalog = {"suites": ["micro"], "pythons": ["default", "tuned"]}
+    found.save()
+    return found
+
+
+def ask(client: Client, key: str, **body: Any) -> Any:
+    said = {"suite": "micro", "cases": ["gemv"], "device": "cpu", **body}
+    return client.post(
+        "/api/v1/runs",
+        json.dumps(said),
+        content_type="application/json",
+        headers={"authorization": f"Bearer {key}"},
+    )
+
+
+@pytest.mark.django_db
+def test_a_run_names_two_environments(client: Client, key: str, accelerator: Accelerator) -> None:
+    answer = ask(client, key, environment="tuned", base_environment="default")
+    assert answer.status_code == 201, answer.content
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert (run.environment, run.base_environment) == ("tuned", "default")
+    assert run.tasks.count() == 2 * LEAST_PAIRS  # gemv has two dtypes
+    refused = ask(client, key, environment="tuned", base_environment="nightly")
+    assert refused.status_code == 422
+    assert "an interpreter called nightly; there are: default, tuned" in refused.json()["detail"]
+
+
+def pair_record(side: str, number: int, value: float, torch: str) -> dict[str, Any]:
+    pair = {"number": number, "side": side, "base": "default", "new": "tuned"}
+    return v3_record(
+        values=[value],
+        runners=[{"name": "gpu-1", "extra_info": {"pair": pair}}],
+        dependencies={"torch": {"version": torch, "sha": torch}},
+    )
+
+
+@pytest.mark.django_db
+def test_both_sides_land_in_one_run_and_its_page_compares_them(
+    client: Client, key: str, accelerator: Accelerator
+) -> None:
+    answer = ask(
+        client, key, cases=["layer_norm"], environment="tuned", base_environment="default", repeats=5
+    )
+    run = Run.objects.get(pk=answer.json()["id"])
+    for number in range(5):
+        claimed = tasks.claim(accelerator=accelerator, nonce=f"n{number}")
+        assert claimed
+        task = claimed.task
+        body = as_lines(
+            pair_record("base", 99, 1000.0 + number, "2.9.0"),
+            pair_record("new", 99, 1100.0 + number, "2.13.0"),
+        )
+        tasks.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
+        tasks.finish(uid=task.uid, token=task.token, host=accelerator.host, status="ok", code="", reason="")
+    processes = Measurement.objects.filter(run=run).order_by("process").values_list("process", flat=True)
+    assert list(processes) == list(range(10))
+    run.refresh_from_db()
+    assert run.commit == "2.13.0"
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "tuned against default" in text
+    twin = client.get(f"/runs/{run.pk}.json").json()
+    assert {row["side"] for row in twin["items"]} == {"base", "new"}
+    (line,) = twin["pairs"]
+    assert line["change"] == pytest.approx(0.1, abs=0.005)
+    assert line["p"] < 0.01
+    assert (line["verdict"], line["better"]) == ("confirmed", True)
+    rows = client.get(f"/runs/{run.pk}.csv?table=pairs").content.decode().splitlines()
+    assert len(rows) == 2
+    assert verdicts_of(run) == 0
+
+
+def verdicts_of(run: Run) -> int:
+    """Verdicts of its measurements: what a run tries out is no regression."""
+    Run.objects.filter(pk=run.pk).update(state="succeeded", finished=timezone.now())
+    judge.work_off()
+    return Verdict.objects.filter(run=run).count()
+
+
+@pytest.mark.django_db
+def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
+    records = [
+        pair_record(side, number, value, torch)
+        for number in range(5)
+        for side, value, torch in (("base", 1000.0 + number, "2.9.0"), ("new", 1000.5 + number, "2.13.0"))
+    ]
+    receipt = ingest(as_lines(*records), Parameters())
+    assert (receipt.stored, len(receipt.run_ids)) == (10, 1)
+    run = Run.objects.get(pk=receipt.run_ids[0])
+    assert run.in_pairs
+    (line,) = pairs.read(run)
+    assert (line.verdict.word, line.verdict.pairs) == ("dismissed", 5)
+
+
+# The form
+
+
+PLACES = [Place(None, "cpu", "cpu-x86_64", "online", same_arch=True, pythons=("default", "tuned"))]
+
+
+def form(**data: str) -> RerunForm:
+    own = {"D": [256, 512]}
+    given = {"place": PLACES[0].key, "repeats": "5", **data}
+    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].knobs, own=own)
+
+
+def test_the_form_offers_every_knob_in_its_bounds() -> None:
+    for suite in SUITES.values():
+        offered = RerunForm(places=PLACES, knobs=suite.knobs)
+        assert [field.name for field in offered.knob_fields] == [f"knob_{knob.name}" for knob in suite.knobs]
+    assert form().knobs_chosen() is None
+    good = form(knob_D="256 + 1024", knob_repeat="", environment="tuned", base_environment="default")
+    assert good.is_valid(), good.errors
+    assert good.knobs_chosen() == {"D": [256, 1024]}
+    assert good.initial["knob_D"] == "256+512"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("knob_D", "256+x", "Integers, joined by +"),
+        ("knob_D", "16", "16 is not within 64 to 16384"),
+        ("knob_repeat", "5", "greater than or equal to 20"),
+        ("environment", "nightly", "No host has an environment nightly; there are: default, tuned"),
+        ("base_environment", "nightly", "No host has an environment nightly"),
+    ],
+)
+def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: str) -> None:
+    wrong = form(**{field: text})
+    assert not wrong.is_valid()
+    assert list(wrong.errors) == [field]
+    assert said in str(wrong.errors[field])
+
+
+def test_too_few_pairs_are_refused() -> None:
+    assert "5 pairs are the least" in str(form(repeats="4", base_environment="tuned").errors["repeats"])
+    assert form(repeats="4").is_valid()
