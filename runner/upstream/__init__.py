@@ -12,14 +12,19 @@ from typing import Protocol
 
 from runner.catalog import BadRequest
 from runner.terminal import Finished
-from runner.upstream.gpt_fast_micro import MicroFiles
+from runner.upstream.cachebench import CacheFile
+from runner.upstream.gpt_fast import GptFastFiles
 
 
 class Writer(Protocol):
     def add(self, finished: Finished) -> None: ...
 
 
-WRITERS: dict[str, Callable[[Path], Writer]] = {"micro": MicroFiles}
+WRITERS: dict[str, Callable[[Path], Writer]] = {
+    "micro": GptFastFiles,
+    "gpt_fast": GptFastFiles,
+    "cache": CacheFile,
+}
 
 
 def writer(path: Path, suites: Sequence[str]) -> Writer:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from runner.catalog.suites import ceilings, gpt_fast, huggingface, micro, operators, timm, torchbench, xla
+from runner.catalog.suites import (
+    cache,
+    ceilings,
+    gpt_fast,
+    huggingface,
+    micro,
+    operators,
+    timm,
+    torchbench,
+    xla,
+)
 from runner.catalog.suites.suite import Case, Knob, Option, Suite
 
 __all__ = ["SUITES", "Case", "Knob", "Option", "Suite"]
 
 SUITES: dict[str, Suite] = {
     entry.SUITE.name: entry.SUITE
-    for entry in (huggingface, timm, torchbench, micro, operators, gpt_fast, xla, ceilings)
+    for entry in (huggingface, timm, torchbench, micro, operators, gpt_fast, cache, xla, ceilings)
 }

@@ -1,0 +1,162 @@
+"""One compile of a model in a fresh process, with the caches that its environment names."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.cache import ORIGINS
+from runner.failures import TaskFailure
+from runner.measure import compile_time, counters
+from runner.measure.call_time import one_call_ms
+from runner.measure.device import SEED, Device, prepare
+from runner.records import Json
+from runner.suites.torchdynamo.step import Step
+from runner.suites.torchdynamo.subject import Subject, load
+
+_WARM_UP_CALLS = 5  # of the harness
+_SWITCHES = {
+    "fx_graph_cache": ("torch._inductor.config", "fx_graph_cache"),
+    "aot_autograd_cache": ("torch._functorch.config", "enable_autograd_cache"),
+    "autotune_cache": ("torch._inductor.config", "autotune_local_cache"),
+    "local_pgo": ("torch._dynamo.config", "automatic_dynamic_local_pgo"),
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one process says. `result` is the norm of what a step computes from the same state and seed."""
+
+    compile_s: float
+    warm_up_difference_s: float  # cachebench's compile time
+    phases_s: dict[str, float]
+    caches: dict[str, int]
+    cache_hits: int
+    cache_misses: int
+    cache_bytes: int
+    cache_entries: int
+    result: float
+
+    def to_json(self) -> dict[str, Json]:
+        return dataclasses.asdict(self)
+
+
+def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
+    """Eager calls, a warm toolchain, then the model; `folder` is where the caches lie."""
+    device = prepare(spec.device)
+    _set_switches(spec)
+    compile_time.start_workers()
+    model = _spec_of_model(spec)
+    subject = load(model)
+    step = Step(subject, model)
+    step.remember()
+
+    def eager() -> Any:
+        return step.eager(subject.inputs)
+
+    eager_ms = [_timed(step, eager, device) for _ in range(_WARM_UP_CALLS)]
+    step.restore()
+    toolchain_ms = one_call_ms(lambda: _warm_toolchain(device), device)
+    already = _contents(folder)
+    function = torch.compile(
+        step.function,
+        backend="inductor",
+        dynamic=None if spec.dynamic else False,
+        options={"triton.cudagraphs": spec.device == "cuda" and bool(spec.setting("cudagraphs"))},
+    )
+    if spec.dynamic:
+        _mark_batch(subject)
+
+    def compiled() -> Any:
+        with torch.set_grad_enabled(spec.mode == "training"):
+            return function(subject.inputs)
+
+    found = compile_time.first_calls(compiled, device, before_call=step.begin)
+    if counters.unique_graphs() == 0:
+        raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
+    counted = counters.counts()
+    calls_ms = [*found.compiling_ms, *found.steady_ms, *[found.steady_ms[-1]] * _WARM_UP_CALLS]
+    first_ms = sum(calls_ms[:_WARM_UP_CALLS])
+    size, entries = (now - before for now, before in zip(_contents(folder), already, strict=True))
+    return Compiled(
+        compile_s=found.compile_s,
+        # the harness starts the toolchain on the clock
+        warm_up_difference_s=(toolchain_ms + first_ms - sum(eager_ms)) / 1e3,
+        phases_s=found.phases_s,
+        caches=counted.caches,
+        cache_hits=counted.cache_hits,
+        cache_misses=counted.cache_misses,
+        cache_bytes=size,
+        cache_entries=entries,
+        result=_result(step, compiled),
+    )
+
+
+def _spec_of_model(spec: TaskSpec) -> TaskSpec:
+    """The same model as a task of its own suite."""
+    knobs = {name: spec.knobs[name] for name in ("size", "batch_size") if name in spec.knobs}
+    return dataclasses.replace(spec, suite=ORIGINS[spec.case], knobs=knobs)
+
+
+def _set_switches(spec: TaskSpec) -> None:
+    """Raises TaskFailure (unsupported) where this torch lacks a cache that is to be switched off."""
+    for knob, (module, name) in _SWITCHES.items():
+        config = _config(module)
+        wanted = bool(spec.setting(knob))
+        if hasattr(config, name):
+            setattr(config, name, wanted)
+        elif not wanted:
+            reason = f"torch {torch.__version__} has no {module}.{name}"
+            raise TaskFailure("unsupported", "no_such_cache", reason)
+
+
+def _config(module: str) -> Any:
+    import torch._dynamo.config  # noqa: PLC0415 - the modules of the settings, late: they read the environment
+    import torch._functorch.config  # noqa: PLC0415
+    import torch._inductor.config  # noqa: PLC0415
+
+    return {
+        "torch._dynamo.config": torch._dynamo.config,
+        "torch._functorch.config": torch._functorch.config,
+        "torch._inductor.config": torch._inductor.config,
+    }[module]
+
+
+def _warm_toolchain(device: Device) -> None:
+    compile_time.warm_toolchain(
+        device, compiled=lambda call: torch.compile(call, dynamic=False), workers=True
+    )
+
+
+def _mark_batch(subject: Subject) -> None:
+    """As --dynamic-shapes --dynamic-batch-only: the first dimension may change, no other."""
+    for tensor in subject.batch_tensors(subject.inputs):
+        torch._dynamo.mark_dynamic(tensor, 0)
+
+
+def _timed(step: Step, call: Any, device: Device) -> float:
+    step.begin()
+    return one_call_ms(call, device)
+
+
+def _result(step: Step, compiled: Any) -> float:
+    """Norm of a step's result from the state and the seed that every process begins with."""
+    step.restore()
+    step.begin()
+    torch.manual_seed(SEED)
+    tensors = [leaf for leaf in pytree.tree_leaves(compiled()) if isinstance(leaf, torch.Tensor)]
+    floating = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
+    return float(sum(torch.linalg.vector_norm(tensor.double()) for tensor in floating))
+
+
+def _contents(folder: Path) -> tuple[int, int]:
+    """Bytes and files in a folder."""
+    sizes = [os.lstat(Path(place) / name).st_size for place, _, names in os.walk(folder) for name in names]
+    return sum(sizes), len(sizes)
