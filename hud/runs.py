@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from hud import audit, doorbell, life, matching
 from hud.matching import Wish
-from hud.models import ACTIVE, Accelerator, Experiment, Firing, Host, Run, State, Task
+from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
 from runner.catalog import SUITES, BadRequest, KnobValue, TaskSpec, plan
 
 MAX_REPEATS = 20
@@ -258,8 +258,17 @@ def settle(run_id: int) -> None:
     else:
         run.finished = Now()
     if place is not None:
-        run.reason = (rows[place].reason or rows[place].status)[:500]
+        said = _cancelled_by(run) if state == State.CANCELLED else rows[place].status
+        run.reason = (rows[place].reason or said)[:500]
     run.save(update_fields=["state", "reason", "started", "finished", "host_name"])
+
+
+def _cancelled_by(run: Run) -> str:
+    """For a task that its host stopped: the host knows only that somebody asked for it."""
+    asked = Audit.objects.filter(
+        at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
+    ).first()
+    return f"cancelled by {asked.who}" if asked else "cancelled"
 
 
 def queue_position(run: Run) -> int | None:

@@ -157,7 +157,7 @@ def test_cancel_ends_queued_tasks_at_once_and_tells_the_running_one(accelerator:
     assert tasks.report(task=task, progress={}).cancel
     end(task, accelerator, "cancelled")
     run.refresh_from_db()
-    assert run.state == State.CANCELLED
+    assert (run.state, run.reason) == (State.CANCELLED, "cancelled by me")
     assert Audit.objects.filter(action="run.cancel").count() == 1
 
 
