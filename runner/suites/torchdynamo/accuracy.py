@@ -8,76 +8,67 @@ deterministic algorithms for it, and a check without a reference is by cosine an
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import gc
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from runner.catalog import TaskSpec
-from runner.catalog.codes import status_of
 from runner.failures import failure_of
 from runner.records import Json
+from runner.suites.torchdynamo import batch_invariance
+from runner.suites.torchdynamo.accuracy_result import (
+    AccuracyResult,
+    CompileStep,
+    Load,
+    copy_of,
+    kept,
+    result_of,
+)
 from runner.suites.torchdynamo.comparison import EXACT, Comparison, NotComparable, Rules, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
 from runner.suites.torchdynamo.step import Step, StepFunction
 from runner.suites.torchdynamo.subject import DTYPES, Subject, cast, load
 
-CompileStep = Callable[[Step, Subject], StepFunction]
-
 _STEPS = 2
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
 
-@dataclass(frozen=True)
-class AccuracyResult:
-    """`status` is one of ours, `code` the harness's word. `details` are told beside the value."""
-
-    status: str
-    code: str
-    rmse_ratio: float | None = None  # error of compiled over error of eager, against the reference
-    cosine: float | None = None  # least of all tensors, compiled to eager
-    details: dict[str, Json] = field(default_factory=dict)
-
-
 class _Ended(Exception):
-    """The check ends with this code."""
+    """The check ends with this code; `status` where the code alone says too little."""
 
     def __init__(self, code: str, reason: str = "", status: str = "") -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
-        self.status = status or status_of(code) or "failed"
+        self.status = status
 
 
-def check(
-    spec: TaskSpec, compile_step: CompileStep, *, load: Callable[..., Subject] = load
-) -> AccuracyResult:
+def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
     """The whole procedure. `compile_step` is given a step and its subject, before either has run.
 
     Raises TaskFailure where the model cannot be loaded, or the backend does not do what is asked.
     """
-    details: dict[str, Json] = {}
+    if spec.knobs.get("batch_invariant"):
+        return batch_invariance.check(spec, compile_step, load=load)
     with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
         reseed()
         subject = load(spec, for_accuracy=True, dtype=torch.float32)
-        details |= {"batch_size": subject.batch_size, "steps": _steps(spec), "tolerance": subject.tolerance}
+        details: dict[str, Json] = {"batch_size": subject.batch_size, "steps": _steps(spec)}
+        details |= {"tolerance": subject.tolerance}
         details |= {"size_note": subject.size_note} if subject.size_note else {}
         try:
             compared = _compared(spec, subject, compile_step, details)
         except _Ended as ended:
-            told = details | ({"reason": ended.reason} if ended.reason else {})
-            return AccuracyResult(ended.status, ended.code, details=told)
+            return result_of(ended.code, details, ended.reason, ended.status)
     distance = compared.distance
-    code = "pass" if compared.same else "fail_accuracy"
-    details |= {"reason": compared.reason} if compared.reason else {}
-    details |= {name: getattr(distance, name) for name in ("relative_max", "relative_mean", "relative_std")}
-    return AccuracyResult(status_of(code) or "", code, distance.rmse_ratio, distance.cosine, details)
+    for name in ("relative_max", "relative_mean", "relative_std"):
+        details[name] = getattr(distance, name)
+    found = result_of("pass" if compared.same else "fail_accuracy", details, compared.reason)
+    return dataclasses.replace(found, rmse_ratio=distance.rmse_ratio, cosine=distance.cosine)
 
 
 def _compared(
@@ -115,7 +106,7 @@ def _compared(
 def _reference(spec: TaskSpec, subject: Subject, dtype: torch.dtype, details: dict[str, Json]) -> Any:
     """The results in higher precision; None where eager mode cannot give them, which `details` tell."""
     try:
-        precise = _copy(subject)
+        precise = copy_of(subject)
         precise.module.to(dtype)
         precise.inputs = cast(precise.inputs, dtype)
         plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
@@ -136,7 +127,7 @@ def _run(spec: TaskSpec, subject: Subject, make: CompileStep, stage: str) -> Any
     """What a fresh copy gives. Raises _Ended with the stage's code where it does not run."""
     reseed()
     try:
-        return _steps_of(spec, _copy(subject), make)
+        return _steps_of(spec, copy_of(subject), make)
     except Exception as error:
         failure = failure_of(error)
         if failure.status == "unsupported":
@@ -157,13 +148,8 @@ def _steps_of(spec: TaskSpec, subject: Subject, make: CompileStep) -> Any:
     for _ in range(_steps(spec)):
         step.begin()
         result = function(subject.inputs)
-    kept = pytree.tree_map(_kept, step.outputs_for_comparison(result))
-    return dict(kept) if isinstance(kept, dict) else kept
-
-
-def _kept(value: Any) -> Any:
-    """CUDA graphs write their outputs again."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+    outputs = pytree.tree_map(kept, step.outputs_for_comparison(result))
+    return dict(outputs) if isinstance(outputs, dict) else outputs
 
 
 def _eager_step(step: Step, subject: Subject) -> StepFunction:  # noqa: ARG001 - as a compiler's
@@ -174,11 +160,6 @@ def _steps(spec: TaskSpec) -> int:
     steps = spec.knobs.get("iterations", _STEPS)
     assert isinstance(steps, int)
     return steps
-
-
-def _copy(subject: Subject) -> Subject:
-    inputs = pytree.tree_map(_kept, subject.inputs)
-    return dataclasses.replace(subject, module=copy.deepcopy(subject.module), inputs=inputs)
 
 
 def _compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:

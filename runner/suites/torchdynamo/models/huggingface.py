@@ -104,6 +104,16 @@ _RECIPES = {
 }
 
 
+def import_packages(case: str) -> Any:
+    """The package, with the module of this case's model loaded."""
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
+        torchvision()
+    transformers = importlib.import_module("transformers")
+    getattr(transformers, _RECIPES[case].model)
+    return transformers
+
+
 def build(
     case: str,
     *,
@@ -115,10 +125,7 @@ def build(
     checkpointing: bool,
 ) -> Built:
     """The model of a case. Without `dropout` every probability of the configuration is 0."""
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
-    if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
-        torchvision()
-    transformers = importlib.import_module("transformers")
+    transformers = import_packages(case)
     recipe = _RECIPES[case]
     config = _config(transformers, recipe, tiny=tiny, dropout=dropout)
     with torch.device(device):

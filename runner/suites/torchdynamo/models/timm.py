@@ -26,6 +26,13 @@ _TINY: dict[str, dict[str, Any]] = {
 _TINY_IMAGE = 96
 
 
+def import_packages(case: str) -> Any:  # noqa: ARG001 - one package for all
+    """The package; what it needs of torchvision works beside any torch."""
+    os.environ.update(HF_HUB_OFFLINE="1")
+    torchvision()
+    return importlib.import_module("timm")
+
+
 def build(
     case: str,
     *,
@@ -37,9 +44,7 @@ def build(
     checkpointing: bool,
 ) -> Built:
     """The model of a case, and standardised noise of the size that its configuration names."""
-    os.environ.update(HF_HUB_OFFLINE="1")
-    torchvision()
-    timm = importlib.import_module("timm")
+    timm = import_packages(case)
     if checkpointing or batch_size is None:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
     settings = _TINY.get(case, {}) if tiny else {}

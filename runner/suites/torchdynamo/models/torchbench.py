@@ -32,6 +32,12 @@ _BATCH_NOT_FIRST = (  # the size is spread over several dimensions, or is not th
 )
 
 
+def import_packages(case: str) -> None:
+    """torchvision; a checkout's model changes settings where it is imported, and waits for `build`."""
+    if case in OF_TORCHVISION:
+        torchvision()
+
+
 def build(
     case: str,
     *,
@@ -49,6 +55,8 @@ def build(
         batch_size = min(batch_size, TINY_BATCH)
     if case in OF_TORCHVISION:
         built = _of_torchvision(case, device, batch_size or 1, tiny)
+        if dropout:  # not in an accuracy check
+            torch.backends.cudnn.benchmark = True  # as torchbench's own class of these models
     else:
         built = _of_checkout(case, device, batch_size, training=training)
         if tiny:

@@ -1,0 +1,47 @@
+"""What an accuracy check says, and what it is given."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.catalog.codes import status_of
+from runner.records import Json
+from runner.suites.torchdynamo.step import Step, StepFunction
+from runner.suites.torchdynamo.subject import Subject
+
+CompileStep = Callable[[Step, Subject], StepFunction]
+Load = Callable[..., Subject]
+
+
+@dataclass(frozen=True)
+class AccuracyResult:
+    """`status` is one of ours, `code` the harness's word. `details` are told beside the value."""
+
+    status: str
+    code: str
+    rmse_ratio: float | None = None  # error of compiled over error of eager, against the reference
+    cosine: float | None = None  # compiled to eager
+    details: dict[str, Json] = field(default_factory=dict)
+
+
+def result_of(code: str, details: dict[str, Json], reason: str = "", status: str = "") -> AccuracyResult:
+    """The result of a check that ends with `code`; `status` where the code alone says too little."""
+    told = details | ({"reason": reason} if reason else {})
+    return AccuracyResult(status or status_of(code) or "failed", code, details=told)
+
+
+def copy_of(subject: Subject) -> Subject:
+    """The same model and inputs in memory of their own."""
+    inputs = pytree.tree_map(kept, subject.inputs)
+    return dataclasses.replace(subject, module=copy.deepcopy(subject.module), inputs=inputs)
+
+
+def kept(value: object) -> object:
+    """A tensor that nobody writes again: CUDA graphs reuse the memory of their outputs."""
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,91 @@
+"""Does a row's result depend on the batch it is in? The harness's check: bit for bit, forward pass only."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.catalog import TaskSpec
+from runner.failures import failure_of
+from runner.records import Json
+from runner.suites.torchdynamo.accuracy_result import AccuracyResult, CompileStep, Load, copy_of, result_of
+from runner.suites.torchdynamo.comparison import EXACT, NotComparable, compare
+from runner.suites.torchdynamo.determinism import deterministic, reseed
+from runner.suites.torchdynamo.models.built import Inputs
+from runner.suites.torchdynamo.step import Step
+from runner.suites.torchdynamo.subject import Subject, load
+
+
+def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
+    """Compiles for the whole batch, for half of it, … for 1, and compares the rows that they share.
+
+    Each batch is compiled afresh; parts of a result without the batch as first dimension are left out.
+    Raises TaskFailure where the model cannot be loaded, or the backend does not do what is asked.
+    """
+    forward_only = dataclasses.replace(spec, mode="inference")
+    with deterministic(spec), torch.no_grad():
+        reseed()
+        subject = load(forward_only, for_accuracy=True)
+        batch = subject.batch_size
+        details: dict[str, Json] = {"batch_size": batch}
+        if not subject.batched or batch < 2:
+            return result_of("pass_due_to_skip", details, "there is no batch to take parts of")
+        code, reason = _compared(forward_only, subject, compile_step)
+    return result_of(code, details, reason)
+
+
+def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tuple[str, str]:
+    """The harness's code, and what was found."""
+    whole: Any = None
+    size = subject.batch_size
+    while size >= 1:
+        try:
+            result = _forward(spec, subject, compile_step, subject.inputs_at(size))
+        except Exception as error:
+            failure = failure_of(error)
+            if failure.status == "unsupported":
+                raise
+            traceback.print_exc()
+            failed = "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"
+            return ("OOM" if failure.status == "oom" else failed), failure.reason
+        whole = result if whole is None else whole
+        try:
+            found = compare(
+                _rows(whole, subject.batch_size, size),
+                _rows(result, size, size),
+                None,
+                dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32"),
+            )
+        except NotComparable as error:
+            return "infra_error", str(error)
+        if not found.same:
+            return f"fail_batch_invariance_at_{size}", found.reason
+        size //= 2
+    return "pass", ""
+
+
+def _forward(spec: TaskSpec, subject: Subject, compile_step: CompileStep, inputs: Inputs) -> Any:
+    reseed()
+    torch._dynamo.reset()
+    part = copy_of(dataclasses.replace(subject, inputs=inputs))
+    step = Step(part, spec, for_accuracy=True)
+    step.begin()
+    return compile_step(step, part)(part.inputs)
+
+
+def _rows(result: Any, batch: int, size: int) -> Any:
+    """The first rows of everything that has rows; the rest is None."""
+    if isinstance(result, dict):
+        result = dict(result)
+    return pytree.tree_map(
+        lambda value: value[:size] if isinstance(value, torch.Tensor) and _has_rows(value, batch) else None,
+        result,
+    )
+
+
+def _has_rows(value: torch.Tensor, batch: int) -> bool:
+    return value.dim() > 0 and len(value) == batch
