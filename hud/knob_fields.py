@@ -18,6 +18,8 @@ def knob_field(knob: Knob) -> forms.Field:
         return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
     if knob.kind == "ints":
         return _Integers(knob, **about)
+    if knob.kind == "word":
+        return _Word(knob, **about)
     values = {"bool": (True, False), "choice": knob.choices}[knob.kind]
     words = [(_word(value), _word(value)) for value in values]
     return forms.TypedChoiceField(
@@ -35,6 +37,20 @@ def knob_text(value: KnobValue) -> str:
 
 def _word(value: KnobValue | None) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+class _Word(forms.CharField):
+    """A name."""
+
+    def __init__(self, knob: Knob, **about: Any) -> None:
+        super().__init__(max_length=100, empty_value="", **about)
+        self._knob = knob
+
+    def clean(self, value: Any) -> str | None:
+        text: str = super().clean(value)
+        if text and (problem := self._knob.problem(text)):
+            raise forms.ValidationError(problem)
+        return text or None
 
 
 class _Integers(forms.CharField):
