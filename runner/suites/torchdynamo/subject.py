@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import traceback
@@ -65,13 +64,6 @@ class Subject:
 
     def _has_batch(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
-
-
-def import_packages(spec: TaskSpec) -> None:
-    """Imports what `load` will need, and touches no device; a missing package is left for `load` to tell."""
-    models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
-    with contextlib.suppress(ImportError):
-        models.import_packages(spec.case)
 
 
 def load(

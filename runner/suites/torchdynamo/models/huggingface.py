@@ -104,14 +104,11 @@ _RECIPES = {
 }
 
 
-def import_packages(case: str) -> Any:
-    """The package, with the module of this case's model loaded."""
+def _transformers() -> Any:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
         torchvision()
-    transformers = importlib.import_module("transformers")
-    getattr(transformers, _RECIPES[case].model)
-    return transformers
+    return importlib.import_module("transformers")
 
 
 def build(
@@ -125,7 +122,7 @@ def build(
     checkpointing: bool,
 ) -> Built:
     """The model of a case. Without `dropout` every probability of the configuration is 0."""
-    transformers = import_packages(case)
+    transformers = _transformers()
     recipe = _RECIPES[case]
     config = _config(transformers, recipe, tiny=tiny, dropout=dropout)
     with torch.device(device):

@@ -26,8 +26,7 @@ _TINY: dict[str, dict[str, Any]] = {
 _TINY_IMAGE = 96
 
 
-def import_packages(case: str) -> Any:  # noqa: ARG001 - one package for all
-    """The package; what it needs of torchvision works beside any torch."""
+def _timm() -> Any:
     os.environ.update(HF_HUB_OFFLINE="1")
     torchvision()
     return importlib.import_module("timm")
@@ -44,7 +43,7 @@ def build(
     checkpointing: bool,
 ) -> Built:
     """The model of a case, and standardised noise of the size that its configuration names."""
-    timm = import_packages(case)
+    timm = _timm()
     if checkpointing or batch_size is None:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
     settings = _TINY.get(case, {}) if tiny else {}

@@ -32,12 +32,6 @@ _BATCH_NOT_FIRST = (  # the size is spread over several dimensions, or is not th
 )
 
 
-def import_packages(case: str) -> None:
-    """torchvision; a checkout's model changes settings where it is imported, and waits for `build`."""
-    if case in OF_TORCHVISION:
-        torchvision()
-
-
 def build(
     case: str,
     *,
@@ -82,6 +76,8 @@ def _of_torchvision(case: str, device: str, batch_size: int, tiny: bool) -> Buil
 
 
 def _of_checkout(case: str, device: str, batch_size: int | None, *, training: bool) -> Built:
+    if device == "meta":
+        raise NotImplementedError("a checkout's models change settings and read data where they are built")
     if training and case in _INFERENCE_ONLY:
         raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
     if device == "cpu" and case in _CUDA_ONLY:
