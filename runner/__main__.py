@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner import attach, doctor, locks, run_command
-from runner.catalog import SUITES, BadRequest, Knob
+from runner.catalog import SUITES, BadRequest, Knob, Suite, suite_of
 from runner.upload import PARAMETERS, check, connect, upload_file
 
 
@@ -28,6 +28,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="what can run: suites, cases, knobs")
+    listing.add_argument("suites", nargs="*", metavar="SUITE")
+    listing.add_argument(
+        "--options", action="store_true", help="what becomes of each option of the outside systems' scripts"
+    )
     listing.set_defaults(command=_list)
     running = commands.add_parser("run", help="run suites on this machine")
     run_command.add_arguments(running)
@@ -47,18 +51,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _list(_options: argparse.Namespace) -> int:
-    for suite in SUITES.values():
-        print(f"{suite.name}: {suite.title}")
-        print(
-            f"  devices {', '.join(suite.devices)}; modes {', '.join(suite.modes)}; "
-            f"backends {', '.join(suite.backends)}"
-        )
-        for case in suite.cases:
-            print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
-        for knob in suite.knobs:
-            print(f"  knob {knob.name}: {_knob_bounds(knob)}; {knob.help}")
+def _list(options: argparse.Namespace) -> int:
+    suites = [suite_of(name) for name in options.suites] or list(SUITES.values())
+    for suite in suites:
+        if options.options:
+            _list_options(suite)
+        else:
+            _list_suite(suite)
     return 0
+
+
+def _list_options(suite: Suite) -> None:
+    print(f"{suite.name}: {suite.title}")
+    for option in suite.options:
+        ours = option.ours if option.ours.startswith("-") else f"knob {option.ours}"
+        print(f"  {option.upstream:<34} {ours if option.ours else f'not here: {option.reason}'}")
+
+
+def _list_suite(suite: Suite) -> None:
+    print(f"{suite.name}: {suite.title}")
+    print(
+        f"  devices {', '.join(suite.devices)}; modes {', '.join(suite.modes)}; "
+        f"backends {', '.join(suite.backends)}"
+    )
+    for case in suite.cases:
+        print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
+    for knob in suite.knobs:
+        print(f"  knob {knob.name}: {_knob_bounds(knob)}; {knob.help}")
 
 
 def _knob_bounds(knob: Knob) -> str:
@@ -66,6 +85,8 @@ def _knob_bounds(knob: Knob) -> str:
         return "one of " + ", ".join(knob.choices)
     if knob.kind == "bool":
         return "true or false"
+    if knob.kind == "word":
+        return "a name"
     return f"{knob.low} to {knob.high}" + (", several joined by +" if knob.kind == "ints" else "")
 
 

@@ -234,6 +234,7 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
         claimed = tasks.claim(accelerator=accelerator, nonce=f"n{number}")
         assert claimed
         task = claimed.task
+        assert task.token
         body = as_lines(
             pair_record("base", 99, 1000.0 + number, "2.9.0"),
             pair_record("new", 99, 1100.0 + number, "2.13.0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runner.catalog.suites.suite import Suite
 from runner.catalog.suites.torchdynamo_cases import TORCHBENCH
 from runner.catalog.suites.torchdynamo_knobs import BACKEND_PATTERN, BACKENDS, KNOBS, MODES
+from runner.catalog.suites.torchdynamo_options import OPTIONS
 
 SUITE = Suite(
     name="torchbench",
@@ -17,4 +18,5 @@ SUITE = Suite(
     knobs=KNOBS,
     dynamic=True,
     timeout_s=2400,
+    options=OPTIONS,
 )
