@@ -5,6 +5,7 @@ Standard library only: a machine that just uploads results has no numpy.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -134,3 +135,29 @@ def paired_change(pairs: Sequence[tuple[float, float]], *, floor: float = PAIR_F
     middle = statistics.fmean(ratios)
     t = middle / error if error else math.inf if middle else 0.0
     return PairedChange(ratios, low, high, student_p(t, len(ratios) - 1), floor)
+
+
+QUANTILES = (20, 50, 80)  # percent, operatorbench's
+
+
+def quantiles(values: Sequence[float], weights: Sequence[int] | None = None) -> list[float]:
+    """Values at 20, 50 and 80 %. Unweighted: linear between two values, as numpy's.
+
+    Weighted: the smallest value at which that share of all weight is reached.
+    """
+    if weights is None:
+        ordered = sorted(values)
+        return [_between(ordered, percent / 100 * (len(ordered) - 1)) for percent in QUANTILES]
+    pairs = sorted(zip(values, weights, strict=True))
+    reached = list(itertools.accumulate(weight for _value, weight in pairs))
+    parts = list(zip(pairs, reached, strict=True))
+    return [
+        next(value for (value, _weight), sum_ in parts if 100 * sum_ >= percent * reached[-1])
+        for percent in QUANTILES
+    ]
+
+
+def _between(ordered: Sequence[float], place: float) -> float:
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

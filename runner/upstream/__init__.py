@@ -14,6 +14,8 @@ from runner.catalog import BadRequest
 from runner.terminal import Finished
 from runner.upstream.cachebench import CacheFile
 from runner.upstream.gpt_fast import GptFastFiles
+from runner.upstream.operatorbench import OperatorbenchFiles
+from runner.upstream.xla import XlaFiles
 
 
 class Writer(Protocol):
@@ -24,6 +26,8 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "micro": GptFastFiles,
     "gpt_fast": GptFastFiles,
     "cache": CacheFile,
+    "operators": OperatorbenchFiles,
+    "xla": XlaFiles,
 }
 
 

@@ -18,7 +18,7 @@ from runner.catalog.codes import status_of_error
 from runner.records import Benchmark, Metric, Model, Record
 
 _MODES = {"eval": "inference", "train": "training"}
-_NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "outputs_file"}
+_NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
 # Codes of a verification that ran: then an error is its own, and nothing was to be measured.
 _VERIFIER_RAN = {"PASS", "FAIL", "EAGER_FAILED", "EXCEPTION_RAISED", "NONDETERMINISTIC_EAGER_RUN"}
 _MAX_DEPTH = 8
@@ -61,15 +61,24 @@ def _records(item: Item) -> Iterator[Placed]:
     benchmark, model, timestamp = _benchmark(value), _model(value), _timestamp(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
-    code = value.get("verification_code")
+    code, ours = value.get("verification_code"), _ours(value)
     found: list[tuple[Metric, str]] = []
     if isinstance(code, str) and code:
         said: dict[str, Any] = {
             "benchmark_values": [code],
             "reason": error if isinstance(error, str) else None,
         }
+        if ours:
+            said = {**_map(ours.get("check")), "code": code}
         found.append((Metric("verification_code", extra_info=said), "/verification_code"))
-    if isinstance(error, str) and code not in _VERIFIER_RAN:
+    if ours:
+        said = {name: ours.get(name) for name in ("status", "code", "reason")}
+        without = ours.get("without")
+        names = without if isinstance(without, list) else []
+        found += [
+            (Metric(name, extra_info=said), "/runner/without") for name in names if isinstance(name, str)
+        ]
+    elif isinstance(error, str) and code not in _VERIFIER_RAN:
         status, word = status_of_error(error)
         said = {"benchmark_values": [word], "status": status}
         found.append((Metric("total_time", extra_info=said), "/metrics/error"))
@@ -77,6 +86,15 @@ def _records(item: Item) -> Iterator[Placed]:
         yield Placed(Record(benchmark, model, metric, timestamp=timestamp), item.pointer + place, item.line)
     for name, values in measured.items():
         yield from _measured(item, _spelled(name), values, Record(benchmark, model, timestamp=timestamp))
+
+
+def _ours(value: dict[str, Any]) -> dict[str, Any]:
+    """What our own runner says beside: its status, and whether a check was asked for."""
+    return _map(value.get("runner"))
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _benchmark(value: dict[str, Any]) -> Benchmark:
@@ -100,6 +118,7 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
     return Benchmark(
         "PyTorch/XLA benchmark",
         _MODES.get(test, test) or None,
+        _text(experiment.get("dtype")) or None,
         extra_info={
             "device": _text(experiment.get("accelerator")),
             "arch": _text(experiment.get("accelerator_model")),

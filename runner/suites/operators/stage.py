@@ -22,9 +22,9 @@ from runner.records import Json
 from runner.report import Report
 from runner.suites.operators.inputs import Call
 from runner.suites.operators.one import CALL_CLOCK, UPSTREAM_CLOCK, Times, measure
-from runner.suites.operators.quantiles import QUANTILES, quantiles
-from runner.summary import median
+from runner.summary import QUANTILES, median, quantiles
 
+OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled, by its clock; the writer of its files reads it
 _ENDS = ("crashed",)  # after these the device is not to be trusted: a fresh stage goes on
 _CALL_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")
 _DEVICE_METRICS = ("device_latency_ms", "device_speedup")
@@ -117,7 +117,12 @@ class _Rows:
                 Result("device_speedup", [ratio], clock, n=len(times.device.compiled)),
             ]
         writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
-        told = {"inputs": call.text[:1000], "calls_in_models": call.count, "first_call_s": times.compile_s}
+        told = {
+            "inputs": call.text[:1000],
+            "calls_in_models": call.count,
+            "first_call_s": times.compile_s,
+            OPERATORBENCH_MS: [times.upstream_eager_ms, times.upstream_compiled_ms],
+        }
         for result in results:
             writer.add(dataclasses.replace(result, facts={**result.facts, **told}), knobs=knobs)
         if times.no_device:

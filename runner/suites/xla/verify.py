@@ -42,6 +42,9 @@ NOT_ASKED = Verification(
 
 def verify(spec: TaskSpec, cell: Cell) -> Verification:
     """Eager twice on the plain device, eager in float64, then the cell itself, each from the same weights."""
+    Machine(
+        cell
+    )  # autograd counts the devices at the first backward pass of a process: XLA's has to be there
     plain = dataclasses.replace(cell, xla="", dynamo="")
     dtype = getattr(torch, spec.dtype)
     try:
