@@ -85,8 +85,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """Creates a folder that only its owner may enter; one that exists stays as it is."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Creates a folder that only its owner may enter, and those above it likewise; what exists stays."""
+    for missing in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

@@ -19,6 +19,7 @@ threads = 4
 timeout = 60
 graceful_timeout = 5
 control_socket_disable = True  # it would write to the home folder
+os.umask(0o077)  # what people sent is for nobody else on this machine
 preload_app = True  # one import for all processes, and a fault in it ends the master at once
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk
 

@@ -14,7 +14,8 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from hud.ingest import BadUpload, Receipt, content_key_of, format_name, ingest
+from hud.embedded import make_folder
+from hud.ingest import BadUpload, Receipt, content_key_of, ingest, keep_key
 from hud.ingest.parameters import Parameters, switch
 from hud.models import ApiKey, Import
 
@@ -22,15 +23,20 @@ logger = logging.getLogger(__name__)
 _LOCK_SPACE = 7_014_002
 
 
-def submit(body: bytes, parameters: Parameters, *, key: ApiKey | None) -> Import:
+def submit(
+    body: bytes, parameters: Parameters, *, key: ApiKey | None = None, idempotency_key: str = ""
+) -> Import:
     """Puts a body aside for `work_off`; the same content with the same parameters is the same job.
 
-    Raises BadUpload for a body that is of no format.
+    Raises BadUpload for a body that is of no format, KeyInUse or KeyMisused for its idempotency key.
     """
-    content_key = content_key_of(body, format_name(body, parameters), parameters)
+    said = content_key_of(body, parameters)
+    content_key = said
     if switch(parameters.partial):
-        content_key = f"partial:{content_key}"[:64]  # its outcome may be another than the whole one's
+        content_key = f"partial:{said}"[:64]  # its outcome may be another than the whole one's
     with transaction.atomic():
+        if key and idempotency_key:
+            keep_key(key, idempotency_key, said)
         job, new = Import.objects.get_or_create(
             content_key=content_key,
             state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],
@@ -38,7 +44,8 @@ def submit(body: bytes, parameters: Parameters, *, key: ApiKey | None) -> Import
         )
         if new:
             path = body_path(job)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
+            path.touch(mode=0o600)
             path.write_bytes(body)
     return job
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
+from hud.embedded import make_folder
 from hud.models import Artifact, Host, Task
 from hud.tasks import held
 
@@ -50,8 +51,9 @@ def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: b
             raise TooLarge(f"a log is at most {settings.HUD_MAX_LOG_BYTES} bytes")
         if new:
             path = log_path(task)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("r+b" if path.exists() else "w+b") as file:
+            make_folder(path.parent)
+            path.touch(mode=0o600)
+            with path.open("r+b") as file:
                 file.seek(task.log_bytes)  # over what a crash may have left behind the committed size
                 file.truncate()
                 file.write(new)
@@ -88,7 +90,8 @@ def keep_artifact(
             return known
         path = Path("artifacts") / str(task.run_id) / f"{uuid.uuid4()}"
         whole = Path(settings.HUD_DATA) / path
-        whole.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(whole.parent)
+        whole.touch(mode=0o600)
         whole.write_bytes(data)
         return Artifact.objects.create(
             task=task, kind=kind, path=str(path), size_bytes=len(data), sha256=digest

@@ -23,8 +23,8 @@ class CannotSplit(ValueError):
 def open_text(path: Path) -> IO[str]:
     """The file's text, through gzip where its name says so."""
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def split(path: Path, limit_bytes: int) -> Iterator[bytes]:

@@ -15,9 +15,10 @@ from hud.ingest.formats.json_text import refuse_nul
 class StrictParser(Parser):
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         """Raises ValueError, which ninja makes a 400."""
-        value: dict[str, Any] = orjson.loads(request.body)
-        refuse_nul(request.body)
-        words = strict.problem(request.body)
+        body = request.body.removeprefix(b"\xef\xbb\xbf")  # with which some editors begin a text
+        value: dict[str, Any] = orjson.loads(body)
+        refuse_nul(body)
+        words = strict.problem(body)
         if words:
             raise ValueError(words)
         return value

@@ -112,7 +112,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
             max_records=None if switch(parameters.dry_run) else settings.HUD_MAX_RECORDS,
         )
     except TooManyRecords:
-        job = imports.submit(body, parameters, key=key)
+        job = _import(body, parameters, key, idempotency_key)
         response["Location"] = f"/api/v1/imports/{job.uid}"
         response["Retry-After"] = "2"
         return Status(202, _import_out(job))
@@ -123,7 +123,17 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     except KeyMisused as error:
         raise Problem(422, str(error)) from error
     response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
-    return Status(201 if receipt.stored else 200, receipt.to_json())
+    made = receipt.stored and not switch(parameters.dry_run)
+    return Status(201 if made else 200, receipt.to_json())
+
+
+def _import(body: bytes, parameters: Parameters, key: ApiKey, idempotency_key: str) -> Import:
+    try:
+        return imports.submit(body, parameters, key=key, idempotency_key=idempotency_key)
+    except KeyInUse as error:
+        raise Problem(409, str(error), retry_after_s=1) from error
+    except KeyMisused as error:
+        raise Problem(422, str(error)) from error
 
 
 @router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})

@@ -35,7 +35,6 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         "labels": given.labels,
         "environment": given.environment,
         "base_environment": given.base_environment,
-        "knobs": given.knobs,
         "repeats": given.repeats or (LEAST_PAIRS if given.base_environment else 1),
         "who": f"key {key.prefix}",
     }
@@ -44,10 +43,12 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
             experiment = Experiment.objects.filter(pk=given.experiment).first()
             if experiment is None:
                 raise Problem(404, f"no experiment has the id {given.experiment}")
-            run = runs.request_rerun(experiment=experiment, device=given.device, **wish)
+            run = runs.request_rerun(experiment=experiment, device=given.device, knobs=given.knobs, **wish)
         else:
             device = given.device or ("" if host else _only_device(given.arch))
-            run = runs.request_suite(suite=given.suite, cases=given.cases, device=device, **wish)
+            run = runs.request_suite(
+                suite=given.suite, cases=given.cases, device=device, knobs=given.knobs or {}, **wish
+            )
     except runs.NotPossible as error:
         raise Problem(422, str(error), errors=[Fault("", str(error))]) from error
     return Status(201, _run_out(run))

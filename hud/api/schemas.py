@@ -87,8 +87,13 @@ class SeriesOut(Schema):
     next: str | None
 
 
-class RunIn(Schema):
-    model_config = ConfigDict(extra="forbid")
+class Asked(Schema):
+    """A body that a person writes: nothing in it is passed over, and `true` or "1" is no 1."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RunIn(Asked):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     suite: str = Field("", max_length=60)
     cases: list[str] = Field([], max_length=500)
@@ -98,7 +103,7 @@ class RunIn(Schema):
     labels: Labels = Field({}, max_length=64)
     environment: str = Field("", max_length=60)
     base_environment: str = Field("", max_length=60)
-    knobs: dict[str, bool | int | str | list[int]] = Field({}, max_length=64)
+    knobs: dict[str, bool | int | str | list[int]] | None = Field(None, max_length=64)
     repeats: int | None = Field(None, ge=1, le=20)
 
 
@@ -115,13 +120,11 @@ class RunOut(Schema):
     starts_in_s: float | None
 
 
-class DrainIn(Schema):
-    model_config = ConfigDict(extra="forbid")
+class DrainIn(Asked):
     note: str = Field("", max_length=500)
 
 
-class PauseIn(Schema):
-    model_config = ConfigDict(extra="forbid")
+class PauseIn(Asked):
     minutes: int = Field(ge=1, le=30 * 24 * 60)
     note: str = Field("", max_length=500)
 
@@ -149,11 +152,62 @@ class HostOut(Schema):
     last_beat: datetime | None
     clock_skew_s: float | None
     labels: dict[str, str]
+    facts: dict[str, Any]
     accelerators: list[AcceleratorOut]
 
 
 class HostsOut(Schema):
     items: list[HostOut]
+
+
+class QueuedOut(Schema):
+    run: int
+    title: str
+    state: str
+    position: int | None
+    starts_in_s: float | None
+    wants: str
+    hindrance: str
+    requested_by: str
+    watched: bool
+    tasks: int
+    done: int
+
+
+class QueueOut(Schema):
+    items: list[QueuedOut]
+    more: int
+
+
+class ScheduleIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(min_length=1, max_length=100)
+    cron: str = Field(max_length=100)
+    time_zone: str = Field("UTC", max_length=60)
+    suite: str = Field(max_length=60)
+    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
+    modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
+    repeats: int = Field(1, ge=1, le=20)
+    device: str = Field("", max_length=40)
+    environment: str = Field("", max_length=60)
+    labels: Labels = Field({}, max_length=64)
+    everywhere: bool = False
+    enabled: bool = True
+
+
+class ScheduleOut(ScheduleIn):
+    model_config = ConfigDict(extra="ignore")
+    id: int
+    next_due: datetime | None
+    last_due: datetime | None
+    last_runs: list[int]
+    last_reason: str
+
+
+class SchedulesOut(Schema):
+    items: list[ScheduleOut]
 
 
 class TokenOut(Schema):
@@ -162,7 +216,13 @@ class TokenOut(Schema):
     command: str
 
 
-class DeviceIn(Schema):
+class Told(Schema):
+    """A body that a host writes; a newer one's may say more."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class DeviceIn(Told):
     name: str = Field(max_length=40, pattern=r"^(cpu|cuda:\d{1,3})$")
     device: str = Field(max_length=20)
     device_name: str = Field("", max_length=200)
@@ -173,7 +233,7 @@ class DeviceIn(Schema):
     pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
 
 
-class BeatIn(Schema):
+class BeatIn(Told):
     protocol: int
     sent_at: float
     facts: dict[str, Any] = {}
@@ -181,25 +241,25 @@ class BeatIn(Schema):
     devices: list[DeviceIn] = Field(max_length=64)
 
 
-class RegisterIn(Schema):
+class RegisterIn(Told):
     token: str = Field(max_length=200)
     name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
-class ClaimIn(Schema):
+class ClaimIn(Told):
     protocol: int
     accelerator: int = Field(ge=1, le=2**31 - 1)
     nonce: str = Field(min_length=1, max_length=64)
 
 
-class ProgressIn(Schema):
+class ProgressIn(Told):
     phase: str = Field("", max_length=40)
     done: int = Field(0, ge=0, le=10**9)
     total: int = Field(0, ge=0, le=10**9)
     label: str = Field("", max_length=200)
 
 
-class FinishIn(Schema):
+class FinishIn(Told):
     status: str = Field(max_length=20)
     code: str = Field("", max_length=2000)
     reason: str = Field("", max_length=20000)

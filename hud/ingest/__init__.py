@@ -30,16 +30,17 @@ __all__ = [
     "KeyMisused",
     "Receipt",
     "TooManyRecords",
-    "content_key_of",
+    "_content_key",
     "deliver",
-    "format_name",
     "inflate",
     "ingest",
+    "keep_key",
 ]
 
 _MAX_FAULTS = 20
 _PIECE = 5000  # observations that are stored together; bounds the memory of a large upload
 _MAX_RATIO = 100  # inflated bytes for each byte on the wire
+_MARK = b"\xef\xbb\xbf"  # with which some editors begin a text; it says nothing
 
 
 @dataclass
@@ -111,8 +112,9 @@ def ingest(
     idempotency key gets the same receipt again; raises KeyInUse or KeyMisused. Raises TooManyRecords
     past `max_records`; `on_progress` is told how many records have been taken in.
     """
+    body = body.removeprefix(_MARK)
     name, file_format = _format(body, parameters)
-    content_key = content_key_of(body, name, parameters)
+    content_key = _content_key(body, name, parameters)
     with transaction.atomic():
         if key and idempotency_key:
             known = _answered(key, idempotency_key, content_key)
@@ -120,7 +122,7 @@ def ingest(
                 return known
         upload_id = _claim_upload(content_key, name, parameters, key)
         if upload_id is None:
-            receipt = _receipt_again(content_key)
+            receipt = _receipt_again(content_key, file_format, body, parameters)
         else:
             observer = Observer(parameters)
             pieces = _pieces(file_format, body, observer, max_records)
@@ -221,13 +223,26 @@ def _add(receipt: Receipt, result: Stored) -> None:
         receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 
 
-def format_name(body: bytes, parameters: Parameters) -> str:
-    """The format of a body; raises BadUpload where it has none."""
-    return _format(body, parameters)[0]
+def content_key_of(body: bytes, parameters: Parameters) -> str:
+    """What the same content with the same parameters has in common; raises BadUpload for no known format."""
+    body = body.removeprefix(_MARK)
+    return _content_key(body, _format(body, parameters)[0], parameters)
+
+
+def keep_key(key: ApiKey, text: str, content_key: str) -> None:
+    """In a transaction: this idempotency key is an import job's, whose own row has its answer. Raises
+    KeyInUse or KeyMisused."""
+    try:
+        known = _answered(key, text, content_key) is not None
+    except TooManyRecords:
+        known = True
+    if not known:
+        IdempotencyKey.objects.create(key=key, text=text, content_key=content_key, receipt={})
 
 
 def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
-    """The receipt this idempotency key got before. Holds the key until the transaction ends."""
+    """The receipt this idempotency key got before. Holds the key until the transaction ends. Raises
+    TooManyRecords where it stands for an import job."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))", [text, key.pk])
         if not cursor.fetchone()[0]:
@@ -237,10 +252,12 @@ def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
         return None
     if known.content_key != content_key:
         raise KeyMisused("this Idempotency-Key was used for another upload")
+    if not known.receipt:
+        raise TooManyRecords("it became an import job")
     return Receipt(**known.receipt, replayed=True)
 
 
-def content_key_of(body: bytes, name: str, parameters: Parameters) -> str:
+def _content_key(body: bytes, name: str, parameters: Parameters) -> str:
     digest = hashlib.sha256(json.dumps([name, parameters.identity()], sort_keys=True).encode())
     digest.update(b"\0")
     digest.update(body)
@@ -262,8 +279,13 @@ def _claim_upload(content_key: str, name: str, parameters: Parameters, key: ApiK
     return int(row[0]) if row else None
 
 
-def _receipt_again(content_key: str) -> Receipt:
+def _receipt_again(content_key: str, file_format: Format, body: bytes, parameters: Parameters) -> Receipt:
+    """The receipt of the content that is stored already. Raises BadUpload where only its good part is, and
+    that was not what is asked for now."""
     upload = Upload.objects.get(content_key=content_key)
+    if switch(upload.parameters.get("partial", "")) and not switch(parameters.partial):
+        for _ in _pieces(file_format, body, Observer(parameters), None):
+            pass  # nothing to store; it is read for its faults
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0

@@ -5,9 +5,8 @@ Everything that decides which series a number belongs to happens here and nowher
 
 from __future__ import annotations
 
-import json
-import math
 import re
+import unicodedata
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -19,13 +18,11 @@ from hud.ingest.formats import Placed, reasons
 from hud.ingest.parameters import Parameters, parse_time
 from hud.ingest.systems import WrongRecord, describe
 from hud.ingest.systems.about import About
+from hud.ingest.values import MAX_VALUE, said_status, status_of_code, target_of, values_of
 from runner.catalog import knobs_key
-from runner.catalog.codes import status_of
 from runner.catalog.metrics import metric_info
-from runner.records import STATUSES, Environment, Record
+from runner.records import Environment, Record
 
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_MAX_VALUE = 1e300
 _MAX_PAIRS = 10_000
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
@@ -133,11 +130,12 @@ class Observer:
             if placed.skip or not placed.warning:
                 self.skipped.append(skipped(placed, placed.skip or reasons.NO_METRIC))
             return
-        numbers, code, fault = _values(record)
+        numbers, code, fault = values_of(record)
+        fault = fault or _nameless(record)
         if fault:
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
-        if not numbers and code is None and _said_status(record) in {"", "ok"}:
+        if not numbers and code is None and said_status(record) in {"", "ok"}:
             self._take_expected(record, placed)
             return
         observation = self._observe(record, numbers, code, placed)
@@ -149,7 +147,7 @@ class Observer:
     def _take_expected(self, record: Record, placed: Placed) -> None:
         """A record without values may still say what the value should be."""
         assert record.metric is not None
-        target = _target(record)
+        target = target_of(record)
         if target is None:
             self.skipped.append(skipped(placed, reasons.NO_VALUES))
             return
@@ -160,8 +158,8 @@ class Observer:
         margin = (record.metric.extra_info or {}).get("noise_margin")
         self.expected.append(
             Expected(
-                metric=about.metric,
-                case=about.case,
+                metric=_composed(about.metric),
+                case=_composed(about.case),
                 dtype=about.dtype,
                 arch=about.arch,
                 value=target,
@@ -175,23 +173,23 @@ class Observer:
         given = self._given(placed)
         about = describe(record, given)
         extra = record.metric.extra_info or {}
-        status = _said_status(record) or (_status_of_code(code, about.metric) if code else "ok")
+        status = said_status(record) or (status_of_code(code, about.metric) if code else "ok")
         if about.zero_means and numbers and not any(numbers):
             numbers, status, code = [], about.zero_means, code or "value 0 written for a failure"
-        target = _target(record)
+        target = target_of(record)
         return Observation(
             identity=(
-                about.suite,
-                about.case,
-                knobs_key({name: _bounded(value) for name, value in about.knobs.items()}),
-                about.mode,
-                about.dtype,
-                about.backend,
-                about.device,
-                about.arch,
+                _composed(about.suite),
+                _composed(about.case),
+                _composed(knobs_key({name: _bounded(value) for name, value in about.knobs.items()})),
+                _composed(about.mode),
+                _composed(about.dtype),
+                _composed(about.backend),
+                _composed(about.device),
+                _composed(about.arch),
                 about.dynamic,
             ),
-            metric=about.metric,
+            metric=_composed(about.metric),
             run=_exported_run(about) or self._run_key(record, given),
             environment=self._environment(record, about.device_name, given),
             samples=[number * about.scale for number in numbers] if about.scale != 1 else numbers,
@@ -244,12 +242,12 @@ class Observer:
         at_source = "commit" if commit_time else "run" if run_time else "upload"
         pair = _pair(record)
         return RunKey(
-            source=(given.source or record.benchmark.name)[:100],
+            source=_composed(given.source or record.benchmark.name)[:100],
             external_id=external_id or given.run_id or None,
-            host=(_runner_name(record) or given.host)[:200],
+            host=_composed(_runner_name(record) or given.host)[:200],
             commit=(record.head_sha or given.commit)[:64],
-            branch=(record.head_branch or given.branch)[:200],
-            repo=(record.repo or given.repo)[:200],
+            branch=_composed(record.head_branch or given.branch)[:200],
+            repo=_composed(record.repo or given.repo)[:200],
             at=commit_time or run_time,
             at_source=at_source,
             environment=_text(pair.get("new"))[:60],
@@ -307,6 +305,24 @@ def skipped(placed: Placed | Observation, reason: str) -> dict[str, Any]:
     return entry if placed.line is None else {**entry, "line": placed.line}
 
 
+def _composed(name: str) -> str:
+    """The same name in the one way it is kept: é is one character, however its writer spelt it."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _nameless(record: Record) -> Fault | None:
+    """What has no name is nobody's series."""
+    assert record.metric is not None
+    for place, name in (
+        ("/benchmark/name", record.benchmark.name),
+        ("/model/name", record.model.name),
+        ("/metric/name", record.metric.name),
+    ):
+        if not name or name.isspace():
+            return Fault(place, "the name is empty")
+    return None
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -347,72 +363,6 @@ def _from_epoch(moment: float | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, tz=timezone.utc)
 
 
-def _status_of_code(code: str, metric: str) -> str:
-    """A word that no system is known to write says nothing of an outcome where outcomes are written."""
-    return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
-
-
-def _said_status(record: Record) -> str:
-    """The status our own runner wrote; '' where the record says none."""
-    assert record.metric is not None
-    said = (record.metric.extra_info or {}).get("status")
-    return said if isinstance(said, str) and said in STATUSES else ""
-
-
-def _values(record: Record) -> tuple[list[float], str | None, Fault | None]:
-    """Numbers and the code of a metric; a fault for a value that is neither number nor known text."""
-    assert record.metric is not None
-    numbers: list[float] = []
-    for index, value in enumerate(record.metric.benchmark_values or []):
-        number = _number(value)
-        if number is None:
-            place = f"/metric/benchmark_values/{index}"
-            return [], None, Fault(place, f"{str(value)[:60]!r} is not a number")
-        numbers.append(number)
-    if record.metric.target_value is not None and _number(record.metric.target_value) is None:
-        wrong = str(record.metric.target_value)[:60]
-        return [], None, Fault("/metric/target_value", f"{wrong!r} is not a number")
-    return numbers, _said_code(record) if numbers or _said_code(record) else _code(record), None
-
-
-def _said_code(record: Record) -> str | None:
-    """The code that our own runner, or an export of ours, wrote beside its status."""
-    assert record.metric is not None
-    code = (record.metric.extra_info or {}).get("code")
-    return code[:200] if isinstance(code, str) and code and _said_status(record) else None
-
-
-def _number(value: float | str) -> float | None:
-    """The number, or None for a text that does not hold exactly one, or one out of range."""
-    if isinstance(value, str):
-        if not _NUMBER.fullmatch(value):
-            return None
-        value = float(value)
-    return value if math.isfinite(value) and abs(value) <= _MAX_VALUE else None
-
-
-def _code(record: Record) -> str | None:
-    """String metrics stand in ``metric.extra_info.benchmark_values``, as a list or as its JSON text."""
-    assert record.metric is not None
-    values = (record.metric.extra_info or {}).get("benchmark_values")
-    if isinstance(values, str):
-        try:
-            values = json.loads(values)
-        except ValueError:
-            values = [values]
-    if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
-        return None
-    return ", ".join(values)[:200]
-
-
-def _target(record: Record) -> float | None:
-    """The record's target; 0 is how upstream writes that there is none."""
-    assert record.metric is not None
-    if record.metric.target_value is None:
-        return None
-    return _number(record.metric.target_value) or None
-
-
 def _too_long(observation: Observation) -> Fault | None:  # noqa: PLR0911 — one line for each limit
     for name, limit, value in zip(_LIMITS, _LIMITS.values(), _identity_texts(observation), strict=True):
         if len(value) > limit:
@@ -421,8 +371,8 @@ def _too_long(observation: Observation) -> Fault | None:  # noqa: PLR0911 — on
         return Fault("", "a suite's name has 1 to 60 characters, no slash and no control character")
     if len("".join(map(str, observation.identity)).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         return Fault("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
-    if any(abs(value) > _MAX_VALUE for value in observation.samples):
-        return Fault("/metric/benchmark_values", f"a value beyond {_MAX_VALUE:g} in the metric's unit")
+    if any(abs(value) > MAX_VALUE for value in observation.samples):
+        return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
     if len(observation.metric) > 200:
         return Fault("/metric/name", "the metric's name is longer than 200 characters")
     if len(observation.identity[2]) > 4000:
