@@ -68,12 +68,8 @@ class Backend:
         words += [self.export] if self.export != "none" else []
         words += ["cpp_wrapper"] if self.cpp_wrapper else []
         words += ["freezing"] if self.freezing else []
-        words += [] if self.compile_mode == "default" else [self._mode_word()]
+        words += [] if self.compile_mode == "default" else [re.sub(r"\W+", "_", self.compile_mode)]
         return "_".join(words)
-
-    def _mode_word(self) -> str:
-        word = re.sub(r"\W+", "_", self.compile_mode)
-        return "max_autotune" if word == "max_autotune_no_cudagraphs" else word
 
 
 def backend_of(spec: TaskSpec) -> Backend:
@@ -89,7 +85,7 @@ def backend_of(spec: TaskSpec) -> Backend:
     }
     graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
     if parts["compile_mode"] == "max-autotune-no-cudagraphs":
-        graphs = False
+        graphs, parts["compile_mode"] = False, "max-autotune"
     options |= {"triton.cudagraphs": graphs}
     options |= {option: False for knob, option in _HARNESS_SWITCHES.items() if spec.knobs.get(knob)}
     chosen = {knob.name: spec.knobs[knob.name] for knob in INDUCTOR_OPTIONS if knob.name in spec.knobs}

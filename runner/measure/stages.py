@@ -104,7 +104,8 @@ def _told(work: Callable[[], Json]) -> dict[str, Json]:
     try:
         return {"value": work()}
     except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
-        traceback.print_exc()
+        if not isinstance(error, TaskFailure):
+            traceback.print_exc()
         failure = failure_of(error)
         return {"failure": [failure.status, failure.code, str(failure)]}
 

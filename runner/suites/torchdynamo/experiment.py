@@ -6,7 +6,8 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,8 +23,9 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.stages import run_stage
 from runner.records import Environment, Json
 from runner.report import Report
-from runner.suites.torchdynamo import parts
 from runner.suites.torchdynamo.bench import noted, untold
+from runner.suites.torchdynamo.parts import PARTS
+from runner.suites.torchdynamo.started import started
 from runner.summary import median
 
 _LEFT_FOR_REST_S = 20.0  # of the task's time, so that a stage that hangs is a row and not the end
@@ -60,28 +62,30 @@ class Experiment:
         self._failures: list[TaskFailure] = []
         self._found: dict[str, Result] = {}
         self._warning = ""
+        self._can_fork: bool | None = None
 
     def run(self) -> TaskFailure | None:
         """The first failure, None where all stages succeeded."""
-        test = self._spec.setting("test")
-        total = {"both": 4, "accuracy": 1, "performance": 3}[str(test)]
-        done = 0
+        test = str(self._spec.setting("test"))
+        total = {"both": 4, "accuracy": 1, "performance": 3}[test]
         if test != "performance":
             self._check(total)
-            done += 1
-        if test != "accuracy" and not self._ended():
-            said = self._measure(
-                "cold", lambda: parts.cold(self._spec, self._report, fresh=self._fresh), done, total
-            )
-            if said is not None and not self._ended():
-                self._measure("warm", lambda: parts.warm(self._spec, self._report), done + 1, total)
-            else:
-                self._not_run("warm")
-            if not self._ended():
-                said = self._measure("eager", lambda: parts.eager(self._spec, self._report), done + 2, total)
-                self._derive((said or {}).get("flops"))
+        if test != "accuracy":
+            self._perform(total - 3, total)
         self._report.event("finished", total, total)
         return self._failures[0] if self._failures else None
+
+    def _perform(self, done: int, total: int) -> None:
+        if self._ended():
+            self._record().missing("speedup", self._failures[0], knobs=self._knobs)
+            return
+        if self._measure("cold", done, total) is not None:
+            self._measure("warm", done + 1, total)
+        elif not self._ended():
+            self._not_run("warm")
+        if not self._ended():
+            said = self._measure("eager", done + 2, total)
+            self._derive((said or {}).get("flops"))
 
     def _ended(self) -> bool:
         return any(failure.status in _ENDS_ALL for failure in self._failures)
@@ -89,7 +93,7 @@ class Experiment:
     def _check(self, total: int) -> None:
         """Accuracy, in caches of its own: nothing of it leaks into a compile time."""
         try:
-            said = self._stage("accuracy", lambda: parts.accuracy(self._spec, self._report), 0, total, "a")
+            said = self._stage("accuracy", 0, total, "a")
         except TaskFailure as failure:
             self._failures.append(failure)
             self._verdict = TaskFailure("cannot_tell", failure.code, str(failure))
@@ -100,15 +104,15 @@ class Experiment:
         for result in map(untold, said["results"]):
             record.add(result, knobs=self._knobs)
         if said["status"] != "ok":
-            self._verdict = TaskFailure(
-                said["status"], said["code"], said["facts"].get("reason", said["code"])
-            )
-            self._failures.append(self._verdict)
+            problem = TaskFailure(said["status"], said["code"], said["facts"].get("reason", said["code"]))
+            self._failures.append(problem)
+            doubted = TaskFailure("cannot_tell", problem.code, str(problem))
+            self._verdict = problem if problem.status == "wrong" else doubted
 
-    def _measure(self, name: str, work: Callable[[], Json], done: int, total: int) -> Json | None:
+    def _measure(self, name: str, done: int, total: int) -> Json | None:
         """One stage with its records; None where it failed, which is recorded too."""
         try:
-            said = self._stage(name, work, done, total, "t")
+            said = self._stage(name, done, total, "t")
         except TaskFailure as failure:
             self._fail(name, failure)
             return None
@@ -121,13 +125,26 @@ class Experiment:
             self._add(result)
         return said
 
-    def _stage(self, name: str, work: Callable[[], Json], done: int, total: int, caches: str) -> Json:
+    def _stage(self, name: str, done: int, total: int, caches: str) -> Json:
         self._report.event(name, done, total, self._spec.case)
         left_s = self._ends - time.monotonic() - _LEFT_FOR_REST_S
         if left_s <= 0:
             raise TaskFailure("not_run", "no_time", f"no time was left for the stage {name}")
         variables = cache_variables(self._caches / caches) if self._caches else {}
+        if self._forks():
+            work = partial(PARTS[name], self._spec, self._report, fresh=self._fresh)
+        else:
+            work = partial(started, name, self._report, fresh=self._fresh)
         return run_stage(name, work, folder=self._report.folder, variables=variables, timeout_s=left_s)
+
+    def _forks(self) -> bool:
+        """Whether CUDA still works in a fork of this process: some import may have touched it."""
+        if self._can_fork is None:
+            answer = run_stage(
+                "fork", lambda: bool(torch.cuda._is_in_bad_fork()), folder=self._report.folder, timeout_s=60.0
+            )
+            self._can_fork = not answer
+        return self._can_fork
 
     def _add(self, result: Result) -> None:
         self._found[result.metric] = result

@@ -45,7 +45,7 @@ _COUNTS = (
 )
 
 
-def accuracy(spec: TaskSpec, report: Report) -> Json:
+def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - as the others
     """Is the compiled step right? By a compile of its own, on a small batch, deterministic."""
     note_device(report.folder, prepare(spec.device))
     compiler = Compiler(spec)
@@ -104,7 +104,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
-def warm(spec: TaskSpec, report: Report) -> Json:
+def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
     """The compiled step alone, its kernels out of the caches."""
     bench = Bench(spec, report.folder)
     on_gpu = spec.device == "cuda"
@@ -140,7 +140,7 @@ def warm(spec: TaskSpec, report: Report) -> Json:
     return {"results": [told(result) for result in results], "about": bench.about()}
 
 
-def eager(spec: TaskSpec, report: Report) -> Json:
+def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
     """Eager mode alone."""
     bench = Bench(spec, report.folder)
     with bench.grad_mode():
@@ -357,3 +357,6 @@ def _keep(spec: TaskSpec, report: Report, counted: counters.Counts, first: First
         found = tlparse_report(report.folder / "tlparse")
         if found:
             report.artifact("tlparse", "tlparse.tar.gz", found)
+
+
+PARTS: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}

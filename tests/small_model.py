@@ -1,0 +1,59 @@
+"""`python -m tests.small_model FOLDER…`: runs the task of each folder with a model of two layers in the
+place of the case's, all in one interpreter. A program of tests/test_torchdynamo.py."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from runner.catalog import TaskSpec
+from runner.measure.stages import before_forks
+from runner.report import Report
+from runner.suites.torchdynamo.models import huggingface
+from runner.suites.torchdynamo.models.built import Built, mean_of
+
+BREAKS = "T5Small"  # the case whose model breaks the graph
+
+
+class Small(nn.Module):  # type: ignore[misc]
+    def __init__(self, *, breaks: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.second = nn.Linear(16, 4)
+        self.breaks = breaks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.first(x))
+        if self.breaks:
+            torch._dynamo.graph_break()
+        return self.second(hidden)
+
+
+def build(case: str, *, device: str, batch_size: int | None, **_settings: Any) -> Built:
+    with torch.device(device):
+        size = batch_size or 1
+        return Built(Small(breaks=case == BREAKS), (torch.randn(size, 8),), mean_of, size)
+
+
+def main(folders: list[str]) -> None:
+    before_forks()
+    huggingface.build = build
+    suite = importlib.import_module("runner.suites.torchdynamo")
+    for folder in map(Path, folders):
+        report = Report(folder)
+        spec = TaskSpec.from_json(json.loads((folder / "spec.json").read_text()))
+        failure = suite.run(spec, report)
+        if failure is None:
+            report.outcome("ok")
+        else:
+            report.outcome(failure.status, failure.code, str(failure))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

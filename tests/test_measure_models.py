@@ -1,0 +1,94 @@
+"""Arithmetic behind compile time, GPU busy time, memory and bandwidths: no device needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.measure.busy import busy, busy_by_step, union
+from runner.measure.compile_time import compile_seconds
+from runner.measure.flops import peak_tflops
+from runner.measure.kernels import bandwidths, kernels_hash
+from runner.measure.memory import high_water_bytes, private_pool_bytes
+
+
+def test_compile_time_is_what_the_first_calls_take_more() -> None:
+    assert compile_seconds([5000.0, 30.0], [10.0, 12.0, 10.0]) == pytest.approx(5.01)
+    assert compile_seconds([9.0], [10.0]) == 0.0
+
+
+def test_a_union_counts_what_overlaps_once() -> None:
+    assert union([]) == 0
+    assert union([(0, 10), (5, 15), (20, 25), (21, 22)]) == 20
+
+
+def test_steps_lie_between_synchronisations() -> None:
+    steps = [(0.0, 1.0), (2.0, 3.0), (10.0, 14.0), (12.0, 13.0), (20.0, 21.0)]
+    assert busy_by_step(steps, [-1.0, 4.0, 9.0, 15.0, 19.0, 22.0, 23.0], 3) == [2.0, 4.0, 1.0]
+    assert busy_by_step(steps, [], 3) == [pytest.approx(7 / 3)]
+    assert busy_by_step(steps, [4.0, 15.0], 3) == [pytest.approx(7 / 3)]
+
+
+def event(name: str, category: str, begin_us: float, length_us: float) -> dict[str, object]:
+    return {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us}
+
+
+def test_busy_time_of_a_trace() -> None:
+    trace = {
+        "traceEvents": [
+            event("ProfilerStep#1", "gpu_user_annotation", 0, 1000),
+            event("cudaDeviceSynchronize", "cuda_runtime", 0, 1),
+            event("triton_poi_fused_0", "kernel", 10, 100),
+            event("Memcpy DtoD", "gpu_memcpy", 50, 100),
+            event("cudaDeviceSynchronize", "cuda_runtime", 20, 200),
+            event("triton_poi_fused_0", "kernel", 500, 120),
+            event("cudaDeviceSynchronize", "cuda_runtime", 510, 200),
+            {"ph": "i", "name": "note"},
+        ]
+    }
+    found = busy(trace, steps=2)
+    assert found.steps_ms == pytest.approx([0.14, 0.12])
+    assert found.kernels_ms == pytest.approx({"triton_poi_fused_0": 0.11, "Memcpy DtoD": 0.05})
+    assert found.launches == 1.5
+    with pytest.raises(ValueError, match="no kernel"):
+        busy({"traceEvents": []})
+
+
+def test_private_pools_are_told_from_the_general_one() -> None:
+    segments: list[dict[str, Any]] = [
+        {"total_size": 100, "segment_pool_id": (0, 0)},
+        {"total_size": 20, "segment_pool_id": (0, 1)},
+        {"total_size": 3, "segment_pool_id": [1, 0]},
+        {"total_size": 7},
+    ]
+    assert private_pool_bytes(segments) == 23
+
+
+def test_the_high_water_mark() -> None:
+    assert high_water_bytes("VmPeak:\t  10 kB\nVmHWM:\t     5 kB\nVmRSS: 1 kB\n") == 5120
+
+
+def test_bandwidths_say_how_much_of_the_time_they_cover() -> None:
+    table = bandwidths({"triton_a": 1.0, "gemm": 3.0}, {"triton_a": 2_000_000})
+    assert table.covered == 0.25
+    assert table.rows == [
+        {"kernel": "gemm", "time_ms": 3.0},
+        {"kernel": "triton_a", "time_ms": 1.0, "bytes": 2_000_000, "gbps": 2.0},
+    ]
+    assert bandwidths({}, {}).covered == 0.0
+
+
+def test_the_hash_of_kernels_knows_no_order() -> None:
+    assert kernels_hash({"a": "1", "b": "2"}) == kernels_hash({"b": "2", "a": "1"})
+    assert kernels_hash({"a": "1"}) != kernels_hash({"a": "2"})
+
+
+def test_the_peak_is_that_of_the_products() -> None:
+    assert peak_tflops("NVIDIA H200", "bfloat16", "high") == (
+        989.0,
+        "h200, data sheet, dense bfloat16 and float16",
+    )
+    assert peak_tflops("NVIDIA H200", "float32", "high") == (494.5, "h200, data sheet, dense TF32")
+    assert peak_tflops("NVIDIA H200", "float32", "highest") is None
+    assert peak_tflops("x86_64", "bfloat16", "high") is None
