@@ -147,10 +147,10 @@ def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
     Upload.objects.filter(pk=second.pk).update(receipt=receipt)
     create_measurement(run=run, upload=second)
     text = text_of(client, f"/runs/{run.pk}/")
-    assert "first.json</span>, read as v3" in text
-    assert "7 stored, 2 duplicates, 1 skipped" in text
+    assert '<td class="file">first.json</td> <td>v3</td>' in text
+    assert '<td class="num">7</td> <td class="num">2</td>' in text
     assert "line 4: no metric" in text
-    assert "given: suite</span> micro" in text
+    assert "<dt>suite</dt><dd>micro</dd>" in text
 
 
 def test_the_log_is_read_by_offset(client: Client, running: Run) -> None:
@@ -217,7 +217,7 @@ def test_an_upload_shows_its_receipt(client: Client) -> None:
     upload.save()
     run = create_run(upload=upload, source="pytorch-scripts", title="", provenance="by hand")
     text = text_of(client, f"/runs/{run.pk}/")
-    assert "3 stored, 1 duplicate, 1 skipped" in text
+    assert '<td class="num">3</td> <td class="num">1</td> <td><details><summary>1<' in text
     assert "line 7: the record has no metric" in text
     assert "results.json" in text
     assert "by hand" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -100,6 +101,11 @@ class RunPage:
     def share(self) -> float:
         """Of all its work that is done, 0 to 1."""
         return sum(line.share for line in self.tasks) / len(self.tasks) if self.tasks else 1.0
+
+    @property
+    def endings(self) -> list[tuple[str, int]]:
+        """How many tasks ended with which word, the most frequent first."""
+        return Counter(line.word.replace("_", " ") for line in self.tasks).most_common()
 
     @property
     def current(self) -> TaskLine | None:

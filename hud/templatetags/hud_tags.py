@@ -193,7 +193,7 @@ def number(value: float | None, metric: Metric) -> str:
         return "—"
     if metric.unit == "B":
         return bytes_text(value)
-    if value and abs(value) < 10**-metric.precision:
+    if value and abs(value) < 10.0 ** (2 - metric.precision):
         return f"{value:.3g}"
     return f"{value:.{metric.precision}f}"
 
