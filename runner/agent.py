@@ -166,7 +166,8 @@ class Agent:
     def _tell(self) -> float:
         """Returns the seconds until the next."""
         try:
-            answer = self._hud.beat(self._facts, self._labels, self._devices())
+            facts = {**self._facts, "ceilings": host.ceilings(self._data / "ceilings.json")}
+            answer = self._hud.beat(facts, self._labels, self._devices())
         except KeyRefused as error:
             self._say(f"the hud does not know this host's key (any more): {error}; attach with a new token")
             return _REFUSED_S

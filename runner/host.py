@@ -43,6 +43,15 @@ def gpus() -> list[Gpu]:
     ]
 
 
+def gpu_limits() -> list[dict[str, Any]]:
+    """Highest clocks (MHz) and power (W) of each GPU by UUID, as nvidia-smi says them."""
+    rows = nvidia_smi("uuid,clocks.max.sm,clocks.max.memory,power.limit")
+    return [
+        {"uuid": uuid, "max_sm_mhz": sm, "max_memory_mhz": memory, "power_limit_w": power}
+        for uuid, sm, memory, power in rows
+    ]
+
+
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
     """Rows of `nvidia-smi --query-gpu=FIELDS`; empty where there is no such program or it fails."""
     program = shutil.which("nvidia-smi")
@@ -115,6 +124,7 @@ def facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "compiler": cpp_compiler(),
         "gpus": [asdict(gpu) for gpu in gpus()],
+        "gpu_limits": gpu_limits(),
     }
 
 
@@ -184,6 +194,21 @@ def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
     """Median of the stored daily readings, None where there is none."""
     values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
     return float(statistics.median(values)) if values else None
+
+
+def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Of each accelerator (UUID or CPU name), by name: the median of the daily readings, and the last day."""
+    return {
+        accelerator: {
+            name: {
+                "value": float(statistics.median(reading["value"] for reading in found)),
+                "day": found[-1]["day"],
+            }
+            for name, found in by_name.items()
+            if found
+        }
+        for accelerator, by_name in _load(path)["accelerators"].items()
+    }
 
 
 def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:

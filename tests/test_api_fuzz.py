@@ -139,6 +139,7 @@ def _calls() -> list[tuple[str, str]]:
         "uid": NOWHERE,
         "run_id": "1",
         "host_id": "1",
+        "schedule_id": "1",
         "experiment": "1",
         "metric": "m",
         "kind": "trace",

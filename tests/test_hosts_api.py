@@ -202,3 +202,35 @@ def test_the_log_of_a_lost_attempt_stays_as_evidence(agent: Agent) -> None:
     assert (lost.subject, lost.detail["attempt"], lost.detail["accelerator"]) == (
         f"run {run.pk}", 1, "gpu-1/cpu",
     )  # fmt: skip
+
+
+def test_the_queue_over_the_api(client: Client, agent: Agent) -> None:
+    agent.beat()
+    first, second = start_run(), start_run()
+    answer = client.get("/api/v1/queue").json()
+    assert [(line["run"], line["position"]) for line in answer["items"]] == [(first.pk, 0), (second.pk, 1)]
+    assert (answer["items"][0]["wants"], answer["items"][0]["hindrance"]) == ("any host, cpu", "")
+    assert answer["more"] == 0
+
+
+def test_schedules_over_the_api(admin: Agent, client: Client, host: Host) -> None:
+    create_accelerator(host, labels={"gpu": "h200"})
+    nightly = {
+        "name": "nightly", "cron": "10 4 * * *", "time_zone": "Europe/Berlin", "suite": "micro",
+        "device": "cuda", "modes": ["inference"], "environment": "default", "labels": {"gpu": "h200"},
+    }  # fmt: skip
+    made = admin.post("schedules", nightly).json()
+    assert {**made, **nightly} == made
+    assert made["next_due"]
+    assert client.get("/api/v1/schedules").json()["items"] == [made]
+    path = f"/api/v1/schedules/{made['id']}"
+    given: dict[str, Any] = {"content_type": "application/json", "headers": admin.headers}
+    off = client.put(path, {**nightly, "enabled": False}, **given).json()
+    assert (off["enabled"], off["next_due"]) == (False, None)
+    refused = admin.post("schedules", {**nightly, "name": "other", "cron": "61 * * * *", "suite": "none"})
+    assert refused.status_code == 422
+    assert {fault["pointer"] for fault in refused.json()["errors"]} == {"/cron", "/suite"}
+    assert admin.post("schedules", nightly).status_code == 422, "the name is taken"
+    assert client.delete(path).status_code == 401
+    assert client.delete(path, headers=admin.headers).status_code == 204
+    assert client.delete(path, headers=admin.headers).status_code == 404

@@ -9,11 +9,22 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import ApiKey, Audit, Host
+from hud import runs, schedules
+from hud.models import ApiKey, Audit, Host, Run, Schedule
+from hud.queries import facts, queue
+from hud.queries.progress import starts_in_s
 from tests.factories import create_accelerator, create_host, create_run, create_task, create_user
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 4
+STATEMENTS = 9  # hosts 4, queue 2, schedules 3
+
+
+def create_schedule(name: str = "nightly", **over: Any) -> Schedule:
+    """One whose time came a day ago, and every day."""
+    given = {"cron": "10 4 * * *", "suite": "micro", "device": "cuda", **over}
+    schedule = schedules.create(who="olga", name=name, **given)
+    Schedule.objects.filter(pk=schedule.pk).update(active_from=timezone.now() - timedelta(days=2))
+    return schedule
 
 
 def text_of(client: Client, address: str = "/hosts/") -> str:
@@ -32,10 +43,12 @@ def test_without_hosts_it_says_how_to_attach_one(client: Client) -> None:
 def test_it_takes_a_fixed_number_of_statements(
     client: Client, django_assert_num_queries: Any, hosts: int
 ) -> None:
-    for _ in range(hosts):
+    for number in range(hosts):
         accelerator = create_accelerator()
         create_task(create_run("running", device="cuda"), state="running", accelerator=accelerator)
         create_task(create_run("queued", device="cuda"))
+        create_schedule(f"nightly {number}")
+    schedules.fire_due(timezone.now())
     with django_assert_num_queries(STATEMENTS):
         client.get("/hosts/")
 
@@ -127,3 +140,91 @@ def test_an_operator_makes_a_token_that_is_shown_once(client: Client) -> None:
     assert "python -m runner attach --hud http://testserver --token hudt_" in text
     assert ApiKey.objects.get().expires
     assert "hudt_" not in text_of(client)
+
+
+FACTS = {
+    "cpu": "Xeon", "cpu_count": 96, "memory_bytes": 2_164_000_000_000, "os": "Debian", "python": "3.12.1",
+    "gpus": [{"name": "NVIDIA H200", "uuid": "GPU-1", "memory_bytes": 150_754_820_096, "driver": "570.1"}],
+    "gpu_limits": [{"uuid": "GPU-1", "max_sm_mhz": "1980", "max_memory_mhz": "3201", "power_limit_w": "700"}],
+    "pythons": {"default": {"torch": "2.11.0", "cuda": "13.0"}, "old": {"error": "no torch here"}},
+    "ceilings": {"GPU-1": {"copy_gbps": {"value": 4012.3, "day": "2026-11-20"}}},
+}  # fmt: skip
+
+
+def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
+    create_host("gpu-1", facts=FACTS, labels={"gpu": "h200", "<b>": "&"})
+    text = text_of(client)
+    for words in ("gpu=h200", "&lt;b&gt;=&amp;", "2164.00 GB", "1980 MHz, memory 3201 MHz, 700 W", "2.11.0"):
+        assert words in text
+    assert "copy 4012 GB/s" in text
+    assert "no torch here" in text
+    assert "{&#x27;" not in text, "no dict as Python writes it"
+
+
+@pytest.mark.parametrize("said", [None, 1, "x", [], [1, None], {"a": 1}, {"a": [{}]}, [{"uuid": {}}], True])
+@pytest.mark.parametrize("name", ["cpu", "memory_bytes", "gpus", "gpu_limits", "pythons", "ceilings"])
+def test_a_host_may_say_anything(name: str, said: Any) -> None:
+    facts.read({name: said})
+
+
+def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
+    accelerator = create_accelerator(arch="cpu-x86_64", labels={"gpu": "none"})
+    now, (spec,) = timezone.now(), runs.plan_suite("micro", ["layer_norm"], "cpu", {})
+    create_task(
+        create_run("succeeded", device="cpu"),
+        spec=spec,
+        state="done",
+        started=now - timedelta(seconds=90),
+        finished=now,
+    )
+    nightly = request_micro(watched=False)
+    second = request_micro(watched=False)
+    rerun = request_micro(watched=True)
+    lines = {line.run: line for line in queue.read().lines}
+    assert list(lines) == [rerun.pk, nightly.pk, second.pk]
+    assert [line.position for line in lines.values()] == [0, 1, 2]
+    assert [line.starts_in_s for line in lines.values()] == [0.0, 90.0, 180.0]
+    for run in (nightly, second, rerun):
+        assert (lines[run.pk].position, lines[run.pk].starts_in_s) == (
+            runs.queue_position(run),
+            starts_in_s(run),
+        )
+    text = text_of(client)
+    assert "in about 3 min 0 s" in text
+    assert "any host, cpu" in text
+    Host.objects.filter(pk=accelerator.host_id).update(drained=True)
+    assert "no accelerator that fits takes work now" in text_of(client)
+
+
+def request_micro(*, watched: bool) -> Run:
+    return runs.request_run(
+        specs=runs.plan_suite("micro", ["layer_norm"], "cpu", {}), title="micro", host=None, arch="",
+        device="cpu", repeats=1, who="olga", watched=watched,
+    )  # fmt: skip
+
+
+def test_schedules_are_listed_and_switched(client: Client) -> None:
+    create_accelerator()
+    create_schedule(labels={"gpu": "h200"}, environment="default", modes=["inference"])
+    schedules.fire_due(timezone.now())
+    text = text_of(client)
+    for words in ("10 4 * * *", "micro; inference", "any accelerator, cuda, gpu=h200, Python default"):
+        assert words in text
+    assert "no attached host with device cuda has the label gpu=h200" in text
+    address = f"/schedules/{Schedule.objects.get().pk}"
+    assert client.post(address, {"enabled": "0"})["Location"].startswith("/login/")
+    client.force_login(create_user())
+    assert "comes no more" in client.post(address, {"enabled": "0"}, follow=True).content.decode()
+    assert not Schedule.objects.get().enabled
+    client.post(address, {"enabled": "1"})
+    assert Schedule.objects.get().enabled
+    actions = Audit.objects.filter(who="olga").values_list("action", flat=True)
+    assert list(actions)[-2:] == ["schedule.disable", "schedule.enable"]
+
+
+def test_detach_ends_the_hosts_key(client: Client) -> None:
+    host = create_host("gpu-1")
+    client.force_login(create_user())
+    text = client.post(f"/hosts/{host.pk}/detach", {"sure": "on"}, follow=True).content.decode()
+    assert "is detached" in text
+    assert Host.objects.get().detached_at

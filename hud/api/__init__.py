@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, door, hosts, reading, running
+from hud.api import agent, door, hosts, reading, running, schedules
 from hud.api.bodies import StrictParser
 from hud.api.openapi import Api
 from hud.api.problems import Problem
@@ -21,8 +21,8 @@ from hud.tasks import LeaseBroken, UnknownTask
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
-for router in (door.router, running.router, reading.router, hosts.router, agent.router):
-    api.add_router("", router)
+for room in (door, running, reading, hosts, schedules, agent):
+    api.add_router("", room.router)
 
 
 @api.exception_handler(Problem)

@@ -13,9 +13,10 @@ from ninja import Router, Status
 from hud import hosts
 from hud.api.auth import reader, scope
 from hud.api.problems import Problem
-from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, TokenOut
+from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
 from hud.matching import visible_hosts
 from hud.models import ApiKey, Host, Task
+from hud.queries import queue
 
 router = Router(tags=["hosts"])
 _ADMIN = scope("admin")
@@ -28,6 +29,13 @@ def get_hosts(request: HttpRequest) -> dict[str, Any]:
     found = visible_hosts().prefetch_related("accelerators").order_by("name")
     running = _running()
     return {"items": [_host_out(host, running) for host in found]}
+
+
+@router.get("/queue", auth=reader, response={200: QueueOut, (401, 403): Error})
+def get_queue(request: HttpRequest) -> dict[str, Any]:
+    """Runs that work or wait, in the order in which they are served, and when each will probably start."""
+    found = queue.read()
+    return {"items": [line.to_row() for line in found.lines], "more": found.more}
 
 
 @router.post("/hosts/tokens", auth=_ADMIN, response={201: TokenOut, (401, 403): Error})
@@ -94,6 +102,7 @@ def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
         "last_beat": host.last_beat,
         "clock_skew_s": host.clock_skew_s,
         "labels": host.labels,
+        "facts": host.facts,
         "accelerators": [
             {
                 "id": item.pk,

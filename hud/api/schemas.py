@@ -179,8 +179,7 @@ class QueueOut(Schema):
     more: int
 
 
-class ScheduleIn(Schema):
-    model_config = ConfigDict(extra="forbid")
+class ScheduleIn(Asked):
     name: str = Field(min_length=1, max_length=100)
     cron: str = Field(max_length=100)
     time_zone: str = Field("UTC", max_length=60)
@@ -198,7 +197,7 @@ class ScheduleIn(Schema):
 
 
 class ScheduleOut(ScheduleIn):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=False)
     id: int
     next_due: datetime | None
     last_due: datetime | None

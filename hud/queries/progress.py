@@ -12,7 +12,7 @@ from hud.models import ACTIVE, Run, State
 from hud.queries.sql import fetch
 
 # Median of the seconds that earlier tasks of the same case took on the same device; `t` is the task.
-_USUAL = """
+USUAL = """
     LEFT JOIN LATERAL (
         SELECT percentile_cont(0.5)
             WITHIN GROUP (ORDER BY extract(epoch FROM past.finished - past.started)) seconds
@@ -54,7 +54,7 @@ def progress_of(run: Run) -> Progress:
         SELECT t.finished IS NOT NULL,
             CASE WHEN t.state <> 'queued' THEN extract(epoch FROM now() - t.started)::float8 END,
             usual.seconds
-        FROM hud_task t {_USUAL}
+        FROM hud_task t {USUAL}
         WHERE t.run_id = %(run)s
         """,  # noqa: S608 - constants of this room
         {"run": run.pk},
@@ -89,7 +89,7 @@ def starts_in_s(run: Run) -> float | None:
         SELECT t.id IS NULL,
             CASE WHEN t.state = 'running' THEN extract(epoch FROM now() - t.started)::float8 END,
             usual.seconds, mine.n
-        FROM (SELECT count(*) n FROM mine) mine LEFT JOIN ahead t ON true {_USUAL}
+        FROM (SELECT count(*) n FROM mine) mine LEFT JOIN ahead t ON true {USUAL}
         """,  # noqa: S608 - constants of this room
         {"run": run.pk, "watched": run.watched, "created": run.created, "lost": settings.HUD_LOST_S},
     )

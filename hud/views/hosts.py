@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
@@ -10,31 +12,42 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from hud import hosts
+from hud import hosts, schedules
 from hud.forms import DrainForm, PauseForm
-from hud.models import Host
+from hud.models import Host, Schedule
 from hud.queries import hosts as query
+from hud.queries import queue
+from hud.queries import schedules as schedule_query
 from hud.views import twins
 
 
 @require_safe
 def host_list(request: HttpRequest, twin: str = "") -> HttpResponse:
-    lines = query.read()
     if twin:
-        return twins.answer(twin, "hosts", [row for line in lines for row in line.to_rows()])
-    return render(request, "hosts.html", {"lines": lines})
+        return twins.answer(twin, "hosts", [row for line in query.read() for row in line.to_rows()])
+    return _page(request)
+
+
+def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
+    content = {"schedules": schedule_query.read(), "attach_command": attach_command}
+    return render(request, "hosts.html", _live() | content)
+
+
+def _live() -> dict[str, Any]:
+    """What changes by itself."""
+    return {"lines": query.read(), "queue": queue.read()}
 
 
 @require_safe
 def live(request: HttpRequest) -> HttpResponse:
-    response = render(request, "_hosts_live.html", {"lines": query.read()})
+    response = render(request, "_hosts_live.html", _live())
     response["Cache-Control"] = "no-store"
     return response
 
 
 @require_POST
 def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
-    """Drains, pauses or resumes a host."""
+    """Drains, pauses, resumes or detaches a host."""
     host = get_object_or_404(Host, pk=pk)
     if action not in _ACTIONS:
         raise Http404(f"a host can be told: {', '.join(_ACTIONS)}")
@@ -67,13 +80,18 @@ def _resume(_request: HttpRequest, host: Host, who: str) -> str:
     return f"{host.name} takes work again."
 
 
+def _detach(_request: HttpRequest, host: Host, who: str) -> str:
+    hosts.detach(host=host, who=who)
+    return f"{host.name} is detached; its key opens nothing any more."
+
+
 def _complain(request: HttpRequest, form: DrainForm | PauseForm) -> str:
     for name, errors in form.errors.items():
         messages.error(request, f"{name}: {' '.join(map(str, errors))}")
     return ""
 
 
-_ACTIONS = {"drain": _drain, "pause": _pause, "resume": _resume}
+_ACTIONS = {"drain": _drain, "pause": _pause, "resume": _resume, "detach": _detach}
 
 
 @require_POST
@@ -83,4 +101,17 @@ def token(request: HttpRequest) -> HttpResponse:
     secret = hosts.create_token(who=request.user.get_username())
     address = request.build_absolute_uri("/").rstrip("/")
     command = f"python -m runner attach --hud {address} --token {secret}"
-    return render(request, "hosts.html", {"lines": query.read(), "attach_command": command})
+    return _page(request, command)
+
+
+@require_POST
+@login_required
+def schedule(request: HttpRequest, pk: int) -> HttpResponse:
+    """Switches a schedule on or off."""
+    found = get_object_or_404(Schedule, pk=pk)
+    switch = schedules.enable if request.POST.get("enabled") == "1" else schedules.disable
+    switch(schedule=found, who=request.user.get_username())
+    messages.success(
+        request, f"{found.name} {'comes again' if switch is schedules.enable else 'comes no more'}."
+    )
+    return redirect("hosts")

@@ -1,0 +1,77 @@
+"""Schedules over the API: runs that come of themselves, seen by readers, made and changed by admins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from hud import schedules
+from hud.api.auth import reader, scope
+from hud.api.problems import Problem
+from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
+from hud.ingest.errors import Fault
+from hud.models import ApiKey, Schedule
+from hud.queries import schedules as query
+
+router = Router(tags=["schedules"])
+_ADMIN = scope("admin")
+_ERRORS: dict[Any, Any] = {(401, 403, 404, 422): Error}
+
+
+@router.get("/schedules", auth=reader, response={200: SchedulesOut, (401, 403): Error})
+def get_schedules(request: HttpRequest) -> dict[str, Any]:
+    """Every schedule by name: what it asks for, when it comes next, what its last time gave."""
+    return {"items": [line.to_row() for line in query.read()]}
+
+
+@router.post("/schedules", auth=_ADMIN, response={201: ScheduleOut, (401, 403, 422): Error})
+def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, Any]]:
+    """A new schedule: a cron expression (minute, hour, day of month, month, day of week), a suite with
+    filters, an environment, and the labels that an accelerator must have."""
+    try:
+        made = schedules.create(who=_who(request), **given.model_dump())
+    except ValidationError as error:
+        raise _refusal(error) from error
+    return Status(201, _out(made))
+
+
+@router.put("/schedules/{int:schedule_id}", auth=_ADMIN, response={200: ScheduleOut, **_ERRORS})
+def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> dict[str, Any]:
+    """Other settings for it, all of them; `enabled` switches it on and off."""
+    found = _found(schedule_id)
+    try:
+        changed = schedules.update(schedule=found, who=_who(request), **given.model_dump())
+    except ValidationError as error:
+        raise _refusal(error) from error
+    return _out(changed)
+
+
+@router.delete("/schedules/{int:schedule_id}", auth=_ADMIN, response={204: None, **_ERRORS})
+def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
+    """It comes no more; its runs stay."""
+    schedules.delete(schedule=_found(schedule_id), who=_who(request))
+    return Status(204, None)
+
+
+def _found(schedule_id: int) -> Schedule:
+    found = Schedule.objects.filter(pk=schedule_id).first() if schedule_id < 2**31 else None
+    if found is None:
+        raise Problem(404, f"no schedule has the id {schedule_id}")
+    return found
+
+
+def _out(schedule: Schedule) -> dict[str, Any]:
+    return next(line.to_row() for line in query.read() if line.schedule.pk == schedule.pk)
+
+
+def _refusal(error: ValidationError) -> Problem:
+    faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
+    return Problem(422, "this schedule could never fire", errors=faults)
+
+
+def _who(request: HttpRequest) -> str:
+    key: ApiKey = request.auth  # type: ignore[attr-defined]
+    return f"key {key.prefix}"
