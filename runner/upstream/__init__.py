@@ -15,6 +15,7 @@ from runner.terminal import Finished
 from runner.upstream.cachebench import CacheFile
 from runner.upstream.gpt_fast import GptFastFiles
 from runner.upstream.operatorbench import OperatorbenchFiles
+from runner.upstream.torchdynamo import DynamoFiles
 from runner.upstream.xla import XlaFiles
 
 
@@ -26,6 +27,9 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "micro": GptFastFiles,
     "gpt_fast": GptFastFiles,
     "cache": CacheFile,
+    "huggingface": DynamoFiles,
+    "timm": DynamoFiles,
+    "torchbench": DynamoFiles,
     "operators": OperatorbenchFiles,
     "xla": XlaFiles,
 }

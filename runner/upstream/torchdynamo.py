@@ -1,0 +1,235 @@
+"""The torchdynamo harness's files: for each configuration a CSV of speedups, one of accuracies and one of
+compile phases, each with its JSON lines beside it, under the names that PyTorch's dashboard gives them.
+
+As the harness writes them but for what goes wrong there: a column holds what its head says in every row, a
+value that nobody has is an empty cell and no record, and files are whole after each model.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.catalog import TaskSpec
+from runner.catalog.backends import Backend, backend_of
+from runner.summary import median
+from runner.terminal import Finished
+
+Json = Any
+Row = dict[str, Json]
+
+_FIRST = ("dev", "name", "batch_size")
+_COUNTS = (
+    "calls_captured",
+    "unique_graphs",
+    "fallbacks_to_eager",
+    "graph_breaks",
+    "unique_graph_breaks",
+    "autograd_captures",
+    "autograd_compiles",
+    "cudagraph_skips",
+)
+_PERFORMANCE = (
+    "speedup",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "eager_peak_mem",
+    "dynamo_peak_mem",
+    *_COUNTS,
+)
+_ACCURACY = ("accuracy", *_COUNTS, "compilation_latency")
+# Its columns out of our metrics: the first that was measured, and how many of ours make one of its units.
+_SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
+    "speedup": (("speedup",), 1.0),
+    "abs_latency": (("compiled_latency_ms",), 1.0),
+    "compilation_latency": (("cold_compile_s", "warm_compile_s"), 1.0),
+    "compression_ratio": (("compression_ratio",), 1.0),
+    "eager_peak_mem": (("eager_peak_memory_bytes", "eager_peak_rss_bytes"), 1e9),
+    "dynamo_peak_mem": (("compiled_peak_memory_bytes", "peak_rss_bytes"), 1e9),
+    **{name: ((name,), 1.0) for name in _COUNTS},
+}
+_SUITES = {"timm": "timm_models"}
+# What the harness's arguments are called that are knobs of the same name here.
+_ARGUMENTS = (
+    "iterations_per_run", "randomize_input", "threads", "nopython", "channels_last", "iterations", "cosine",
+    "deterministic", "batch_invariant", "unbacked_batch_only", "specialize_int", "use_eval_mode",
+    "suppress_errors", "disable_split_reductions", "disable_persistent_reductions",
+    "disable_divisible_by_16", "enable_activation_checkpointing", "compiled_autograd", "amp_dtype",
+)  # fmt: skip
+
+
+class DynamoFiles:
+    """A folder, named as `PATH` without its suffix."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.with_suffix("")
+        self._files: dict[str, _File] = {}
+
+    def add(self, finished: Finished) -> None:
+        spec = finished.task
+        records = {record["metric"]["name"]: record for record in finished.records}
+        stem = _stem(spec)
+        if spec.setting("test") != "accuracy":
+            self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
+            phases = _phases(records)
+            if phases:
+                row = {**_first(spec, records), **phases}
+                self._add(f"{stem}_performance_compilation_metrics", tuple(phases), spec, row)
+        if "accuracy" in records:
+            self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(spec, records))
+
+    def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._files.setdefault(name, _File(self._folder / f"{name}.csv"))
+        file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
+
+
+@dataclass
+class _File:
+    path: Path
+    columns: list[str] = field(default_factory=lambda: list(_FIRST))
+    rows: list[Row] = field(default_factory=list)
+    records: list[Json] = field(default_factory=list)
+
+    def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> None:
+        """Rows may differ in their columns, as compile phases do: all stand in the head."""
+        self.columns += [name for name in columns if name not in self.columns]
+        self.rows.append(row)
+        self.records += records
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_cell(one.get(name)) for name in self.columns] for one in self.rows)
+        self.path.write_text(text.getvalue())
+        self.path.with_suffix(".json").write_text("".join(json.dumps(one) + "\n" for one in self.records))
+
+
+def _cell(value: Json) -> str:
+    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _stem(spec: TaskSpec) -> str:
+    """``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
+    compiler = backend_of(spec).name(spec.device)
+    if compiler.startswith("inductor_cudagraphs"):
+        compiler = compiler.replace("inductor_cudagraphs", "inductor_with_cudagraphs", 1)
+    if spec.dynamic:
+        compiler += "_dynamic"
+    return "_".join((compiler, _SUITES.get(spec.suite, spec.suite), spec.dtype, spec.mode, spec.device))
+
+
+def _first(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
+    size = next(
+        (info["batch_size"] for one in records.values() if "batch_size" in (info := _info(one))), None
+    )
+    return {"dev": spec.device, "name": spec.case, "batch_size": size}
+
+
+def _info(record: Json) -> Mapping[str, Json]:
+    found: Mapping[str, Json] = record["benchmark"].get("extra_info") or {}
+    return found
+
+
+def _performance(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
+    """A model that was not measured has the harness's row for it: batch size, speedup and latency 0."""
+    values = {column: _value(column, records) for column in _PERFORMANCE}
+    if values["abs_latency"] is None:
+        return {"dev": spec.device, "name": spec.case, "batch_size": 0, "speedup": 0.0, "abs_latency": 0.0}
+    return {**_first(spec, records), **values}
+
+
+def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
+    names, scale = _SOURCES[column]
+    for name in names:
+        samples = records[name]["metric"].get("benchmark_values") if name in records else None
+        if samples:
+            value = median([float(sample) for sample in samples]) / scale
+            return int(value) if column in _COUNTS else value
+    return None
+
+
+def _accuracy(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
+    """The batch size is the small one of the check."""
+    said = records["accuracy"]["metric"].get("extra_info") or {}
+    return {
+        "dev": spec.device,
+        "name": spec.case,
+        "batch_size": said.get("batch_size") or _first(spec, records)["batch_size"] or 1,
+        "accuracy": said.get("code") or said.get("status", ""),
+    }
+
+
+def _phases(records: Mapping[str, Json]) -> dict[str, float]:
+    """Seconds of each of dynamo's phases, of the cold compile or else the warm one."""
+    for name in _SOURCES["compilation_latency"][0]:
+        said = records[name]["metric"].get("extra_info") or {} if name in records else {}
+        phases = said.get("phases_s")
+        if phases:
+            return {phase: float(seconds) for phase, seconds in phases.items()}
+    return {}
+
+
+def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
+    """The JSON lines of a row: a record for each value."""
+    info = {"device": spec.device, "quantization": None, "batch_size": row["batch_size"] or None}
+    info |= _arguments(spec, accuracy=accuracy)
+    backend = backend_of(spec)
+    benchmark = {"name": "TorchInductor", "mode": spec.mode, "dtype": spec.dtype, "extra_info": info}
+    model = {
+        "name": spec.case,
+        "type": "OSS model",
+        "backend": backend.dynamo,
+        "origins": [_SUITES.get(spec.suite, spec.suite)],
+    }
+    return [
+        {"benchmark": benchmark, "model": model, "metric": _metric(name, value)}
+        for name, value in row.items()
+        if name not in _FIRST and value is not None
+    ]
+
+
+def _metric(name: str, value: Json) -> Json:
+    if isinstance(value, str):
+        return {"name": name, "extra_info": {"benchmark_values": [value]}}
+    return {"name": name, "benchmark_values": [value]}
+
+
+def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
+    """The harness's arguments that lead to this task; those at their defaults too, where they tell runs
+    apart."""
+    backend = backend_of(spec)
+    same = {name: spec.knobs[name] for name in _ARGUMENTS if name in spec.knobs}
+    return {
+        "accuracy": accuracy,
+        "performance": not accuracy,
+        "inference": spec.mode == "inference",
+        "training": spec.mode == "training",
+        **{name: spec.dtype == name for name in ("float32", "float16", "bfloat16", "amp")},
+        "inductor": backend.is_inductor,
+        "backend": backend.dynamo,
+        "disable_cudagraphs": not backend.cudagraphs,
+        "freezing": backend.freezing,
+        "inductor_compile_mode": None if backend.compile_mode == "default" else backend.compile_mode,
+        "inductor_config": _configuration(backend) or None,
+        "export": backend.export == "export",
+        "export_aot_inductor": backend.export == "aot_inductor",
+        "aot_precompile": backend.export == "aot_precompile",
+        "torchscript_jit_trace": backend.export == "torchscript_jit_trace",
+        "dynamic_shapes": spec.dynamic,
+        "dynamic_batch_only": spec.dynamic and spec.knobs.get("dynamic_dimensions", "batch") == "batch",
+        "cold_start_latency": spec.setting("caches") == "fresh",
+        **same,
+    }
+
+
+def _configuration(backend: Backend) -> list[str]:
+    """`--inductor-config`: what has no flag of its own."""
+    said = {"triton.cudagraphs", "freezing"}
+    settings = {name: value for name, value in backend.options.items() if name not in said}
+    return [f"{name}={value}" for name, value in sorted(settings.items())]
