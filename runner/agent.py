@@ -26,7 +26,15 @@ from urllib.parse import urlsplit
 from runner import host, locks
 from runner.accelerators import Accelerator, in_use
 from runner.catalog import SUITES
-from runner.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
+from runner.client import (
+    Hud,
+    HudError,
+    KeyRefused,
+    LeaseBroken,
+    Refused,
+    Unreachable,
+    said_where_silent,
+)
 from runner.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
 from runner.spool import Folder, left_over
 from runner.station import Interpreter, Station
@@ -167,7 +175,8 @@ class Agent:
         """Returns the seconds until the next."""
         try:
             facts = {**self._facts, "ceilings": host.ceilings(self._data / "ceilings.json")}
-            answer = self._hud.beat(facts, self._labels, self._devices())
+            with said_where_silent(self._say_waiting):
+                answer = self._hud.beat(facts, self._labels, self._devices())
         except KeyRefused as error:
             self._say(f"the hud does not know this host's key (any more): {error}; attach with a new token")
             return _REFUSED_S
@@ -184,6 +193,11 @@ class Agent:
             + _redis_problem(str(answer.get("redis_url", "")))
         )
         return float(answer.get("beat_s") or _FIRST_BEAT_S)
+
+    def _say_waiting(self) -> None:
+        """At the first beat; later silences are said when a call has failed."""
+        if not self._said:
+            self._say(f"waiting for {self._hud.url} to answer")
 
     def _say(self, text: str) -> None:
         """A line when something has changed, not one every ten seconds."""

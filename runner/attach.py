@@ -18,7 +18,7 @@ from typing import IO
 
 from runner.accelerators import NoSuchDevice, accelerators
 from runner.agent import Agent, Attachment
-from runner.client import Hud, HudError, KeyRefused, patiently
+from runner.client import Hud, HudError, KeyRefused, patiently, said_where_silent
 from runner.spool import write_json
 from runner.station import Interpreter, interpreter_of
 
@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
         with only_agent(data):
             return run(attachment_of(options, data), data, options)
     except CannotAttach as error:
-        sys.stderr.write(f"attach: {error}\n")
+        _say(str(error))
         return 2
 
 
@@ -150,12 +150,18 @@ def _digest(token: str) -> str:
 def _register(address: str, token: str, name: str) -> Attachment:
     try:
         hud = Hud(address)
-        answer = patiently(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
+        with said_where_silent(lambda: _say(f"waiting for {address} to answer, to register {name} there")):
+            answer = patiently(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
     except KeyRefused as error:
         raise CannotAttach(f"the token is refused: {error}") from error
     except (HudError, ValueError) as error:
         raise CannotAttach(str(error)) from error
     return Attachment(address, str(answer["name"]), str(answer["key"]))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"attach: {text}\n")
+    sys.stderr.flush()
 
 
 def pythons_of(given: Sequence[str]) -> dict[str, Interpreter]:

@@ -6,16 +6,18 @@ same. What it answers with an error becomes one of the exceptions below.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import ipaddress
 import json
 import random
+import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -23,6 +25,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from runner.catalog import PROTOCOL
 
 TIMEOUT_S = 10.0
+SILENCE_S = 2.0  # whoever waits for longer says so
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
@@ -239,6 +242,18 @@ def patiently(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bo
                 raise
             time.sleep(wait_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+@contextlib.contextmanager
+def said_where_silent(say: Callable[[], object]) -> Iterator[None]:
+    """Calls `say`, once, where the block has not ended within `SILENCE_S`: a person sees that it waits."""
+    timer = threading.Timer(SILENCE_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -320,6 +321,15 @@ def test_it_waits_for_a_hud_that_is_away(make_agent: Callable[..., HostProcess],
     wait_for(lambda: "does not answer" in agent.log, "the notice")
     fake.start()
     wait_for(lambda: fake.beats, "a beat")
+
+
+@pytest.mark.parametrize("known", [["--key", KEY], ["--token", "hudt_x"]])
+def test_it_says_what_it_waits_for(make_agent: Callable[..., HostProcess], known: list[str]) -> None:
+    """An address that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        agent = make_agent(*known, "--hud", address)
+        wait_for(lambda: f"waiting for {address} to answer" in agent.log, "the word")
 
 
 def test_a_revoked_key_is_said_and_waited_for(agent: HostProcess, fake: FakeHud) -> None:
