@@ -15,6 +15,7 @@ import torch
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.failures import TaskFailure
+from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
 from runner.suites.torchdynamo.subject import Subject
@@ -108,6 +109,7 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     options: dict[str, Any] = {}
     if backend.compile_mode != "default":
         options |= list_mode_options(backend.compile_mode, None)
+    options |= rules.inductor_options_of(spec)
     options |= backend.options
     threads = spec.knobs.get("threads")
     if threads:

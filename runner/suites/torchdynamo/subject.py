@@ -123,6 +123,8 @@ def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
     failure = failure_of(error)
     if isinstance(error, TaskFailure) or failure.status in ("oom", "crashed"):
         return failure
+    if isinstance(error, NotImplementedError):
+        return TaskFailure("unsupported", "not_implemented", failure.reason)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _PACKAGES:
         package = (error.name or "").split(".")[0]
         reason = f"suite {spec.suite} needs the package {package}, which this interpreter has not"

@@ -127,7 +127,6 @@ def build(
     config = _config(transformers, recipe, tiny=tiny, dropout=dropout)
     with torch.device(device):
         module = getattr(transformers, recipe.model)(config)
-    module.config.use_cache = False
     if checkpointing:
         module.gradient_checkpointing_enable()
     size = min(batch_size or 1, TINY_BATCH) if tiny else batch_size or 1
@@ -145,6 +144,8 @@ def _config(transformers: Any, recipe: _Recipe, *, tiny: bool, dropout: bool) ->
     kind = getattr(transformers, recipe.config)
     settings = dict(recipe.settings)
     known = kind(**settings).to_dict()
+    if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
+        settings["use_cache"] = False
     if tiny:
         settings |= {name: value for name, value in _TINY.items() if name in known} | recipe.tiny
     if not dropout:  # before the modules exist: they copy the probabilities
