@@ -104,14 +104,16 @@ def run_jobs(
     Raises `locks.Busy` where another process holds the accelerator.
     """
     finished: list[Finished] = []
-    with lock(chosen) as lock_fd, stop_asked() as stop:
+    with contextlib.ExitStack() as stack:
+        stack.callback(clear, bench)
+        lock_fd = stack.enter_context(lock(chosen))
+        stop = stack.enter_context(stop_asked())
         for number, job in enumerate(jobs):
             done = run_job(number, job, chosen, bench, lock_fd=lock_fd, on_event=on_event, stop=stop)
             finished.append(done)
             on_finished(done)
             if stop:
                 break
-    clear(bench)
     return finished
 
 

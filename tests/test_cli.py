@@ -234,11 +234,12 @@ def test_the_log_of_a_task_is_kept_where_it_failed_and_said_to_be(
     assert all(f"log: {path}" in capsys.readouterr().out for path in kept)
 
 
-def test_an_accelerator_in_use_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_accelerator_in_use_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     descriptor = locks.acquire(locks.default_folder(), "cpu")
     assert main(["run", "ceilings", "--device", "cpu", "--case", "copy"]) == 1
     os.close(descriptor)
     assert "cpu is in use by process" in capsys.readouterr().err
+    assert not list(tmp_path.glob("compiler-hud-run-*"))
 
 
 class Door:
