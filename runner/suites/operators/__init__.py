@@ -24,7 +24,7 @@ from runner.suites.operators import inputs
 from runner.suites.operators.inputs import BadInputs, Call
 
 OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
-_STAGE_S = 60.0  # of a stage, and for each of its calls
+_STAGE_S = 240.0  # of a stage: its start, the first compilation; and for each of its calls
 _CALL_S = 30.0
 _MOST_STAGES = 40
 
@@ -32,6 +32,7 @@ _MOST_STAGES = 40
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measures every chosen call and the quantiles over them; returns the first failure."""
     before_forks()
+    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked of it
     calls = list(_chosen(spec))
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")

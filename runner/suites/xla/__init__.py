@@ -8,6 +8,7 @@ the compilation, and every repeat is a sample.
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import cast
 
 from runner.catalog import KnobValue, TaskSpec
@@ -31,6 +32,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         cast("str", spec.knobs.get("xla", "")),
     )
     before_forks()
+    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked of it
     # torch is imported below only: torch_xla reads its environment when it is imported
     from runner.suites.xla import machine  # noqa: PLC0415
     from runner.suites.xla.record import Rows  # noqa: PLC0415
