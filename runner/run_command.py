@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from runner import durations, request, tables, terminal, workers
 from runner.accelerators import Accelerator
 from runner.catalog import SUITES, BadRequest, TaskSpec
+from runner.catalog.suites import own_file
 from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
 from runner.station import Interpreter, interpreter_of
@@ -23,6 +25,9 @@ _MAX_REPEATS = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The whole command line of `python -m runner run`."""
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    parser.add_argument(
+        "--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)"
+    )
     _add_what(parser.add_argument_group("what to run"))
     _add_how(parser.add_argument_group("how"))
     _add_where(parser.add_argument_group("where"))
@@ -78,6 +83,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit status: 0 all well, 1 something failed, 130 cancelled. Raises BadRequest, locks.Busy."""
+    if options.file:
+        options.suites = [*options.suites, _own_file(options.file)]
     chosen = _accelerators(options)
     tasks = request.tasks(_request(options, chosen[0].device))
     if options.partition:
@@ -115,6 +122,16 @@ def _accelerators(options: argparse.Namespace) -> list[Accelerator]:
     if options.device or len({one.device for one in chosen}) > 1:
         raise BadRequest("--devices names several GPUs, and goes without --device")
     return chosen
+
+
+def _own_file(path: Path) -> str:
+    """The suite of that file, which this process and its children know from now on."""
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise BadRequest(f"--file {path}: {error.strerror}") from error
+    os.environ[own_file.VARIABLE] = str(path.resolve())
+    return own_file.NAME
 
 
 def _request(options: argparse.Namespace, device: str) -> request.Request:

@@ -373,3 +373,40 @@ def test_the_doctor_says_whether_inductor_can_work(
     assert "cannot compile: no_cpp_compiler" in said
     assert "torch on cpu" in said
     assert "not read yet" in said
+
+
+OWN = """
+import torch
+
+def build():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.1)), torch.randn(4, 8)
+"""
+
+
+def test_a_file_of_ones_own_is_a_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUNNER_FILE", "")  # put back afterwards
+    path, output = tmp_path / "my model.py", tmp_path / "r.json"
+    path.write_text(OWN)
+    words = ["run", "--file", str(path), "--device", "cpu", "--backend", "eager", "--output", str(output)]
+    assert main([*words, "--opt", "test=accuracy"]) == 0
+    assert "pass" in capsys.readouterr().out
+    (line,) = [json.loads(line) for line in output.read_text().splitlines()]
+    assert line["task"]["case"].startswith("my-model-")
+    names = {record["metric"]["name"]: record for record in line["records"]}
+    assert names["accuracy"]["metric"]["extra_info"]["code"] == "pass"
+    assert names["accuracy"]["model"]["origins"] == ["file"]
+    before = line["task"]["case"]
+    path.write_text(OWN.replace("0.1", "0.2"))
+    assert main([*words, "--dry-run"]) == 0
+    assert before not in capsys.readouterr().out
+
+
+def test_nobody_else_can_ask_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_FILE", raising=False)
+    with pytest.raises(BadRequest, match="no suite is called 'file'"):
+        TaskSpec.from_json(
+            {"suite": "file", "case": "x"} | dict.fromkeys(("mode", "dtype", "backend", "device"), "")
+        )

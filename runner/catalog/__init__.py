@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.catalog.suites import SUITES, Case, Knob, Suite
+from runner.catalog.suites.own_file import NAME as OWN_FILE
+from runner.catalog.suites.own_file import own_file, suite_of_file
 
 __all__ = ["PROTOCOL", "SUITES", "BadRequest", "Case", "Knob", "Suite", "TaskSpec", "plan"]
 
@@ -97,6 +99,9 @@ def _knob_text(value: KnobValue) -> str:
 
 
 def suite_of(name: str) -> Suite:
+    path = own_file() if name == OWN_FILE else None
+    if path is not None:
+        return suite_of_file(path)
     if name not in SUITES:
         raise BadRequest(f"no suite is called {name!r}; there are: {', '.join(sorted(SUITES))}")
     return SUITES[name]

@@ -1,0 +1,44 @@
+"""A person's own file as a case: known only to processes that are told its path, never to a hud.
+
+The case is called by the file's stem and the hash of its content, so that it is no other case and a
+changed file is another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from runner.catalog.suites.suite import Case, Suite
+from runner.catalog.suites.torchdynamo_knobs import BACKEND_PATTERN, BACKENDS, DTYPES, KNOBS, MODES
+
+NAME = "file"
+VARIABLE = "RUNNER_FILE"  # its path, in the environment of whoever runs it
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def own_file() -> Path | None:
+    """The file that this process was told of."""
+    given = os.environ.get(VARIABLE)
+    return Path(given) if given else None
+
+
+def suite_of_file(path: Path) -> Suite:
+    """Its only case is this file. Raises OSError where it cannot be read."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    case = f"{_UNSAFE.sub('-', path.stem)[:100]}-{digest}"
+    return Suite(
+        name=NAME,
+        title="A file of one's own",
+        module="runner.suites.torchdynamo",
+        cases=(Case(case, f"build() of {path.name}", DTYPES),),
+        backends=BACKENDS,
+        backend_pattern=BACKEND_PATTERN,
+        modes=MODES,
+        knobs=KNOBS,
+        dynamic=True,
+        timeout_s=2400,
+        axes=(("dtype", ("float32",)),),
+    )

@@ -1,0 +1,85 @@
+"""A person's own file: what its `build()` returns, a module or any callable, with its inputs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.catalog.suites.own_file import own_file
+from runner.failures import TaskFailure
+from runner.suites.torchdynamo.models.built import Built, Inputs, mean_of
+
+
+class _Called(torch.nn.Module):
+    """A function as a module without parameters."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return self._function(*arguments, **named)
+
+
+def build(
+    case: str,  # noqa: ARG001 - there is only one
+    *,
+    device: str,
+    batch_size: int | None,
+    tiny: bool,
+    training: bool,  # noqa: ARG001 - the file's own matter
+    dropout: bool,
+    checkpointing: bool,
+) -> Built:
+    """Calls the file's `build()`. Raises TaskFailure (failed, bad_file) where it returns something else
+    than a callable and a tensor, tuple or dict of inputs."""
+    if batch_size is not None or tiny or checkpointing:
+        raise NotImplementedError("a file of one's own has the size that its build() gives it")
+    with torch.device(device):
+        made = _build_of_file()()
+    if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
+        raise TaskFailure("failed", "bad_file", "build() returns (module or callable, inputs)")
+    called, given = made
+    module = called if isinstance(called, torch.nn.Module) else _Called(called)
+    module = module.to(device)
+    if not dropout:
+        for part in module.modules():
+            if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+                part.p = 0.0
+    inputs = pytree.tree_map(lambda value: value.to(device) if _is_tensor(value) else value, _inputs(given))
+    sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
+    batched = len(sizes) == 1
+    return Built(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
+
+
+def _build_of_file() -> Callable[[], Any]:
+    path = own_file()
+    assert path is not None  # the catalogue knows the case only where there is one
+    said = importlib.util.spec_from_file_location("runner_own_file", path)
+    if said is None or said.loader is None:
+        raise TaskFailure("failed", "bad_file", f"{path.name} is no Python file")
+    module = importlib.util.module_from_spec(said)
+    said.loader.exec_module(module)
+    found = getattr(module, "build", None)
+    if not callable(found):
+        raise TaskFailure("failed", "bad_file", f"{path.name} has no function build()")
+    function: Callable[[], Any] = found
+    return function
+
+
+def _inputs(given: Any) -> Inputs:
+    if _is_tensor(given):
+        return (given,)
+    if isinstance(given, tuple | list):
+        return tuple(given)
+    if isinstance(given, dict):
+        return given
+    raise TaskFailure("failed", "bad_file", "the inputs of build() are a tensor, a tuple or a dict")
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
