@@ -29,7 +29,7 @@ GOOD = {
 def test_a_plan_of_a_suite_takes_every_case_and_dtype() -> None:
     found = [(task.case, task.dtype) for task in plan("micro", device="cuda")]
     assert found == [(case.name, dtype) for case in SUITES["micro"].cases for dtype in case.dtypes]
-    assert len(found) == 6
+    assert len(found) == 7
 
 
 def test_a_dtype_narrows_a_suite_but_must_fit_a_named_case() -> None:

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from runner import host
 from runner.catalog import KnobValue, TaskSpec
 from runner.failures import TaskFailure
 from runner.launch import Event, Outcome, launch
+from runner.measure import ceilings
+from runner.measure.device import Device
 from runner.measure.recorder import Result
 from runner.report import Report
 from runner.suites import micro
+from runner.suites.micro.kernels import build
 
 needs_compiler = pytest.mark.skipif(not host.cpp_compiler(), reason="inductor needs a C++ compiler")
 
@@ -179,3 +183,13 @@ def test_a_failure_that_all_sizes_share_ends_the_task(tmp_path: Path, measured: 
     with pytest.raises(RuntimeError, match="illegal"):
         micro.run(layer_norm(), Report(tmp_path))
     assert {record["metric"]["extra_info"]["status"] for record in records_in(tmp_path)} == {"crashed"}
+
+
+def test_the_batched_mlp_is_of_flops_not_of_bytes() -> None:
+    batched = build("mlp_batched", 64, torch.bfloat16, "cpu")
+    vector = build("mlp_layer_norm_gelu", 64, torch.bfloat16, "cpu")
+    assert batched.flops == batched.operands[1].shape[0] * vector.flops
+    assert (batched.ceiling, batched.of_gpt_fast) == (ceilings.MATMUL, False)
+    expected = micro._expected("mlp_batched", Device("cuda", "x", "x", 0, 1))
+    assert "share_of_ceiling" in expected
+    assert not any(metric.endswith("_gbps") for metric in expected)

@@ -32,7 +32,6 @@ from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
 from runner.summary import median
 
-_BUDGET_S = 10.0  # of the pairs of steps
 _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
 _CLOCK = "host clock around a sequence"
 _STEP_CLOCK = "host clock around one step"
@@ -217,7 +216,7 @@ def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Res
         subject.one_step(subject.compiled),
         subject.device,
         at_least=cast("int", spec.setting("repeat")),
-        budget_s=_BUDGET_S,
+        budget_s=cast("int", spec.setting("budget_s")),
     )
     return [
         Result("eager_latency_ms", times.eager, _STEP_CLOCK),
