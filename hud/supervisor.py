@@ -124,6 +124,12 @@ class PatientWatcher(Watcher):  # type: ignore[misc]
             return asyncio.sleep(0)
         return super().manage_processes()
 
+    def reap_process(self, pid: int, status: int | None = None) -> None:
+        process = self.processes.get(pid)
+        if process is not None:
+            self._let_go(process)
+        super().reap_process(pid, status)
+
     def _let_go(self, process: Any) -> None:
         """Takes a dead program's last words and forgets its pipes. circus would keep listening on their
         numbers, which the next program's pipes may get, and could then never start that one."""

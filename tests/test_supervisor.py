@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +35,29 @@ def test_descendants_are_the_living_ones_of_all_generations() -> None:
     assert child.pid in descendants()
     child.communicate(b"\n")
     assert set(descendants()) <= before
+
+
+def test_a_program_that_was_reaped_leaves_no_pipe_behind(tmp_path: Path) -> None:
+    """Its numbers may be the next program's at once: circus would refuse to listen on them twice."""
+    sleeper = supervisor.Program(
+        "sleeper", [sys.executable, "-c", "import time; print('hi', flush=True); time.sleep(60)"]
+    )
+
+    async def play() -> None:
+        kept = supervisor.Supervisor([[sleeper]], run=tmp_path, logs=tmp_path)
+        await kept.start(0)
+        (watcher,) = kept._stages[0]
+        (pid,) = watcher.processes
+        assert watcher.stream_redirector.pipes
+        log = tmp_path / "sleeper.log"
+        while not log.read_text():
+            await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        while (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            pass
+        kept._arbiter.reap_processes()  # before the loop has seen the end of the pipes
+        assert not watcher.stream_redirector.pipes
+        await kept.stop()
+        assert log.read_text() == "hi\n"
+
+    asyncio.run(play())
