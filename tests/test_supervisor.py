@@ -39,9 +39,8 @@ def test_descendants_are_the_living_ones_of_all_generations() -> None:
 
 def test_a_program_that_was_reaped_leaves_no_pipe_behind(tmp_path: Path) -> None:
     """Its numbers may be the next program's at once: circus would refuse to listen on them twice."""
-    sleeper = supervisor.Program(
-        "sleeper", [sys.executable, "-c", "import time; print('hi', flush=True); time.sleep(60)"]
-    )
+    code = "import time; print('hi', flush=True); time.sleep(60)"
+    sleeper = supervisor.Program("sleeper", [sys.executable, "-c", code])
 
     async def play() -> None:
         kept = supervisor.Supervisor([[sleeper]], run=tmp_path, logs=tmp_path)
