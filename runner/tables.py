@@ -35,11 +35,13 @@ MAIN = (
     "cold_compile_s",
     "warm_compile_s",
     "compression_ratio",
-    "dynamo_peak_mem",
+    "compiled_peak_memory_bytes",
+    "peak_rss_bytes",
 )
 _IDENTITY = ("suite", "case", "mode", "dtype", "backend")
 _RATIOS = ("speedup", "device_speedup", "compression_ratio")  # of several cases: their geometric mean
 _MEANS = ("cold_compile_s", "warm_compile_s", "compilation_latency")
+_UNITS = {"B": "GB"}  # of a table's column
 _GOOD = {"ok", "cannot_tell"}
 
 
@@ -124,7 +126,7 @@ def _compared(metric: str, numbers: Mapping[int, Mapping[str, float]]) -> list[s
     interval = (
         ""
         if change.low is None or change.high is None
-        else f"{math.expm1(change.low):+.1%} to {math.expm1(change.high):+.1%}"
+        else f"{_percent(change.low)} to {_percent(change.high)}"
     )
     said = [
         "" if change.change is None else f"{change.change:+.1%}",
@@ -205,8 +207,9 @@ def _is_number(text: str) -> bool:
 
 
 def _head(metric: str) -> str:
-    unit = metric_info(metric).unit
-    name = metric.removesuffix("_gbps").removesuffix("_ms").removesuffix("_tflops").removesuffix("_s")
+    unit = _UNITS.get(metric_info(metric).unit, metric_info(metric).unit)
+    name = metric.removesuffix("_bytes")
+    name = name.removesuffix("_gbps").removesuffix("_ms").removesuffix("_tflops").removesuffix("_s")
     return f"{name} {unit}" if unit not in {"", "ratio"} else name
 
 
@@ -227,7 +230,7 @@ def _rows(finished: Finished) -> list[dict[str, str]]:
             row["status"] = status
         value = _value(record)
         if value is not None:
-            row[metric["name"]] = f"{value:.{metric_info(metric['name']).precision}f}"
+            row[metric["name"]] = _shown(value, metric["name"])
     if outcome.status != "ok" and not any(row["status"] != "ok" for row in rows.values()):
         status = " ".join(filter(None, (outcome.status, outcome.code)))
         rows[""] = {**same, "case": task.case, "status": status}
@@ -258,8 +261,22 @@ def _without_empty(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple
     return [heads[index] for index in kept], [[row[index] for index in kept] for row in rows]
 
 
+def _shown(value: float, metric: str) -> str:
+    info = metric_info(metric)
+    return f"{value / 1e9:.3f}" if info.unit == "B" else f"{value:.{info.precision}f}"
+
+
 def _text(value: float) -> str:
     return f"{value:.4g}"
+
+
+def _percent(log_ratio: float) -> str:
+    """A change; of what is no small one the factor."""
+    return (
+        f"{math.expm1(log_ratio):+.1%}"
+        if abs(log_ratio) < math.log(5)
+        else f"×{math.exp(min(log_ratio, 700)):.3g}"
+    )
 
 
 def _change(before: float, now: float) -> str:

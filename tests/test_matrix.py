@@ -1,0 +1,236 @@
+"""A matrix of tasks on one machine: which tasks, in which order, on how many accelerators, and its tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import durations, locks, tables, workers
+from runner.__main__ import main
+from runner.accelerators import Accelerator
+from runner.catalog import TaskSpec
+from runner.launch import Outcome
+from runner.station import Interpreter
+from runner.terminal import Bench, Finished, Job
+from tests.hosts import Control, parent_of
+from tests.servers import wait_for
+
+TASKS = [
+    TaskSpec("micro", case, "inference", "bfloat16", "inductor", "cpu", knobs={"D": [size]})
+    for case in ("layer_norm", "gemv")
+    for size in (256, 512)
+]
+GPUS = [Accelerator(f"cuda:{index}", "cuda", "NVIDIA H200", "h200", f"GPU-{index}") for index in (0, 1)]
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    return Control(tmp_path / "control")
+
+
+def bench(control: Control) -> Bench:
+    return Bench({"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})})
+
+
+def run(control: Control, jobs: list[Job]) -> tuple[list[Finished], list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    finished = workers.run_jobs(
+        jobs,
+        GPUS,
+        bench(control),
+        on_event=lambda _task, event: events.append(event),
+        on_finished=lambda _finished: None,
+    )
+    return finished, events
+
+
+def test_two_accelerators_share_the_tasks(control: Control) -> None:
+    """Each waits in its first task until the other one has begun too."""
+    control.plan({"1": {"wait_for": "go"}})
+    both = [control.folder / one.uuid / "pid-1" for one in GPUS]
+
+    def go() -> None:
+        wait_for(lambda: all(path.exists() for path in both), "both")
+        control.go()
+
+    threading.Thread(target=go).start()
+    finished, events = run(control, [Job(task) for task in TASKS])
+    assert sorted(one.name for one in finished) == sorted(task.fingerprint() for task in TASKS)
+    assert {one.outcome.status for one in finished} == {"ok"}
+    assert all(one.records for one in finished)
+    assert {event["label"].split()[-1] for event in events} == {"cuda:0", "cuda:1"}
+    assert all(locks.holder(locks.default_folder(), one.lock) is None for one in GPUS)
+    assert set(durations.known()) == {task.fingerprint() for task in TASKS}
+
+
+def test_a_worker_that_dies_costs_its_task_only(control: Control) -> None:
+    control.plan({"1": {"wait_for": "go"}})
+    places = [control.folder / one.uuid for one in GPUS]
+
+    def kill() -> None:
+        wait_for(lambda: all((place / "pid-1").exists() for place in places), "both")
+        os.kill(parent_of(int((places[0] / "pid-1").read_text())), signal.SIGKILL)
+        control.go()
+
+    threading.Thread(target=kill).start()
+    finished, _events = run(control, [Job(task) for task in TASKS])
+    assert sorted(one.outcome.status for one in finished) == ["crashed", "ok", "ok", "ok"]
+    (lost,) = [one for one in finished if one.outcome.status == "crashed"]
+    assert lost.outcome.code == "runner_error"
+
+
+def test_ctrl_c_ends_all_of_them(control: Control) -> None:
+    control.plan({"1": {"spin": True}})
+    places = [control.folder / one.uuid for one in GPUS]
+
+    def interrupt() -> None:
+        wait_for(lambda: all((place / "pid-1").exists() for place in places), "both")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt).start()
+    finished, _events = run(control, [Job(task) for task in TASKS])
+    assert [one.outcome.status for one in finished] == ["cancelled", "cancelled"]
+
+
+def test_the_longest_goes_first_and_the_unknown_before_it() -> None:
+    short, long, unknown = (Job(task) for task in TASKS[:3])
+    seconds = {short.key: 5.0, long.key: 50.0}
+    assert workers.longest_first([short, long, unknown], seconds) == [unknown, long, short]
+    durations.keep(short.key, 5.0)
+    durations.keep(long.key, 7.123)
+    assert durations.known() == {short.key: 5.0, long.key: 7.12}
+
+
+def test_repeats_and_pairs_have_names_of_their_own() -> None:
+    jobs = [Job(TASKS[0]), Job(TASKS[0], 1), Job(TASKS[0], 0, "new", "base"), Job(TASKS[0], 1, "new", "base")]
+    assert len({job.key for job in jobs}) == 4
+    assert jobs[0].key == TASKS[0].fingerprint()
+
+
+# Which tasks
+
+
+def dry(capsys: pytest.CaptureFixture[str], words: str) -> list[str]:
+    assert main(["run", *words.split(), "--device", "cpu", "--dry-run"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_parts_of_a_partition_are_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = dry(capsys, "micro")
+    parts = [dry(capsys, f"micro --partition {part}/3") for part in (1, 2, 3)]
+    assert sorted(line for part in parts for line in part) == sorted(whole)
+
+
+def test_several_suites_backends_and_modes_make_one_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = dry(
+        capsys,
+        "huggingface timm --case T5Small --case ghostnet_100 --mode inference training --dtype float32"
+        " --backend eager aot_eager --iterations-per-run 2 --batch-size 4 --timeout 60 --dynamic",
+    )
+    assert len(lines) == 8
+    assert all("batch_size=4,iterations_per_run=2" in line and "--dynamic" in line for line in lines)
+    assert {line.split()[4] for line in lines} == {"huggingface", "timm"}
+
+
+def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = dry(capsys, "micro --exclude ^GE --exclude-exact layer_norm")
+    assert lines
+    assert not [line for line in lines if "--case gemv" in line or "--case layer_norm" in line]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("micro --partition 3/2", "is not I/N"),
+        ("micro --partition 0/2", "is not I/N"),
+        ("micro --exclude (", "no regular expression"),
+        ("micro --exclude .", "no case fits"),
+        ("micro timm --case nothing", "none of micro, timm has a case 'nothing'"),
+        ("micro --timeout 100000", "the time limit is 1 to"),
+        ("micro --repeats 0", "--repeats is 1 to"),
+        ("micro --python /bin/sh", "it is NAME=PATH"),
+        ("micro --base-python a=/bin/sh --python a=/bin/sh", "need names of their own"),
+        ("micro --baseline /nonexistent", "No such file"),
+        ("micro --devices cpu", "goes without --device"),
+        ("micro --dynamic", "has no dynamic shapes"),
+        ("", "say which suite"),
+    ],
+)
+def test_what_cannot_be_asked(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words.split(), "--device", "cpu"]) == 2
+    assert said in capsys.readouterr().err
+
+
+# Tables
+
+
+def finished(task: TaskSpec, status: str = "ok", **values: float) -> Finished:
+    records = [
+        {
+            "benchmark": {"mode": task.mode, "dtype": task.dtype, "extra_info": {"knobs": {}}},
+            "model": {"name": task.case, "backend": task.backend, "origins": [task.suite]},
+            "metric": {"name": name, "benchmark_values": [value], "extra_info": {"status": "ok"}},
+        }
+        for name, value in values.items()
+    ]
+    return Finished(task, Outcome(status), Path(), records)
+
+
+def model(case: str, backend: str = "inductor") -> TaskSpec:
+    return TaskSpec("timm", case, "inference", "bfloat16", backend, "cuda")
+
+
+def test_the_overview_counts_what_is_missing_and_clips_nothing() -> None:
+    asked = [model("a"), model("b"), model("c"), model("d"), model("a", "eager")]
+    done = [
+        finished(asked[0], speedup=0.5, cold_compile_s=10.0),
+        finished(asked[1], speedup=2.0, cold_compile_s=20.0),
+        finished(asked[2], "oom"),
+    ]
+    heads, inductor, eager = tables.overview(done, asked).splitlines()
+    assert heads.split()[:5] == ["suite", "mode", "dtype", "backend", "passed"]
+    assert inductor.split() == ["timm", "inference", "bfloat16", "inductor", "50%,", "2/4", "1.000", "15.00"]
+    assert eager.split() == ["timm", "inference", "bfloat16", "eager", "0%,", "0/1"]
+
+
+def test_a_baseline_is_compared_case_by_case() -> None:
+    before = [*finished(model("a"), speedup=1.0).records, *finished(model("gone"), speedup=9.0).records]
+    text = "\n".join(json.dumps(record) for record in before)
+    now = [finished(model("a"), speedup=1.5), finished(model("fresh"), speedup=1.0)]
+    said = tables.against(tables.read_records(text), now)
+    assert said.splitlines()[1].split()[-4:] == ["speedup", "1", "1.5", "+50.0%"]
+    assert "speedup: 1 → 1.5 (+50.0%) over 1 cases" in said
+    assert "1 cases in both, 1 only before, 1 only now" in said
+    with pytest.raises(ValueError, match="no records"):
+        tables.read_records("[1]")
+
+
+def sided(value: float, side: str, number: int) -> Finished:
+    done = finished(model("a"), speedup=value)
+    pair = {"number": number, "side": side, "base": "old", "new": "tuned"}
+    done.records[0]["runners"] = [{"extra_info": {"pair": pair}}]
+    return done
+
+
+def test_pairs_end_in_a_comparison() -> None:
+    noise = (1.0, 1.001, 0.999, 1.002, 0.998)
+    done = [sided(noise[number], "base", number) for number in range(5)]
+    done += [sided(1.1 * noise[-number], "new", number) for number in range(5)]
+    heads, line, note = tables.pairs(done).splitlines()
+    assert heads.split()[-3:] == ["p", "pairs", "so"]
+    assert line.split()[-1] == "confirmed"
+    assert "+10.0%" in line
+    assert "2%" in note
+    assert tables.pairs([finished(model("a"), speedup=1.0)]) == ""
