@@ -23,9 +23,12 @@ class Report:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started = time.monotonic()
+        self._done = self._total = 0
 
-    def event(self, phase: str, done: int = 0, total: int = 0, label: str = "") -> None:
-        """Progress: `done` of `total` shapes are finished, and now `phase` of `label` begins."""
+    def event(self, phase: str, done: int | None = None, total: int | None = None, label: str = "") -> None:
+        """Progress: `done` of `total` parts are finished (None: as before), and `phase` of `label` begins."""
+        done = self._done = self._done if done is None else done
+        total = self._total = self._total if total is None else total
         self._append(
             "events.jsonl",
             {"t": time.monotonic(), "phase": phase, "done": done, "total": total, "label": label},
