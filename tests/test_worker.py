@@ -99,6 +99,28 @@ def test_one_ring_works_everything_off(
     assert not control.shared
 
 
+def test_a_pair_is_both_environments_in_turn(
+    worker: HostProcess, fake: FakeHud, control: Control, tmp_path: Path
+) -> None:
+    """Here both are the same one; the first process of each side is thrown away in the first pair only."""
+    tasks = [fake.add(), fake.add(), fake.add()]
+    for number, task in enumerate(tasks[:2]):
+        task.base_python, task.process = "default", number
+    tasks[2].base_python = "another"
+    ring(fake.redis_url, QUEUE, RUN)
+    wait_for(lambda: all(task.state == "done" for task in tasks), "the end of all tasks")
+    assert [task.end["code"] for task in tasks] == ["", "", "unknown_python"]
+    assert control.starts == 4 + 2
+    for number, task in enumerate(tasks[:2]):
+        pairs = [record["runners"][0]["extra_info"]["pair"] for record in task.records.values()]
+        assert sorted((pair["side"], pair["number"]) for pair in pairs) == [
+            *[("base", number)] * 2,
+            *[("new", number)] * 2,
+        ]
+        assert task.log.count(b"stand-in at work") == (4, 2)[number]
+    assert not control.shared
+
+
 def test_reports_results_and_log_while_it_runs(worker: HostProcess, fake: FakeHud, control: Control) -> None:
     task = fake.add()
     control.plan({"*": {"wait_for": "go", "print": "so far"}})
