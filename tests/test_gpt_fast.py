@@ -75,7 +75,7 @@ def test_a_failure_leaves_its_status_at_every_metric(tmp_path: Path, inductor_ca
 
 def model(case: str, *, int8: bool) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(SHAPES[case], int8=int8, context=16, device="cpu").eval()
+    return Transformer(SHAPES[case], int8=int8, context=16, device="cpu")
 
 
 @pytest.mark.parametrize("int8", [False, True])
