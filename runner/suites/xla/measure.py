@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from runner.suites.xla.models import Inputs, Model
 CLOCK = "host clock around all iterations, the first run with compilation"
 WALL_CLOCK = "least of many calls, cache overwritten between them"
 _PROFILING = ("profile_cuda_cpu", "profile_cuda_cpu_individual_ops", "dump_pytorch_profiles")
+_NAME = 120  # characters of a counter
 Samples = dict[str, list[float]]
 
 
@@ -123,9 +125,8 @@ class Timed:
         if self._setting("dump_dynamo_counters"):
             self._keep("dynamo_counters", repeat, "json", json.dumps(counters))
         if self._setting("collect_dynamo_counters"):
-            for group, counts in counters.items():
-                for name, count in counts.items():
-                    self._add(f"dynamo_counters.{group}.{name}", float(count))
+            for name, count in _counted().items():
+                self._add(name, float(count))
         if not self._cell.xla:
             return
         if self._setting("dump_pytorch_xla_metrics"):
@@ -173,3 +174,13 @@ class Timed:
         folder = self._artifacts / kind
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{repeat}.{ending}"
+
+
+def _counted() -> Counter[str]:
+    """dynamo's counters by name. A graph break's is the first line of its reason: the rest names files."""
+    found: Counter[str] = Counter()
+    for group, counts in counters.items():
+        for name, count in counts.items():
+            line = next(iter(str(name).splitlines()), "")
+            found[f"dynamo_counters.{group}.{line[:_NAME]}"] += count
+    return found

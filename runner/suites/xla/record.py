@@ -8,6 +8,7 @@ from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import Cell
 from runner.failures import TaskFailure
 from runner.measure.device import prepare
+from runner.measure.environment import environment
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
 from runner.suites.xla import knobs_of, models
@@ -25,7 +26,13 @@ class Rows:
         here = cell.accelerator == spec.device
         device = prepare(spec.device if here else "cpu")
         said = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
-        self._recorder = Recorder(said, report, device if here else dataclasses.replace(device, name=""))
+        found = environment(device)
+        if not here:  # it says nothing of a device that is not there
+            device, found = (
+                dataclasses.replace(device, name=""),
+                dataclasses.replace(found, cpu="", cpu_count=0),
+            )
+        self._recorder = Recorder(said, report, device, found=found)
         batch = models.batch_size(spec.case, spec.setting("batch_size"))
         self._knobs = knobs_of(spec, cell, batch, models.origin(spec.case))
         self._clock = WALL_CLOCK if spec.setting("pure_wall_time") else CLOCK
