@@ -187,6 +187,18 @@ def test_strides_are_as_recorded() -> None:
     assert tensors.bytes_of([args[1]]) == 8
 
 
+def test_a_lookup_moves_what_it_reads_and_no_whole_table() -> None:
+    table, index = torch.zeros(1000, 8, dtype=torch.float16), torch.zeros(5, dtype=torch.int64)
+    rows = table[index]
+    assert tensors.moved_bytes("aten.embedding.default", [table, index], [rows]) == 2 * 5 * 8 * 2 + 5 * 8
+    scores, loss = torch.zeros(4, 1000), torch.zeros(())
+    target = torch.zeros(4, dtype=torch.int64)
+    assert (
+        tensors.moved_bytes("aten.nll_loss_forward.default", [scores, target], [loss, loss]) == 4 * 4 + 32 + 8
+    )
+    assert tensors.moved_bytes("aten.add.Tensor", [rows, rows], [rows]) == 3 * 5 * 8 * 2
+
+
 def test_an_operator_that_this_torch_lacks_is_unsupported() -> None:
     for name in ("aten.no_such.default", "os.system.default", "aten.add", "aten.add.__class__"):
         with pytest.raises(TaskFailure) as caught:

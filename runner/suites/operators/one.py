@@ -87,7 +87,7 @@ def measure(
     module, _operands = gen_gm_and_inputs(operator, args, kwargs)
     compiled, compile_s, facts = _compiled(module, made, configuration)
     facts["accuracy"] = _checked(made, compiled, _TOLERANCE[dtype])
-    moved = tensors.bytes_of(operands) + tensors.bytes_of(tensors.tensors_in(eager(*made.fresh())))
+    moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
     pristine = [operands[place].clone() for place in made.changed]
 
     def refresh() -> None:

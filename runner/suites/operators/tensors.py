@@ -153,6 +153,25 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+# Operators that read of their first tensor only what an index names: no more of it than comes out, or,
+# where each index stands for one element, than there are indices.
+_LOOKED_UP = ("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select.")
+_PICKED = ("aten.nll_loss_forward.",)
+
+
+def moved_bytes(operator: str, operands: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
+    """The fewest bytes that a call must move: what it needs of its inputs read once, its outputs written once."""
+    whole = bytes_of(operands) + bytes_of(outputs)
+    if not operands:
+        return whole
+    table = bytes_of(operands[:1])
+    if operator.startswith(_LOOKED_UP):
+        return whole - table + min(table, bytes_of(outputs))
+    if operator.startswith(_PICKED) and len(operands) > 1:
+        return whole - table + min(table, operands[1].numel() * operands[0].element_size())
+    return whole
+
+
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     """What reading each element once moves; a dimension of stride 0 is read once."""
     return sum(_elements(tensor) * tensor.element_size() for tensor in tensors)
