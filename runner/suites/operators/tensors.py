@@ -160,7 +160,7 @@ _PICKED = ("aten.nll_loss_forward.",)
 
 
 def moved_bytes(operator: str, operands: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
-    """The fewest bytes that a call must move: what it needs of its inputs read once, its outputs written once."""
+    """The fewest bytes a call must move: of its inputs what it needs, read once; its outputs written once."""
     whole = bytes_of(operands) + bytes_of(outputs)
     if not operands:
         return whole
