@@ -11,20 +11,23 @@ from hud import matching
 from hud.models import ACTIVE, Run, State
 from hud.queries.sql import fetch
 
-# Median of the seconds that earlier tasks of the same case took on the same device; `t` is the task.
-USUAL = """
+_PROCESSES = "(SELECT CASE WHEN base_environment = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
+# Median of the seconds that earlier tasks of the same case took on the same device, for as many processes;
+# `t` is the task.
+USUAL = f"""
     LEFT JOIN LATERAL (
-        SELECT percentile_cont(0.5)
-            WITHIN GROUP (ORDER BY extract(epoch FROM past.finished - past.started)) seconds
+        SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) * {_PROCESSES.format("t")} seconds
         FROM (
-            SELECT p.started, p.finished FROM hud_task p
+            SELECT extract(epoch FROM p.finished - p.started) / {_PROCESSES.format("p")} seconds
+            FROM hud_task p
             WHERE t.finished IS NULL AND p.state = 'done' AND p.status = 'ok'
               AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'
               AND p.spec->>'dtype' = t.spec->>'dtype' AND p.spec->>'device' = t.spec->>'device'
+              AND p.spec->>'mode' = t.spec->>'mode' AND p.spec->>'backend' = t.spec->>'backend'
             ORDER BY p.id DESC LIMIT 10
         ) past
     ) usual ON true
-"""
+"""  # noqa: S608 - constants of this file
 
 
 @dataclass(frozen=True)
