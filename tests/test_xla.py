@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import torch
 from django.core.management import call_command
+from django.test import Client
 
 from hud.models import Measurement
+from hud.queries import xla as xla_page
 from runner import request
 from runner.catalog import TaskSpec
+from runner.catalog.codes import VERIFIER_CODES
 from runner.catalog.suites import xla as catalogue
 from runner.catalog.suites.xla import SUITE, Cell
 from runner.failures import TaskFailure
@@ -26,6 +29,7 @@ from runner.suites import xla
 from runner.suites.xla import machine, models, verify
 from runner.suites.xla.record import Rows
 from runner.suites.xla.verify import NOT_ASKED, Verification
+from runner.summary import median
 from runner.terminal import Finished
 from runner.upstream.xla import XlaFiles
 from tests.observed import SHIPPED, observe
@@ -256,6 +260,34 @@ def test_the_sample_goes_in_whole(capsys: pytest.CaptureFixture[str]) -> None:
     (receipt,) = json.loads(capsys.readouterr().out)
     assert receipt["skipped"] == []
     assert receipt["stored"] == Measurement.objects.count() == sum(len(line["records"]) for line in shipped())
+
+
+@pytest.mark.django_db
+def test_its_page_says_what_codes_mean_and_compares_openxla_with_inductor(
+    client: Client, django_assert_num_queries: Any
+) -> None:
+    call_command("ingest", str(SAMPLE.parent), "--json")
+    with django_assert_num_queries(9):  # a suite's page, and one for this part
+        text = client.get("/suites/xla/").content.decode()
+    found = {(line.case, line.mode): line for line in xla_page.read().comparisons}
+    assert set(found) == {
+        *(("dummy", mode) for mode in ("inference", "training")),
+        *(("dummy_attention", mode) for mode in ("inference", "training")),
+        ("resnet18", "inference"),
+    }
+    line = found["resnet18", "inference"]
+    assert (line.batch_size, line.iterations, line.dtype) == (4, 2, "float32")
+    steady = {
+        record["model"]["backend"]: median(record["metric"]["benchmark_values"][1:])
+        for record in (record for line in shipped() for record in line["records"])
+        if (record["model"]["name"], record["metric"]["name"]) == ("resnet18", "per_iter_time")
+    }
+    assert line.times_s == pytest.approx(steady)
+    assert line.ratio == pytest.approx(steady["inductor"] / steady["openxla"])
+    for code in VERIFIER_CODES:
+        assert f"<code>{code}</code>" in text
+    assert 'id="openxla"' in text
+    assert 'id="openxla"' not in client.get("/suites/micro/").content.decode()
 
 
 @pytest.mark.soak

@@ -28,6 +28,14 @@ MAIN_METRICS = {
     "ceilings": ("device_bandwidth_gbps", "matmul_tflops"),
     "gpt_fast": ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)"),
     "cache": ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)"),
+    "xla": (
+        "verification_code",
+        "per_iter_time",
+        "trace_per_iter_time",
+        "xla_CompileTime_time_s",
+        "xla_ExecuteTime_time_s",
+        "total_time",
+    ),
     "operators": ("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
 }
 _DYNAMO = (

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from hud.forms import SuiteFilters
 from hud.queries import suite as query
+from hud.queries import xla
 from hud.views import twins
 
 
@@ -41,6 +42,7 @@ def suite(request: HttpRequest, name: str, twin: str = "") -> HttpResponse:
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
+        "xla": xla.read() if name == xla.SUITE else None,
     }
     return render(request, "suite.html", context)
 
