@@ -14,6 +14,7 @@ from hud import tasklogs
 from hud.models import Experiment, Run, State, Task
 from tests.factories import (
     create_accelerator,
+    create_ceiling,
     create_experiment,
     create_measurement,
     create_run,
@@ -48,7 +49,8 @@ def quiet(page: Page) -> Iterator[Page]:
 
 @pytest.fixture
 def experiment(live_hud: Hud) -> Experiment:
-    """Some history with every verdict, on two devices."""
+    """Some history with every verdict and a target, on two devices."""
+    create_ceiling()
     now = timezone.now()
     experiment = create_experiment()
     for day, verdict in enumerate(("new", "improved", "unchanged", "inconclusive", "regressed")):
@@ -85,8 +87,10 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
         assert answer
         assert answer.status == 200, address
         quiet.wait_for_load_state("networkidle")
-        sideways = quiet.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert sideways <= 0, f"{address} is {sideways} px wider than the window"
+        for width in (375, 1280):
+            quiet.set_viewport_size({"width": width, "height": 900})
+            sideways = quiet.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert sideways <= 0, f"{address} is {sideways} px wider than a window of {width} px"
 
 
 def test_charts_are_drawn_and_a_point_leads_to_its_row(
@@ -178,7 +182,7 @@ def test_a_host_is_told_while_its_page_refreshes(live_hud: Hud, quiet: Page) -> 
     quiet.fill("#id_username", "olga")
     quiet.fill("#id_password", "open sesame")
     quiet.click("button.primary")
-    quiet.click("summary:has-text('Pause or drain')")
+    quiet.click("summary:has-text('Pause, drain or detach')")
     quiet.locator("form[action$=drain] input[name=note]").fill("new driver")
     quiet.wait_for_event("response", lambda response: response.url.endswith("/hosts/live"))
     quiet.click("button:has-text('Drain')")
