@@ -26,7 +26,18 @@ from runner.records import Environment, Record
 _MAX_PAIRS = 10_000
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
-_LIMITS = {"suite": 60, "case": 200, "mode": 40, "dtype": 40, "backend": 100, "device": 40, "arch": 100}
+_LIMITS = {  # characters, in the order of an identity
+    "suite": 60,
+    "case": 200,
+    "settings": 4000,
+    "mode": 40,
+    "dtype": 40,
+    "backend": 100,
+    "device": 40,
+    "arch": 100,
+}
+_ALWAYS_FITS = 40  # characters in each text: within all limits, also together
+_EMPTY = "the name is empty"
 
 
 @dataclass(frozen=True)
@@ -46,11 +57,14 @@ class RunKey:
     base_environment: str = ""
 
 
+Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order
+
+
 @dataclass(slots=True)
 class Observation:
-    """One measurement to be. `identity` is an Experiment's columns in their order."""
+    """One measurement to be."""
 
-    identity: tuple[str, str, str, str, str, str, str, str, bool]
+    identity: Identity
     metric: str
     run: RunKey
     environment: Environment
@@ -84,6 +98,23 @@ class Expected:
         return self.value - slack if self.direction == "up" else self.value + slack
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """What `runners` says of a record's run: the host, both environments of a run in pairs, its process."""
+
+    host: str
+    base: str
+    new: str
+    process: int
+
+    @classmethod
+    def of(cls, record: Record) -> _Origin:
+        pair = _pair(record)
+        # of a pair: twice its number, and one more for the new side
+        process = 2 * pair["number"] + (pair["side"] == "new") if pair else 0
+        return cls(_runner_name(record), _text(pair.get("base"))[:60], _text(pair.get("new"))[:60], process)
+
+
 class Observer:
     """Turns the records of one upload into observations; collects what cannot be one."""
 
@@ -97,6 +128,7 @@ class Observer:
         self._environments: dict[str, Environment] = {}  # by fingerprint: records share one object
         self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
         self._run_keys: dict[tuple[Any, ...], RunKey] = {}
+        self._origins: dict[bytes, _Origin] = {}  # by runners and dependencies, as JSON
 
     def hand_over(self) -> list[Observation]:
         """The observations so far; the next ones start anew."""
@@ -177,21 +209,15 @@ class Observer:
         if about.zero_means and numbers and not any(numbers):
             numbers, status, code = [], about.zero_means, code or "value 0 written for a failure"
         target = target_of(record)
+        facts = msgspec.json.encode((record.runners, record.dependencies))
+        origin = self._origins.get(facts)
+        if origin is None:
+            origin = self._origins[facts] = _Origin.of(record)
         return Observation(
-            identity=(
-                _composed(about.suite),
-                _composed(about.case),
-                _composed(knobs_key({name: _bounded(value) for name, value in about.knobs.items()})),
-                _composed(about.mode),
-                _composed(about.dtype),
-                _composed(about.backend),
-                _composed(about.device),
-                _composed(about.arch),
-                about.dynamic,
-            ),
+            identity=_identity(about),
             metric=_composed(about.metric),
-            run=_exported_run(about) or self._run_key(record, given),
-            environment=self._environment(record, about.device_name, given),
+            run=_exported_run(about) or self._run_key(record, origin, given),
+            environment=self._environment(record, facts, about.device_name, given),
             samples=[number * about.scale for number in numbers] if about.scale != 1 else numbers,
             status=status,
             code=code,
@@ -200,7 +226,7 @@ class Observer:
             if target is not None
             else None,
             warning=_text(extra.get("warning"))[:300] or None,
-            process=about.exported.process if about.exported else _process(record),
+            process=about.exported.process if about.exported else origin.process,
             pointer=placed.pointer,
             line=placed.line,
         )
@@ -212,14 +238,13 @@ class Observer:
         silent = {name: value for name, value in placed.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **silent)
 
-    def _run_key(self, record: Record, given: Parameters) -> RunKey:
+    def _run_key(self, record: Record, origin: _Origin, given: Parameters) -> RunKey:
         """Of a record that says the same as one before it, that one's."""
-        pair = _pair(record)
         said = (
             record.benchmark.name,
-            pair.get("base"),
-            pair.get("new"),
-            _runner_name(record),
+            origin.base,
+            origin.new,
+            origin.host,
             record.timestamp,
             record.repo,
             record.head_branch,
@@ -230,34 +255,33 @@ class Observer:
         )
         found = self._run_keys.get(said)
         if found is None:
-            found = self._run_keys[said] = self._new_run_key(record, given)
+            found = self._run_keys[said] = self._new_run_key(record, origin, given)
         return found
 
-    def _new_run_key(self, record: Record, given: Parameters) -> RunKey:
+    def _new_run_key(self, record: Record, origin: _Origin, given: Parameters) -> RunKey:
         external_id = None
         if record.workflow_id not in (None, 0, "0", ""):
             external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
         commit_time = parse_time(given.commit_date) if given.commit_date else None
         run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
         at_source = "commit" if commit_time else "run" if run_time else "upload"
-        pair = _pair(record)
         return RunKey(
             source=_composed(given.source or record.benchmark.name)[:100],
             external_id=external_id or given.run_id or None,
-            host=_composed(_runner_name(record) or given.host)[:200],
+            host=_composed(origin.host or given.host)[:200],
             commit=(record.head_sha or given.commit)[:64],
             branch=_composed(record.head_branch or given.branch)[:200],
             repo=_composed(record.repo or given.repo)[:200],
             at=commit_time or run_time,
             at_source=at_source,
-            environment=_text(pair.get("new"))[:60],
-            base_environment=_text(pair.get("base"))[:60],
+            environment=origin.new,
+            base_environment=origin.base,
         )
 
-    def _environment(self, record: Record, device_name: str, given: Parameters) -> Environment:
+    def _environment(self, record: Record, facts: bytes, device_name: str, given: Parameters) -> Environment:
         """Records of one upload mostly say the same here; only what is new is read."""
         device = _text((record.benchmark.extra_info or {}).get("device")) or given.device
-        said = (msgspec.json.encode((record.runners, record.dependencies)), device, device_name)
+        said = (facts, device, device_name)
         found = self._environments_said.get(said)
         if found is None:
             found = _environment_of(record, device, device_name, given)
@@ -310,17 +334,22 @@ def _composed(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
+def _identity(about: About) -> Identity:
+    knobs = knobs_key({name: _bounded(value) for name, value in about.knobs.items()}) if about.knobs else "{}"
+    texts = about.suite, about.case, knobs, about.mode, about.dtype, about.backend, about.device, about.arch
+    if not "".join(texts).isascii():
+        texts = tuple(map(_composed, texts))  # type: ignore[assignment]  # as many
+    return (*texts, about.dynamic)
+
+
 def _nameless(record: Record) -> Fault | None:
     """What has no name is nobody's series."""
     assert record.metric is not None
-    for place, name in (
-        ("/benchmark/name", record.benchmark.name),
-        ("/model/name", record.model.name),
-        ("/metric/name", record.metric.name),
-    ):
-        if not name or name.isspace():
-            return Fault(place, "the name is empty")
-    return None
+    if not record.metric.name.strip():
+        return Fault("/metric/name", _EMPTY)
+    if not record.model.name.strip():
+        return Fault("/model/name", _EMPTY)
+    return None if record.benchmark.name.strip() else Fault("/benchmark/name", _EMPTY)
 
 
 def _text(value: Any) -> str:
@@ -336,12 +365,6 @@ def _pair(record: Record) -> dict[str, Any]:
     number = said.get("number")
     numbered = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MAX_PAIRS
     return said if numbered and _text(said.get("base")) and _text(said.get("new")) else {}
-
-
-def _process(record: Record) -> int:
-    """Of a pair: twice its number, and one more for the new side."""
-    pair = _pair(record)
-    return 2 * pair["number"] + (pair["side"] == "new") if pair else 0
 
 
 def _first_runner(record: Record) -> dict[str, Any]:
@@ -363,23 +386,20 @@ def _from_epoch(moment: float | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, tz=timezone.utc)
 
 
-def _too_long(observation: Observation) -> Fault | None:  # noqa: PLR0911 — one line for each limit
-    for name, limit, value in zip(_LIMITS, _LIMITS.values(), _identity_texts(observation), strict=True):
-        if len(value) > limit:
-            return Fault("", f"the {name} is longer than {limit} characters")
-    if not _SUITE.fullmatch(observation.identity[0]):
+def _too_long(observation: Observation) -> Fault | None:
+    identity = observation.identity
+    texts: tuple[str, ...] = identity[:8]
+    if max(map(len, texts)) > _ALWAYS_FITS:
+        for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
+            if len(value) > limit:
+                return Fault("", f"the {name} is longer than {limit} characters")
+        if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+            return Fault("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
+    if not _SUITE.fullmatch(identity[0]):
         return Fault("", "a suite's name has 1 to 60 characters, no slash and no control character")
-    if len("".join(map(str, observation.identity)).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
-        return Fault("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
-    if any(abs(value) > MAX_VALUE for value in observation.samples):
-        return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
+    for sample in observation.samples:
+        if abs(sample) > MAX_VALUE:
+            return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
     if len(observation.metric) > 200:
         return Fault("/metric/name", "the metric's name is longer than 200 characters")
-    if len(observation.identity[2]) > 4000:
-        return Fault("/benchmark/extra_info", "the settings are longer than 4000 characters")
     return None
-
-
-def _identity_texts(observation: Observation) -> tuple[str, ...]:
-    suite, case, _knobs, mode, dtype, backend, device, arch, _dynamic = observation.identity
-    return (suite, case, mode, dtype, backend, device, arch)

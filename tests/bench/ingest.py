@@ -128,6 +128,9 @@ def _variants(application: Application, numbers: Iterator[int]) -> Iterator[Figu
 
 
 def _peaks(application: Application) -> Iterator[Figure]:
-    for name, root in (("gunicorn", application.hud.pid), ("PostgreSQL", application.postmaster)):
+    for name, root, limit in (
+        ("gunicorn", application.hud.pid, 300),
+        ("PostgreSQL, with 256 MiB shared by all", application.postmaster, None),
+    ):
         peak_mib = max(processes.memory_mib(process) for process in processes.tree(root))
-        yield Figure("ingest", f"peak memory of any process of {name}", peak_mib, "MiB", 300)
+        yield Figure("ingest", f"peak memory of any process of {name}", peak_mib, "MiB", limit)
