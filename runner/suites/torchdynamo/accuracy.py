@@ -186,6 +186,7 @@ def _folded_convolutions(spec: TaskSpec) -> bool:
 
 
 def _release(spec: TaskSpec) -> None:
-    gc.collect()
+    """The memory of a run that is over, on a GPU, where several copies of a model are tight."""
     if spec.device == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()

@@ -1,0 +1,323 @@
+"""The accuracy check: every word it can say, by subjects that are made to fail, and the harness's rule."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from runner.catalog import KnobValue, TaskSpec
+from runner.catalog.codes import ACCURACY_CODES, status_of
+from runner.failures import TaskFailure
+from runner.records import STATUSES
+from runner.suites.torchdynamo.accuracy import check
+from runner.suites.torchdynamo.accuracy_result import AccuracyResult
+from runner.suites.torchdynamo.comparison import NotComparable, Rules, compare
+from runner.suites.torchdynamo.step import Step, StepFunction
+from runner.suites.torchdynamo.subject import Subject
+
+# Every word of the harness, and where each is met: a test here, or another system's part.
+STATUS_OF_CODE = {
+    "pass": "ok",
+    "pass_due_to_skip": "ok",
+    "fail_accuracy": "wrong",
+    "fail_to_run": "failed",
+    "OOM": "oom",
+    "eager_1st_run_fail": "failed",
+    "eager_1st_run_OOM": "oom",
+    "eager_2nd_run_fail": "failed",
+    "eager_2nd_run_OOM": "oom",
+    "eager_two_runs_differ": "cannot_tell",
+    "eager_variation": "cannot_tell",
+    "eager_fail_to_run": "failed",
+    "model_fail_to_load": "failed",
+    "timeout": "timed_out",
+    "warmup_failed": "failed",
+    "infra_error": "failed",
+    "not_bitwise_equivalent": "wrong",
+    "fail_batch_invariance_at_4": "wrong",
+    "fail_to_run_at_batch_2": "failed",
+}
+ROWS, WIDTH = 8, 40
+
+
+def test_every_code_of_the_harness_has_a_status() -> None:
+    for code, status in STATUS_OF_CODE.items():
+        assert status in STATUSES
+        assert status_of(code) == status
+    assert set(ACCURACY_CODES) <= set(STATUS_OF_CODE)
+
+
+class Calls:
+    """Counts the calls of a module and its copies."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __deepcopy__(self, _memo: object) -> Calls:
+        return self
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    """`act` is called before each forward pass with the number of passes so far, and may raise."""
+
+    def __init__(self, act: Callable[[int, torch.Tensor], torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+        self._act = act
+        self._calls = Calls()
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        self._calls.count += 1
+        x = self._act(self._calls.count, x) if self._act else x
+        return {"logits": self.linear(x).tanh()}
+
+
+def subject_of(module: torch.nn.Module, **changes: Any) -> Subject:
+    return dataclasses.replace(
+        Subject(
+            module=module,
+            inputs=(torch.randn(ROWS, WIDTH),),
+            loss=lambda output: output["logits"].mean(),
+            batch_size=ROWS,
+            parameters=sum(parameter.numel() for parameter in module.parameters()),
+            tolerance=1e-3,
+            cosine=False,
+            larger_multiplier=False,
+            skip_accuracy="",
+            size_note="",
+            batched=True,
+        ),
+        **changes,
+    )
+
+
+def checked(
+    act: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
+    compiled: Callable[[Step], StepFunction] = lambda step: step.function,
+    mode: str = "inference",
+    dtype: str = "float32",
+    knobs: dict[str, KnobValue] | None = None,
+    **changes: Any,
+) -> AccuracyResult:
+    spec = TaskSpec("huggingface", "BertForMaskedLM", mode, dtype, "inductor", "cpu", knobs=knobs or {})
+    torch.manual_seed(3)
+
+    def load(spec: TaskSpec, **_asked: object) -> Subject:
+        module = Model(act).train(spec.mode == "training")
+        return subject_of(module, **changes)
+
+    return check(spec, lambda step, _subject: compiled(step), load=load)
+
+
+def raising(error: Exception, at: int) -> Callable[[int, torch.Tensor], torch.Tensor]:
+    """Two steps a run: passes 1 and 2 are the reference's, 3 and 4 the first eager run's, …"""
+
+    def act(call: int, x: torch.Tensor) -> torch.Tensor:
+        if call >= at:
+            raise error
+        return x
+
+    return act
+
+
+def changed(by: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Step], StepFunction]:
+    """A compiler that is wrong by this much."""
+
+    def compiled(step: Step) -> StepFunction:
+        return lambda inputs: {"logits": by(step.function(inputs)["logits"])}
+
+    return compiled
+
+
+OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("pass", checked),
+        ("pass", lambda: checked(mode="training", knobs={"optimizer": "adam"})),
+        ("pass", lambda: checked(compiled=changed(lambda x: x + 5e-4))),
+        ("pass", lambda: checked(dtype="bfloat16")),
+        ("pass", lambda: checked(dtype="amp", mode="training")),
+        ("pass_due_to_skip", lambda: checked(skip_accuracy="no deterministic algorithms")),
+        ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x + 0.01))),
+        ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x.double()))),
+        ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x[:3]))),
+        ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x / 0))),
+        ("fail_accuracy", lambda: checked(compiled=lambda step: lambda inputs: (step.function(inputs),))),
+        ("eager_1st_run_fail", lambda: checked(raising(ValueError("no"), 3))),
+        ("eager_1st_run_OOM", lambda: checked(raising(OOM, 3))),
+        ("eager_2nd_run_fail", lambda: checked(raising(ValueError("no"), 5))),
+        ("eager_2nd_run_OOM", lambda: checked(raising(OOM, 5))),
+        ("fail_to_run", lambda: checked(raising(ValueError("no"), 7))),
+        ("OOM", lambda: checked(raising(OOM, 7))),
+        ("eager_two_runs_differ", lambda: checked(lambda call, x: x + call)),
+        ("infra_error", lambda: checked(compiled=changed(lambda x: x), tolerance=object())),
+    ],
+)
+def test_what_happens_is_said_in_the_harness_s_words(
+    code: str, outcome: Callable[[], AccuracyResult]
+) -> None:
+    result = outcome()
+    assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
+    assert code == "pass" or result.details["reason"]
+    if code in ("pass", "fail_accuracy"):
+        assert result.details["reference"] == "float64"
+        assert result.details["compared_by"] == "tolerance and error"
+    if code == "pass":
+        assert result.cosine == pytest.approx(1, abs=1e-3)
+        assert result.rmse_ratio is not None
+
+
+def test_the_switches_end_with_the_check() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    checked(raising(ValueError("no"), 3))
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+    assert not torch._inductor.config.fallback_random
+
+
+def test_without_a_reference_the_check_is_by_cosine_and_says_so() -> None:
+    def no_float64(_call: int, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.float64:
+            raise NotImplementedError("no float64 here")
+        return x
+
+    near = checked(no_float64, changed(lambda x: x + 0.002))
+    assert (near.code, near.details["compared_by"], near.rmse_ratio) == ("pass", "cosine", None)
+    assert "no float64 here" in near.details["reference"]
+    assert checked(no_float64, changed(lambda x: -x)).code == "fail_accuracy"
+
+
+def test_a_wrong_gradient_is_found_and_named() -> None:
+    def forgets(step: Step) -> StepFunction:
+        def function(inputs: Any) -> Any:
+            loss = step.function(inputs)
+            step.module.linear.bias.grad.mul_(40)
+            return loss
+
+        return function
+
+    result = checked(compiled=forgets, mode="training", tolerance=1e-5)
+    assert result.code == "fail_accuracy"
+    assert result.details["reason"].startswith("gradients.linear.bias: ")
+    assert result.cosine is not None
+    assert result.cosine < 1
+
+
+def test_what_a_backend_does_not_do_is_no_accuracy() -> None:
+    def refuses(_step: Step) -> StepFunction:
+        raise TaskFailure("unsupported", "inference_only", "not in training")
+
+    with pytest.raises(TaskFailure) as refused:
+        checked(compiled=refuses)
+    assert refused.value.code == "inference_only"
+
+
+def test_large_models_are_compared_on_their_logits_in_float32() -> None:
+    result = checked(parameters=3_000_000_000, dtype="bfloat16")
+    assert (result.code, result.details["reference"]) == ("pass", "float32")
+    assert checked(parameters=3_000_000_000).details["compared_by"] == "cosine"
+
+
+def by_the_batch(_call: int, x: torch.Tensor) -> torch.Tensor:
+    return x + x.mean() if len(x) > 2 else x
+
+
+def small_batches_fail(_call: int, x: torch.Tensor) -> torch.Tensor:
+    if len(x) <= 2:
+        raise ValueError("too small")
+    return x
+
+
+@pytest.mark.parametrize(
+    ("code", "act"),
+    [
+        ("pass", lambda _call, x: x.relu()),
+        ("fail_batch_invariance_at_4", by_the_batch),
+        ("fail_to_run_at_batch_2", small_batches_fail),
+        ("fail_to_run", raising(ValueError("no"), 1)),
+        ("OOM", raising(OOM, 3)),
+    ],
+)
+def test_batch_invariance_is_said_in_the_harness_s_words(
+    code: str, act: Callable[[int, torch.Tensor], torch.Tensor]
+) -> None:
+    """Each row by itself, so that only what `act` does depends on the batch."""
+
+    class Rows(Model):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            self._calls.count += 1
+            assert self._act
+            return {"logits": self._act(self._calls.count, x) * 2, "loss": x.mean()}
+
+    spec = TaskSpec(
+        *("huggingface", "BertForMaskedLM", "training", "float32", "inductor", "cpu"),
+        knobs={"batch_invariant": True},
+    )
+    result = check(
+        spec, lambda step, _subject: step.function, load=lambda *_spec, **_asked: subject_of(Rows(act))
+    )
+    assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
+
+
+def test_nothing_to_take_parts_of_passes_by_skip() -> None:
+    assert checked(knobs={"batch_invariant": True}, batched=False).code == "pass_due_to_skip"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(2,), (400,), (3, 500), (8, 300, 1, 1)])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(1e-4),
+        Rules(1e-3, equal_nan=True),
+        Rules(2e-2),
+        Rules(1e-3, multiplier_by_size=True),
+        Rules(1e-4, widest=True),
+        Rules(1e-3, cosine=True),
+    ],
+    ids=str,
+)
+def test_the_rule_is_the_harness_s(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
+    """torch._dynamo.utils.same says the same of errors from none to large."""
+    torch.manual_seed(5)
+    both = set()
+    for scale in (0.0, 1e-4, 2e-3, 1e-2, 2.5e-2, 0.1, 2.0):
+        for eager_scale in (1e-6, 1e-2):
+            reference = torch.randn(shape, dtype=torch.float64)
+            eager = (reference + eager_scale * torch.randn(shape, dtype=torch.float64)).to(dtype)
+            result = (eager.double() + scale * torch.randn(shape, dtype=torch.float64)).to(dtype)
+            theirs = torch._dynamo.utils.same(
+                {"x": [eager]},
+                {"x": [result]},
+                {"x": [reference]},
+                cos_similarity=rules.cosine,
+                tol=rules.tolerance,
+                equal_nan=rules.equal_nan,
+                log_error=lambda *_said: None,
+                use_larger_multiplier_for_smaller_tensor=rules.multiplier_by_size,
+                force_max_multiplier=rules.widest,
+            )
+            ours = compare({"x": [eager]}, {"x": [result]}, {"x": [reference]}, rules)
+            assert ours.same == theirs, ours.reason
+            both.add(theirs)
+    assert both == {True, False}
+
+
+def test_nan_is_equal_only_where_it_may_be() -> None:
+    nan, one = torch.tensor([float("nan"), 1.0]), torch.ones(2)
+    assert compare(nan, nan.clone(), None, Rules(1e-3, equal_nan=True)).same
+    assert not compare(nan, nan.clone(), None, Rules(1e-3)).same
+    assert compare(nan, one, one.double(), Rules(1e-3)).same  # better than eager
+    assert not compare(one, nan, one.double(), Rules(1e-3)).same
+
+
+def test_a_thing_that_is_no_number_is_not_comparable() -> None:
+    with pytest.raises(NotComparable, match="object"):
+        compare({"x": object()}, {"x": object()}, None, Rules(1e-3))
