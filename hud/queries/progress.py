@@ -11,14 +11,15 @@ from hud import matching
 from hud.models import ACTIVE, Run, State
 from hud.queries.sql import fetch
 
-_PROCESSES = "(SELECT CASE WHEN base_environment = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
-# Median of the seconds that earlier tasks of the same case took on the same device, for as many processes;
-# `t` is the task.
+# How many processes a task has; put in the alias of what has its run's id.
+PROCESSES = "(SELECT CASE WHEN base_environment = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
+# Median of the seconds that a process of earlier tasks of the same kind took on the same device; `t` is the
+# task, of which its spec and end are read.
 USUAL = f"""
     LEFT JOIN LATERAL (
-        SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) * {_PROCESSES.format("t")} seconds
+        SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) seconds
         FROM (
-            SELECT extract(epoch FROM p.finished - p.started) / {_PROCESSES.format("p")} seconds
+            SELECT extract(epoch FROM p.finished - p.started) / {PROCESSES.format("p")} seconds
             FROM hud_task p
             WHERE t.finished IS NULL AND p.state = 'done' AND p.status = 'ok'
               AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'
@@ -56,7 +57,7 @@ def progress_of(run: Run) -> Progress:
         f"""
         SELECT t.finished IS NOT NULL,
             CASE WHEN t.state <> 'queued' THEN extract(epoch FROM now() - t.started)::float8 END,
-            usual.seconds
+            usual.seconds * {PROCESSES.format("t")}
         FROM hud_task t {USUAL}
         WHERE t.run_id = %(run)s
         """,  # noqa: S608 - constants of this room
@@ -91,7 +92,7 @@ def starts_in_s(run: Run) -> float | None:
         )
         SELECT t.id IS NULL,
             CASE WHEN t.state = 'running' THEN extract(epoch FROM now() - t.started)::float8 END,
-            usual.seconds, mine.n
+            usual.seconds * {PROCESSES.format("t")}, mine.n
         FROM (SELECT count(*) n FROM mine) mine LEFT JOIN ahead t ON true {USUAL}
         """,  # noqa: S608 - constants of this room
         {"run": run.pk, "watched": run.watched, "created": run.created, "lost": settings.HUD_LOST_S},

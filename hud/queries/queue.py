@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 
 from hud import matching
-from hud.queries.progress import USUAL
+from hud.queries.progress import PROCESSES, USUAL
 from hud.queries.sql import fetch
 
 SHOWN_RUNS = 50
@@ -143,14 +143,16 @@ def _work() -> list[_Work]:
         WITH work AS (
             SELECT t.run_id, CASE WHEN t.state = 'running' THEN t.accelerator_id END accelerator_id,
                 jsonb_build_object('suite', t.spec->'suite', 'case', t.spec->'case',
-                    'dtype', t.spec->'dtype', 'device', t.spec->'device') spec,
+                    'dtype', t.spec->'dtype', 'device', t.spec->'device',
+                    'mode', t.spec->'mode', 'backend', t.spec->'backend') spec,
                 count(*) tasks,
                 coalesce(sum(extract(epoch FROM now() - t.started)) FILTER (WHERE t.state = 'running'), 0)
                     running_s
             FROM hud_task t WHERE t.state IN ('queued', 'running')
             GROUP BY 1, 2, 3
         ), kinds AS (SELECT DISTINCT spec, NULL::timestamptz finished FROM work)
-        SELECT work.run_id, work.accelerator_id, work.tasks, work.running_s::float8, known.seconds
+        SELECT work.run_id, work.accelerator_id, work.tasks, work.running_s::float8,
+            known.seconds * {PROCESSES.format("work")}
         FROM work JOIN (SELECT t.spec, usual.seconds FROM kinds t {USUAL}) known USING (spec)
         """,  # noqa: S608 - constants of this room
         {},
