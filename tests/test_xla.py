@@ -142,6 +142,7 @@ def spec(mode: str = "inference") -> TaskSpec:
 
 
 PLAIN = Cell("cpu", "", "", "eval")
+SEEDS = iter(range(100))
 
 
 @pytest.mark.parametrize(
@@ -163,9 +164,6 @@ def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: s
     monkeypatch.setattr(models.Model, "step", step)
     found = verify.verify(spec(), PLAIN)
     assert (found.code, found.requested, found.status) == (code, True, status)
-
-
-SEEDS = iter(range(100))
 
 
 def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

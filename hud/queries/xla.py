@@ -22,8 +22,7 @@ HELP = {
     ),
     "FAIL": (
         "The result is wrong: it differs from eager by more than its rounding explains.",
-        "Its times are withheld. Look for the operator with the knob dump_hlo; if no change of yours did it, "
-        "open an issue at PyTorch/XLA with the task's command.",
+        "Its times are withheld. Find the operator in the HLO; if no change of yours did it, open an issue.",
     ),
     "EAGER_FAILED": (
         "The model fails without any compiler.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from pathlib import Path
@@ -76,12 +77,10 @@ class Machine:
         self._xla: Any = None
         self.device = torch.device(cell.accelerator)
         if cell.xla:
-            import torch_xla  # noqa: PLC0415 - only interpreters of XLA have it
-            import torch_xla.core.xla_model  # noqa: PLC0415
-            import torch_xla.debug.metrics  # noqa: PLC0415
-
-            self._xla = torch_xla
-            self.device = torch_xla.device()
+            for name in ("torch_xla.core.xla_model", "torch_xla.debug.metrics"):
+                importlib.import_module(name)
+            self._xla = importlib.import_module("torch_xla")
+            self.device = self._xla.device()
 
     def seed(self) -> None:
         torch.manual_seed(SEED)

@@ -139,17 +139,19 @@ class Timed:
     def _profile(self, profiled: profile, repeat: int) -> None:
         events = profiled.key_averages()
         if self._setting("profile_cuda_cpu"):
-            cpu_s = sum(event.self_cpu_time_total for event in events) * 1e-6
-            on_cuda = [event for event in events if event.device_type == DeviceType.CUDA]
-            cuda_s = sum(event.self_device_time_total for event in on_cuda) * 1e-6
-            for name, seconds in (("cpu", cpu_s), ("cuda", cuda_s)):
-                self._add(f"total_{name}_time_s", seconds)
-                self._add(f"per_iter_{name}_time_s", seconds / self.iterations)
+            self._total("cpu", sum(event.self_cpu_time_total for event in events))
+            if self._cell.accelerator == "cuda":
+                on_cuda = [event for event in events if event.device_type == DeviceType.CUDA]
+                self._total("cuda", sum(event.self_device_time_total for event in on_cuda))
         if self._setting("profile_cuda_cpu_individual_ops"):
             self._operators(events)
         if self._setting("dump_pytorch_profiles"):
             profiled.export_chrome_trace(str(self._file("trace", repeat, "json")))
             self._keep("profile", repeat, "txt", events.table(sort_by="cpu_time_total", row_limit=500))
+
+    def _total(self, device: str, time_us: float) -> None:
+        self._add(f"total_{device}_time_s", time_us * 1e-6)
+        self._add(f"per_iter_{device}_time_s", time_us * 1e-6 / self.iterations)
 
     def _operators(self, events: Any) -> None:
         """Of XLA those that it had to leave to the CPU, else every aten operator."""
@@ -159,9 +161,10 @@ class Timed:
             if event.key in unlowered if unlowered is not None else "aten::" in event.key:
                 place = f"{kind}.{event.key}"
                 self._add(f"{place}.self_cpu_time_s", event.self_cpu_time_total * 1e-6)
-                self._add(f"{place}.self_cuda_time_s", event.self_device_time_total * 1e-6)
                 self._add(f"{place}.total_cpu_time_s", event.cpu_time_total * 1e-6)
-                self._add(f"{place}.total_cuda_time_s", event.device_time_total * 1e-6)
+                if self._cell.accelerator == "cuda":
+                    self._add(f"{place}.self_cuda_time_s", event.self_device_time_total * 1e-6)
+                    self._add(f"{place}.total_cuda_time_s", event.device_time_total * 1e-6)
                 self._add(f"{place}.num_of_calls", float(event.count))
 
     def _add(self, metric: str, value: float) -> None:
