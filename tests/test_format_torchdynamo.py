@@ -381,3 +381,44 @@ def test_a_compiler_s_name_that_is_given_means_the_same(
     body = f"dev,name,batch_size,speedup\n{device},a,1,1.5\n"
     identity = observe(body, backend=given).observations[0].identity
     assert (identity[5], identity[8]) == (backend, dynamic)
+
+
+@pytest.mark.parametrize(
+    ("name", "suite", "mode", "dtype", "backend", "device", "dynamic"),
+    [
+        ("inductor_timm_training", "timm", "training", "", "inductor", "", False),
+        ("inductor_torchbench_dynamic_training", "torchbench", "training", "", "inductor", "", True),
+        ("dynamic_aot_eager_huggingface_training", "huggingface", "training", "", "aot_eager", "", True),
+        ("cpu_inductor_timm_amp_freezing_inference", "timm", "inference", "amp", "inductor_freezing", "cpu", False),
+        (
+            "dynamic_cpu_aot_inductor_amp_freezing_torchbench_inference",
+            "torchbench",
+            "inference",
+            "amp",
+            "inductor_aot_inductor_freezing",
+            "cpu",
+            True,
+        ),
+    ],
+)  # fmt: skip
+def test_what_ci_expects_is_a_run_of_its_own_source(
+    name: str, suite: str, mode: str, dtype: str, backend: str, device: str, dynamic: bool
+) -> None:
+    body = (
+        "name,accuracy,graph_breaks\n\n\n\nresnet50,pass,0\n\n\n\nhf_Reformer,fail_accuracy,26\nmoco,pass\n"
+    )
+    observer = observe(body, f"rocm/{name}.csv")
+    found = by_metric(observer, "hf_Reformer")
+    assert (found["accuracy"].status, found["accuracy_graph_breaks"].samples) == ("wrong", [26.0])
+    assert found["accuracy"].identity == (
+        suite, "hf_Reformer", "{}", mode, dtype, backend, device, "", dynamic,
+    )  # fmt: skip
+    assert {item.run.source for item in observer.observations} == {"TorchInductor, expected by CI"}
+    assert skips(observer) == [(10, reasons.EMPTY_CELL)]
+    assert observer.warnings == ["these are the results that CI expects; they were not measured"]
+
+
+def test_the_oldest_lists_of_what_ci_expects_have_graph_breaks_alone() -> None:
+    observer = observe("name,graph_breaks\nhf_Reformer,26\nx,many\n", "inference_torchbench.csv")
+    assert by_metric(observer, "hf_Reformer")["accuracy_graph_breaks"].samples == [26.0]
+    assert [(fault.pointer, fault.line) for fault in observer.faults] == [("/graph_breaks", 3)]

@@ -47,6 +47,7 @@ FORMATS = {
     "cachebench": "hud.ingest.formats.v3",
     "torchdynamo": "hud.ingest.formats.torchdynamo",
     "graph_breaks": "hud.ingest.formats.graph_breaks",
+    "expected_accuracy": "hud.ingest.formats.expected_accuracy",
     "gpt_fast": "hud.ingest.formats.gpt_fast",
     "operatorbench": "hud.ingest.formats.operatorbench",
     "pr_time": "hud.ingest.formats.pr_time",
