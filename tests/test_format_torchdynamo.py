@@ -384,35 +384,30 @@ def test_a_compiler_s_name_that_is_given_means_the_same(
 
 
 @pytest.mark.parametrize(
-    ("name", "suite", "mode", "dtype", "backend", "device", "dynamic"),
+    ("name", "said"),  # suite, mode, dtype, backend, device, dynamic
     [
-        ("inductor_timm_training", "timm", "training", "", "inductor", "", False),
-        ("inductor_torchbench_dynamic_training", "torchbench", "training", "", "inductor", "", True),
-        ("dynamic_aot_eager_huggingface_training", "huggingface", "training", "", "aot_eager", "", True),
-        ("cpu_inductor_timm_amp_freezing_inference", "timm", "inference", "amp", "inductor_freezing", "cpu", False),
+        ("inductor_timm_training", ("timm", "training", "", "inductor", "", False)),
+        ("inductor_torchbench_dynamic_training", ("torchbench", "training", "", "inductor", "", True)),
+        ("dynamic_aot_eager_timm_training", ("timm", "training", "", "aot_eager", "", True)),
+        (
+            "cpu_inductor_timm_amp_freezing_inference",
+            ("timm", "inference", "amp", "inductor_freezing", "cpu", False),
+        ),
         (
             "dynamic_cpu_aot_inductor_amp_freezing_torchbench_inference",
-            "torchbench",
-            "inference",
-            "amp",
-            "inductor_aot_inductor_freezing",
-            "cpu",
-            True,
+            ("torchbench", "inference", "amp", "inductor_aot_inductor_freezing", "cpu", True),
         ),
     ],
-)  # fmt: skip
-def test_what_ci_expects_is_a_run_of_its_own_source(
-    name: str, suite: str, mode: str, dtype: str, backend: str, device: str, dynamic: bool
-) -> None:
+)
+def test_what_ci_expects_is_a_run_of_its_own_source(name: str, said: tuple[Any, ...]) -> None:
     body = (
         "name,accuracy,graph_breaks\n\n\n\nresnet50,pass,0\n\n\n\nhf_Reformer,fail_accuracy,26\nmoco,pass\n"
     )
     observer = observe(body, f"rocm/{name}.csv")
     found = by_metric(observer, "hf_Reformer")
     assert (found["accuracy"].status, found["accuracy_graph_breaks"].samples) == ("wrong", [26.0])
-    assert found["accuracy"].identity == (
-        suite, "hf_Reformer", "{}", mode, dtype, backend, device, "", dynamic,
-    )  # fmt: skip
+    suite, *axes, dynamic = said
+    assert found["accuracy"].identity == (suite, "hf_Reformer", "{}", *axes, "", dynamic)
     assert {item.run.source for item in observer.observations} == {"TorchInductor, expected by CI"}
     assert skips(observer) == [(10, reasons.EMPTY_CELL)]
     assert observer.warnings == ["these are the results that CI expects; they were not measured"]
