@@ -11,6 +11,7 @@ import dataclasses
 import json
 import shutil
 import time
+import traceback
 from collections.abc import Callable
 from typing import cast
 
@@ -18,11 +19,11 @@ import torch
 
 from runner.catalog import TaskSpec
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
-from runner.failures import TaskFailure
+from runner.failures import TaskFailure, failure_of
 from runner.measure import busy, call_time, ceilings, compile_time, counters
 from runner.measure.compile_time import FirstCalls
 from runner.measure.device import Device, prepare
-from runner.measure.gpu_state import gpu_state, warning
+from runner.measure.gpu_state import GpuState, gpu_state, warning
 from runner.measure.recorder import Recorder, Result
 from runner.measure.stages import before_forks, run_stage
 from runner.records import Json
@@ -37,16 +38,10 @@ _CLOCK = "host clock around a sequence"
 _STEP_CLOCK = "host clock around one step"
 _GRAPHS = 2  # prefill and step
 _MEMORY_SHARE = 0.9
-_CALL_METRICS = (
-    "token_per_sec",
-    "memory_bandwidth(GB/s)",
-    "compilation_time(s)",
-    "compiled_latency_ms",
-    "eager_latency_ms",
-    "speedup",
-)
+_SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
+_STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")
 _DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")
-_COMPILE_METRICS = ("cold_compile_s", "warm_compile_s")
+_COMPILE_METRICS = ("compilation_time(s)", "cold_compile_s", "warm_compile_s")
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -63,14 +58,14 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 
     try:
         cold = stage("cold", lambda: _compile_only(spec, report)) if fresh else None
-        stage("warm", lambda: _measure(spec, report, cold))
+        incomplete = stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
         problem = failure  # the name of the exception ends with its block
         stage("failed", lambda: _record_failure(spec, report, problem))
         return problem
     finally:
         shutil.rmtree(caches, ignore_errors=True)
-    return None
+    return TaskFailure(*incomplete) if incomplete else None
 
 
 class _Subject:
@@ -148,7 +143,8 @@ def _compile_only(spec: TaskSpec, report: Report) -> Json:
     return [found.compiling_ms, found.steady_ms, found.phases_s]
 
 
-def _measure(spec: TaskSpec, report: Report, cold: Json) -> None:
+def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
+    """Records part after part; returns the first failure of one as [status, code, reason], or None."""
     subject, first_calls = _started(spec, report, "warm" if cold else "host's caches")
     device = subject.device
     states = [gpu_state(device)]
@@ -162,20 +158,36 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> None:
         new_tokens=subject.new_tokens,
         device=device.type,
     )
-    results = _compile_results(first_calls, cold)
-    results += _sequence_results(spec, report, subject)
-    results += _step_results(spec, report, subject)
-    if device.type == "cuda":
-        results += _device_results(report, subject)
-    results += _counts(checked)
-    states.append(gpu_state(device))
+    parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
+        (_COMPILE_METRICS, lambda: _compile_results(first_calls, cold)),
+        (_SEQUENCE_METRICS, lambda: _sequence_results(spec, report, subject)),
+        (_STEP_METRICS, lambda: _step_results(spec, report, subject)),
+        (_DEVICE_METRICS, lambda: _device_results(report, subject)),
+        ((), lambda: _counts(checked)),
+    ]
+    incomplete = None
+    for metrics, part in parts:
+        try:
+            results = part()
+        except Exception as error:  # noqa: BLE001 - the other parts are results all the same
+            traceback.print_exc()
+            failure = failure_of(error)
+            incomplete = incomplete or [failure.status, failure.code, failure.reason]
+            for metric in metrics:
+                recorder.missing(metric, failure, knobs=spec.identity())
+            continue
+        states.append(gpu_state(device))
+        for result in results:
+            recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=_warning(states))
+    told = [dataclasses.asdict(state) for state in states if state]
+    report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
+    return incomplete
+
+
+def _warning(states: list[GpuState | None]) -> str:
     left_out = counters.counts().cudagraph_skips
-    told = [warning(states)] + ([f"{left_out} CUDA graphs were asked for and left out"] if left_out else [])
-    for result in results:
-        recorder.add(_with_target(spec, result), knobs=spec.identity(), warning="; ".join(filter(None, told)))
-    report.artifact(
-        "gpu_state", "gpu_state.json", json.dumps([dataclasses.asdict(state) for state in states if state])
-    )
+    told = [warning(states), f"{left_out} CUDA graphs were asked for and left out" if left_out else ""]
+    return "; ".join(filter(None, told))
 
 
 def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
@@ -186,10 +198,11 @@ def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
         return [Result("compilation_time(s)", [warm.compiling_ms[0] / 1e3], clock, facts=facts)]
     compiling_ms, steady_ms, phases_s = cold
     cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
+    settled = {"phases_s": warm.phases_s, "settled": warm.settled}
     return [
         Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
         Result("cold_compile_s", [cold_s], "host clock", facts={"phases_s": phases_s}),
-        Result("warm_compile_s", [warm.compile_s], "host clock", facts={"phases_s": warm.phases_s}),
+        Result("warm_compile_s", [warm.compile_s], "host clock", facts=settled),
     ]
 
 
@@ -227,6 +240,8 @@ def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Res
 
 def _device_results(report: Report, subject: _Subject) -> list[Result]:
     """The work of a step alone: bytes of active weights by the time in which the GPU was busy."""
+    if subject.device.type != "cuda":
+        return []
     report.event("measure", 0, 0, "GPU busy time of a step")
     step = subject.one_step(subject.compiled)
     found = busy.busy(busy.profiled(step, before_call=lambda: None))
@@ -271,7 +286,7 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
 
 def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
-    metrics = _CALL_METRICS + (_DEVICE_METRICS if spec.device == "cuda" else ())
-    metrics += _COMPILE_METRICS if spec.setting("caches") == "fresh" else ()
+    metrics = (*_SEQUENCE_METRICS, *_STEP_METRICS, *(_DEVICE_METRICS if spec.device == "cuda" else ()))
+    metrics += _COMPILE_METRICS if spec.setting("caches") == "fresh" else _COMPILE_METRICS[:1]
     for metric in metrics:
         recorder.missing(metric, failure, knobs=spec.identity())
