@@ -38,6 +38,8 @@ from runner.spool import left_over
 from runner.station import Station
 
 _CONNECT_S = 5
+_LISTEN_S = 10  # Redis answers a worker that waits for the bell at least this often
+_DEAF_S = _LISTEN_S + 10  # without an answer for so long the line is dead, and a new one is made
 _RECONNECT_S = 1.0
 _BEAT_S = 10  # how often RQ's own pages hear of a busy worker
 _GRACE_S = 2.0  # for what a killed horse left behind
@@ -60,7 +62,7 @@ class AcceleratorWorker(Worker):
             connection=connection,
             job_class=Doorbell,
             serializer=JSONSerializer,
-            worker_ttl=45,
+            worker_ttl=_LISTEN_S + 15,  # RQ listens for 15 s less
             job_monitoring_interval=_BEAT_S,
             log_job_description=False,
         )
@@ -195,7 +197,7 @@ def _connect(url: str) -> Redis:
         connection = Redis.from_url(
             url,
             socket_connect_timeout=_CONNECT_S,
-            socket_timeout=None,  # redis-py's default of 5 s would cut off RQ's blocking reads
+            socket_timeout=_DEAF_S,  # redis-py's own 5 s would cut off RQ's blocking reads
             retry=Retry(NoBackoff(), 0),
             **keepalive,
         )

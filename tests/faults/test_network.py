@@ -111,8 +111,8 @@ def test_a_redis_that_never_answers(site: Site) -> None:
         (ended,) = site.wait_for_end(run)
     assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
     if not site.times.scaled:
-        proxy.fault = "half_open"  # the worker's own wait for the bell gets no answer any more
-        time.sleep(5)
+        proxy.fault = "half_open"  # until the worker's wait for the bell has lost its answer
+        time.sleep(12)
         proxy.fault = ""
         with site.measured("run and succeeded, from when the worker's line was cut"):
             (ended,) = site.wait_for_end(request_over_http(site))
