@@ -7,6 +7,7 @@ the clock, so that starting the toolchain is no part of it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from runner.summary import median
 
 _MOST_CALLS = 16
 _STEADY_CALLS = 3
+_WORKERS_PATIENCE_S = 60
 _FRESH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
 _REMOTE_CACHES_OFF = {
     "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
@@ -89,11 +91,13 @@ def start_workers() -> None:
 
 
 def wait_for_workers() -> None:
+    """Until they could compile; without them where they do not come."""
     from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
 
     wait = getattr(AsyncCompile, "wait_pool_ready", None)
     if wait is not None:
-        wait()
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            wait(_WORKERS_PATIENCE_S)
 
 
 def first_calls(call: Call, device: Device, *, before_call: Callable[[], None]) -> FirstCalls:

@@ -21,6 +21,19 @@ from runner.failures import TaskFailure
 from runner.report import Report
 from runner.suites.torchdynamo.experiment import Experiment
 
+# What compiling imports late: once here, and not in every stage. Not every release has them all.
+_COMPILERS = (
+    *("torch._inductor.compile_fx", "torch._inductor.cudagraph_trees", "torch._inductor.freezing"),
+    *("torch._inductor.fx_passes.fuse_attention", "torch._inductor.fx_passes.pad_mm"),
+    *("torch._inductor.fx_passes.freezing_patterns", "torch._inductor.fx_passes.mkldnn_fusion"),
+    *("torch._inductor.codegen.cuda_combined_scheduling", "torch._inductor.codegen.cpp_wrapper_gpu"),
+    *("torch._inductor.codegen.triton", "torch._inductor.runtime.triton_heuristics"),
+    *("torch._inductor.codegen.memory_planning", "torch._inductor.codegen.wrapper_fxir"),
+    *("torch._dynamo.backends.inductor", "torch._dynamo.backends.cudagraphs", "torch.export._trace"),
+    *("torch.distributed.tensor.experimental", "torch.fx.experimental.validator", "sympy.physics.units"),
+    *("torch.utils.cpp_extension", "torch.utils.flop_counter", "torch.profiler"),
+)
+
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measures one experiment; returns the first failure."""
@@ -40,7 +53,9 @@ def _preload(spec: TaskSpec) -> None:
     """
     torch.set_num_threads(1)  # the pool of threads stays unborn; each stage sets its own number
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process
-    importlib.import_module("torch._inductor.compile_fx")
+    for name in _COMPILERS:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     del os.environ["TORCH_WARM_POOL"]
     with contextlib.suppress(Exception):  # what is wrong with a model is said by the stage that loads it
         models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")

@@ -109,6 +109,11 @@ def note_device(folder: Path, device: Device) -> None:
         path.write_text(json.dumps(found))
 
 
+def forget_device(folder: Path) -> None:
+    """What an earlier attempt in this folder noted is not of this one."""
+    (folder / _FOUND).unlink(missing_ok=True)
+
+
 def noted(folder: Path) -> dict[str, Json]:
     """Device and environment as a stage found them. Raises TaskFailure where none came so far."""
     path = folder / _FOUND

@@ -23,7 +23,7 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.stages import run_stage
 from runner.records import Environment, Json
 from runner.report import Report
-from runner.suites.torchdynamo.bench import noted, untold
+from runner.suites.torchdynamo.bench import forget_device, noted, untold
 from runner.suites.torchdynamo.parts import PARTS
 from runner.suites.torchdynamo.started import started
 from runner.summary import median
@@ -66,6 +66,7 @@ class Experiment:
 
     def run(self) -> TaskFailure | None:
         """The first failure, None where all stages succeeded."""
+        forget_device(self._report.folder)
         test = str(self._spec.setting("test"))
         total = {"both": 4, "accuracy": 1, "performance": 3}[test]
         if test != "performance":
