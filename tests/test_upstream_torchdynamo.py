@@ -179,3 +179,11 @@ def test_a_failure_comes_out_as_one(tmp_path: Path, suffix: str) -> None:
         ("speedup", "abs_latency", "accuracy")
     )
     assert found["accuracy"].code == "OOM"
+
+
+def test_what_the_harness_cannot_say_is_in_none_of_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path, measured(task(knobs={"size": "tiny"})))
+    assert not folder.exists()
+    assert "BertForMaskedLM is in no file of the harness, which cannot say size" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
+from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 from runner.summary import median
 from runner.terminal import Finished
 
@@ -64,8 +66,17 @@ _ARGUMENTS = (
 )  # fmt: skip
 
 
+_SAID = {
+    *_ARGUMENTS,
+    *("batch_size", "cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export"),
+    *("dynamic_dimensions", "memory_percent"),
+    *(knob.name for knob in INDUCTOR_OPTIONS),
+}
+
+
 class DynamoFiles:
-    """A folder, named as `PATH` without its suffix."""
+    """A folder, named as `PATH` without its suffix. What was measured with settings that the harness does
+    not have is left out, and said to be: its files would call it something else."""
 
     def __init__(self, path: Path) -> None:
         self._folder = path.with_suffix("")
@@ -73,6 +84,10 @@ class DynamoFiles:
 
     def add(self, finished: Finished) -> None:
         spec = finished.task
+        unsaid = sorted(set(spec.identity()) - _SAID)
+        if unsaid:
+            sys.stderr.write(f"{spec.case} is in no file of the harness, which cannot say {unsaid[0]}\n")
+            return
         records = {record["metric"]["name"]: record for record in finished.records}
         stem = _stem(spec)
         if spec.setting("test") != "accuracy":
@@ -224,6 +239,7 @@ def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
         "dynamic_shapes": spec.dynamic,
         "dynamic_batch_only": spec.dynamic and spec.knobs.get("dynamic_dimensions", "batch") == "batch",
         "cold_start_latency": spec.setting("caches") == "fresh",
+        "per_process_memory_fraction": int(str(spec.setting("memory_percent"))) / 100,
         **same,
     }
 
