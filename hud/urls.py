@@ -61,6 +61,7 @@ urlpatterns = [
     path("hosts/<int:pk>/<str:action>", hosts.act, name="host_act"),
     path("schedules/<int:pk>", hosts.schedule, name="schedule_act"),
     path("keys/", account.key_list, name="keys"),
+    path("keys.<twin:twin>", account.key_list, name="keys"),
     path("keys/<int:pk>/revoke", account.revoke, name="key_revoke"),
     path("login/", account.login, name="login"),
     path("logout/", account.logout, name="logout"),
