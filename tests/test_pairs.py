@@ -26,7 +26,7 @@ from runner.launch import Outcome
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 from runner.summary import LEAST_PAIRS, paired_change, student_p, t_interval
-from tests.factories import create_accelerator
+from tests.factories import create_accelerator, create_experiment, create_user
 from tests.hosts import Control
 from tests.records import as_lines, v3_record
 
@@ -323,3 +323,26 @@ def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: st
 def test_too_few_pairs_are_refused() -> None:
     assert "5 pairs are the least" in str(form(repeats="4", base_environment="tuned").errors["repeats"])
     assert form(repeats="4").is_valid()
+
+
+@pytest.mark.django_db
+def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accelerator) -> None:
+    experiment = create_experiment(device="cpu", arch="cpu-x86_64", knobs={"D": 256})
+    client.force_login(create_user())
+    address = f"/experiments/{experiment.pk}/"
+    page = client.get(address).content.decode()
+    assert 'name="knob_repeat"' in page
+    assert 'name="knob_D" value="256"' in page
+    place = f"{accelerator.host.pk}:cpu:cpu-x86_64"
+    asked = {"place": place, "repeats": "5", "environment": "tuned", "base_environment": "default"}
+    wrong = client.post(f"{address}rerun", {**asked, "knob_D": "1"})
+    assert wrong.status_code == 422
+    assert "1 is not within 64 to 16384" in wrong.content.decode()
+    answer = client.post(f"{address}rerun", {**asked, "knob_D": "512", "knob_repeat": "50"})
+    assert answer.status_code == 302
+    run = Run.objects.get()
+    assert (run.environment, run.base_environment, run.tasks.count()) == ("tuned", "default", 5)
+    task = run.tasks.first()
+    assert task
+    assert task.spec["knobs"] == {"D": [512], "repeat": 50}
+    assert "tuned against default" in client.get(f"/runs/{run.pk}/").content.decode()
