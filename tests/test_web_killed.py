@@ -20,8 +20,9 @@ from django.db import connection
 from hud.keys import create_key
 from hud.models import Experiment, IdempotencyKey, Measurement, Run, Upload
 from runner.processes import read_process
+from tests.faults.invariants import violations
 from tests.records import as_list, v3_record
-from tests.servers import Hud, wait_for
+from tests.servers import Hud, RedisServer, wait_for
 
 RECORDS = 1000
 MOMENTS, MANY_MOMENTS = 20, 200
@@ -133,7 +134,9 @@ def test_half_a_request_keeps_no_orphan_alive(hud_process: Hud) -> None:
 @pytest.mark.parametrize(
     "moments", [pytest.param(MOMENTS), pytest.param(MANY_MOMENTS, marks=pytest.mark.soak)]
 )
-def test_uploads_are_stored_whole_or_not_at_all(hud_process: Hud, moments: int) -> None:
+def test_uploads_are_stored_whole_or_not_at_all(
+    hud_process: Hud, redis_server: RedisServer, data: Path, moments: int
+) -> None:
     hud_process.start(HUD_UPLOADS_PER_MINUTE="1e9")
     secret = create_key(name="k", scopes=["upload"], who="t")[1]
     seed = random.randrange(2**32)
@@ -158,4 +161,5 @@ def test_uploads_are_stored_whole_or_not_at_all(hud_process: Hud, moments: int) 
     assert Measurement.objects.count() == (moments + len(UNDISTURBED)) * RECORDS
     assert Upload.objects.count() == Run.objects.count() == moments + len(UNDISTURBED)
     assert Experiment.objects.count() == RECORDS
+    assert violations(controls=[], keys=[secret], folders=[data]) == []
     print(f"{moments} kills in uploads of {usual_s:.2f} s; {answered} of them were answered all the same")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -157,6 +158,9 @@ def test_a_frozen_host_wakes_up(site: Site) -> None:
     with site.measured("lease broken"):
         site.wait(lambda: only_task(run).state == Task.State.QUEUED, "the broken lease")
     assert only_task(run).attempt == 1
+    site.wait(lambda: site.host_state("here") == "lost", "a lost host")
+    if not site.times.scaled:
+        time.sleep(60)  # two minutes in all
     site.control.go()  # it would end ok now, were it still its task
     thaw(pids)
     with site.measured("awake, old attempt refused, new one succeeded"):
@@ -232,8 +236,14 @@ def test_postgresql_is_killed_while_a_task_runs(site: Site, postgres_server: Emb
         cursor.execute("CHECKPOINT")
     connection.close()
     postgres_server.kill()
+    with site.measured("refused while PostgreSQL is away"):
+        status, problem = site.ask("/api/v1/hosts")
+    assert (status, problem["status"]) == (503, 503)
+    assert site.ask("/readyz")[0] == 503
     site.control.go()
     site.wait(lambda: not alive(benchmark), "the end of the benchmark")
+    if not site.times.scaled:
+        time.sleep(10)
     postgres_server.start()
     with site.measured("delivered, from when PostgreSQL was back"):
         (ended,) = site.wait_for_end(run)
