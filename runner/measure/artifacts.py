@@ -47,7 +47,9 @@ def trace_compiles(folder: Path) -> None:
     """Lets torch write its structured compile log there, which tlparse reads."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TORCH_TRACE"] = str(folder)
-    torch._logging._internal._init_logs()
+    internal = torch._logging._internal
+    internal.LOG_TRACE_HANDLER = None  # made when torch was imported, without a folder
+    internal._init_logs()
 
 
 def tlparse_report(traces: Path) -> bytes | None:
