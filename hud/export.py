@@ -69,6 +69,8 @@ _COLUMNS = {
     "commit": 'r."commit"',
     "branch": "r.branch",
     "repo": "r.repo",
+    "environment": "r.environment",
+    "base_environment": "r.base_environment",
     "facts": "e.facts",
 }
 _FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id"}]
@@ -127,6 +129,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
         )
     }
     run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
+    run |= {name: row[name] for name in ("environment", "base_environment") if row["base_environment"]}
     run |= {"uid": str(row["uid"]), "at": row["at"].isoformat(), "at_source": row["at_source"]}
     said = {
         "status": STATUS_NAMES[row["status"]],

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from hud import judge, tasks
 from hud.analysis.pairs import judge_pairs
+from hud.export import export
 from hud.forms import RerunForm
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
@@ -278,6 +279,12 @@ def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
     assert run.in_pairs
     (line,) = pairs.read(run)
     assert (line.verdict.word, line.verdict.pairs) == ("dismissed", 5)
+    exported = b"".join(export("v3", {}))
+    Run.objects.all().delete()
+    again = ingest(exported, Parameters())
+    run = Run.objects.get(pk=again.run_ids[0])
+    assert (run.environment, run.base_environment) == ("tuned", "default")
+    assert [one.to_row() for one in pairs.read(run)] == [line.to_row()]
 
 
 # The form

@@ -314,6 +314,8 @@ def _exported_run(about: About) -> RunKey | None:
         at=parse_time(run.at),
         at_source=run.at_source,
         uid=str(run.uid),
+        environment=run.environment[:60],
+        base_environment=run.base_environment[:60],
     )
 
 

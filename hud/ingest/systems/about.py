@@ -40,6 +40,8 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     commit: _Text = ""
     branch: _Text = ""
     repo: _Text = ""
+    environment: _Text = ""  # of a run in pairs
+    base_environment: _Text = ""
 
 
 class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
