@@ -1,7 +1,7 @@
 """F7: disks that take nothing more, of the hud, its database and a host: said, waited for, nothing called ok.
 
 A limit on the size of files plays the full disk here, since it needs no rights and can be lifted; where
-PostgreSQL is concerned, its own error. `make soak` fills a real one (test_full_disk.py).
+PostgreSQL is concerned, its own error.
 """
 
 from __future__ import annotations
