@@ -20,14 +20,20 @@ from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.keys import create_key
 from hud.models import Accelerator, Measurement, Run, Verdict
-from hud.queries import pairs
+from hud.queries import pairs, values
 from hud.queries.hosts import Place
 from runner.catalog import SUITES, TaskSpec
 from runner.launch import Outcome
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 from runner.summary import LEAST_PAIRS, paired_change, student_p, t_interval
-from tests.factories import create_accelerator, create_experiment, create_user
+from tests.factories import (
+    create_accelerator,
+    create_experiment,
+    create_measurement,
+    create_run,
+    create_user,
+)
 from tests.hosts import Control
 from tests.records import as_lines, v3_record
 
@@ -353,3 +359,13 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     assert task
     assert task.spec["knobs"] == {"D": [512], "repeat": 50}
     assert "tuned against default" in client.get(f"/runs/{run.pk}/").content.decode()
+
+
+@pytest.mark.django_db
+def test_what_is_tried_out_is_not_the_newest_value() -> None:
+    nightly = create_measurement(value=100.0)
+    tried = create_run(environment="tuned", base_environment="default")
+    create_measurement(value=50.0, run=tried, process=1)
+    assert values.latest([nightly.series_id])[nightly.series_id].median == 100.0
+    Measurement.objects.filter(run=nightly.run).delete()
+    assert values.latest([nightly.series_id])[nightly.series_id].median == 50.0
