@@ -33,13 +33,18 @@ CHROMIUM_FLAGS = [
 # Files that take longest, mostly waiting: they begin first, so that no worker is left alone with one of them
 LONGEST = (
     "test_browser_rerun.py",
+    "test_torchdynamo.py",
     "test_faults.py",
+    "test_cache.py",
+    "test_gpt_fast.py",
     "test_life.py",
+    "test_operators.py",
     "test_micro.py",
     "test_up.py",
-    "test_web_killed.py",
     "test_api_fuzz.py",
     "test_browser_pages.py",
+    "test_web_killed.py",
+    "test_xla.py",
 )
 FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records
 NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
