@@ -71,6 +71,7 @@ class Options:
 
 
 def main() -> int:
+    os.umask(0o077)  # what people sent, and what was logged of it, is for nobody else on this machine
     try:
         options = Options.read(os.environ)
         _claim_folder(options.data)

@@ -82,6 +82,19 @@ def test_names_are_not_empty(client: Client, key: str, name: str) -> None:
     assert [entry["reason"] for entry in receipt["skipped"]] == ["the name is empty"] * 3
 
 
+def test_what_is_said_twice_or_much_too_often(client: Client, key: str) -> None:
+    body = as_list(v3_record())
+    assert (
+        "'partial' is said twice"
+        in assert_problem(post(client, body, key, "?partial=1&partial=0"), 422)["detail"]
+    )
+    many = assert_problem(post(client, as_list(v3_record(values=[1] * 100_001)), key), 422)
+    assert many["errors"] == [{"pointer": "/0/metric/benchmark_values", "detail": "more than 100000 values"}]
+    columns = [f"c{number}" for number in range(1500)]
+    wide = f"dev,name,batch_size,speedup,{','.join(columns)}\ncuda,a,1,1{',1' * 1500}\n"
+    assert post(client, wide.encode(), key).json()["stored"] == 1501
+
+
 def test_a_dry_run_makes_nothing(client: Client, key: str) -> None:
     answer = post(client, as_list(v3_record()), key, "?dry_run=1")
     assert (answer.status_code, answer.json()["stored"], answer.json()["id"]) == (200, 1, None)

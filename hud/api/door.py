@@ -100,6 +100,9 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     if len(idempotency_key) > 200 or "\0" in idempotency_key:
         raise Problem(422, "an Idempotency-Key is a text of at most 200 characters")
     spend_call(key, settings.HUD_UPLOADS_PER_MINUTE)
+    twice = [name for name, values in request.GET.lists() if len(values) > 1]
+    if twice:
+        raise Problem(422, f"the parameter {twice[0][:60]!r} is said twice")
     try:
         parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
         body = body_of(request)

@@ -96,7 +96,7 @@ class Asked(Schema):
 class RunIn(Asked):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     suite: str = Field("", max_length=60)
-    cases: list[str] = Field([], max_length=500)
+    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
     host: str = Field("", max_length=100)
     arch: str = Field("", max_length=100)
     device: str = Field("", max_length=20)

@@ -37,6 +37,7 @@ _LIMITS = {  # characters, in the order of an identity
     "arch": 100,
 }
 _ALWAYS_FITS = 40  # characters in each text: within all limits, also together
+_MAX_SAMPLES = 100_000
 _EMPTY = "the name is empty"
 
 
@@ -399,9 +400,15 @@ def _too_long(observation: Observation) -> Fault | None:
             return Fault("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
     if not _SUITE.fullmatch(identity[0]):
         return Fault("", "a suite's name has 1 to 60 characters, no slash and no control character")
-    for sample in observation.samples:
-        if abs(sample) > MAX_VALUE:
-            return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
     if len(observation.metric) > 200:
         return Fault("/metric/name", "the metric's name is longer than 200 characters")
+    return _too_many(observation.samples)
+
+
+def _too_many(samples: list[float]) -> Fault | None:
+    if len(samples) > _MAX_SAMPLES:
+        return Fault("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
+    for sample in samples:
+        if abs(sample) > MAX_VALUE:
+            return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
     return None

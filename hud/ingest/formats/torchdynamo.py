@@ -34,10 +34,11 @@ class _Table:
     kind: str
     hints: Mapping[str, str]
     extra: dict[str, Any] = field(default_factory=dict)  # of every record's benchmark.extra_info
+    tag: int | None = None  # place of its column
 
     def record(self, row: Row, metric: Metric) -> Record:
         device, name, size = row.cells[:3]
-        tag = self.cell(row, "tag")
+        tag = row.cells[self.tag] if self.tag is not None and self.tag < len(row.cells) else ""
         info = {"device": device, "batch_size": int(size) or None, **self.extra}
         if tag and size != "0":  # the row of a failure has no tag; its first value stands there
             info["tag"] = tag
@@ -85,7 +86,8 @@ def _table(columns: list[str], filename: str) -> _Table:
     extra = {kind: True} if kind in {"accuracy", "tolerance", "coverage"} else {}
     if kind == "statistics" and kind_in_name(filename) == "accuracy":
         extra = {"accuracy": True}
-    return _Table(columns, kind, file_hints(filename), extra)
+    tag = columns.index("tag") if "tag" in columns else None
+    return _Table(columns, kind, file_hints(filename), extra, tag)
 
 
 def _kind(columns: list[str]) -> str:
