@@ -35,6 +35,7 @@ _PIECES = 8  # read of one connection before the others have their turn
 _SLOWEST_BYTES_PER_S = 20_000  # who sends at least as fast gets the time it takes
 _MAX_WAITING_BYTES = 2**30  # of bodies that are promised to this worker
 _LEAVE_S = 2  # for the other side to read its answer before the connection goes
+_SEND_BYTES = 4 * 2**20
 _CLOSED = b""
 
 
@@ -58,6 +59,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
                 raise
             return
         self.nr_conns += 1
+        with suppress(OSError):  # as much as the system allows: a page fits, and its thread need not wait
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         self._await(TConn(self.cfg, sock, client, listener.getsockname()), self._read_s)
 
     def _await(self, conn: TConn, patience_s: float, begun: bytes = b"") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from django.test import Client
 
 from hud import hosts, imports
+from hud.api import reading
 from hud.hosts import Device
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
@@ -169,3 +171,16 @@ def test_a_run_is_of_one_thing_and_its_numbers_are_numbers(client: Client, key: 
     for odd in (b"null", b"[]", b'"micro"', b"7", b"", b"{"):
         assert start(client, key, odd).status_code in {400, 422}
     assert not Run.objects.filter(state="queued").exists()
+
+
+def test_exports_at_once_are_few(client: Client, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    post(client, as_list(v3_record()), key)
+    for _ in range(3):  # each gives its place back
+        assert b"layer_norm" in b"".join(client.get("/api/v1/export"))
+    busy = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(reading, "_EXPORTS", busy)
+    with busy:
+        answer = client.get("/api/v1/export")
+        assert_problem(answer, 503)
+        assert answer["Retry-After"] == "5"
+    assert client.get("/api/v1/export").status_code == 200

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -20,6 +22,7 @@ from hud.models import Experiment
 from hud.queries.series import series_points, series_stamp
 
 router = Router(tags=["reading"])
+_EXPORTS = threading.BoundedSemaphore(2)  # at once in a process: whoever reads slowly holds a thread
 
 
 class ExperimentFilter(Schema):
@@ -77,6 +80,22 @@ class ExportFilter(Schema):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
+class _Released:
+    """An export's pieces; its place is free again when the answer ends, however it ends."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._holds = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        if self._holds:
+            self._holds = False
+            _EXPORTS.release()
+
+
 @router.get(
     "/export",
     auth=reader,
@@ -93,9 +112,12 @@ class ExportFilter(Schema):
 def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
     """Every measurement that fits, streamed."""
     _refuse_unknown(request, ExportFilter)
+    if not _EXPORTS.acquire(blocking=False):
+        raise Problem(503, "other exports are running; try again", retry_after_s=5)
     filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
-    response = StreamingHttpResponse(export(given.format, filters), content_type=FORMATS[given.format])
+    rows = _Released(export(given.format, filters))
+    response = StreamingHttpResponse(rows, content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
     return response
 
