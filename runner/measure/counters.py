@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import calculate_time_spent, counters
 
 # Where hits and misses are counted: (group, prefix); names moved between releases of torch.
 _CACHES = (
@@ -61,6 +61,11 @@ def counts() -> Counts:
 
 def unique_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
+
+
+def entire_compile_s() -> float:
+    """Dynamo's account of whole compiles, forward and backward: what the harness's accuracy run reports."""
+    return float(calculate_time_spent().get("total_wall_time", 0.0))
 
 
 def extern_calls() -> int:

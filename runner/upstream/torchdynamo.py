@@ -177,6 +177,8 @@ def _accuracy(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
         "name": spec.case,
         "batch_size": said.get("batch_size") or _first(spec, records)["batch_size"] or 1,
         "accuracy": said.get("code") or said.get("status", ""),
+        **{name: said.get("counts", {}).get(name) for name in _COUNTS},
+        "compilation_latency": said.get("compile_s"),
     }
 
 
