@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError, connection, connections,
 from django.db.models.functions import Now
 
 from hud.embedded import make_folder
-from hud.ingest import BadUpload, Receipt, content_key_of, ingest, keep_key
+from hud.ingest import BadUpload, Receipt, content_key_of, ingest, keep_key, request_key
 from hud.ingest.parameters import Parameters, switch
 from hud.models import ApiKey, Import
 
@@ -36,7 +36,7 @@ def submit(
         content_key = f"partial:{said}"[:64]  # its outcome may be another than the whole one's
     with transaction.atomic():
         if key and idempotency_key:
-            keep_key(key, idempotency_key, said)
+            keep_key(key, idempotency_key, request_key(said, parameters))
         job, new = Import.objects.get_or_create(
             content_key=content_key,
             state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],

@@ -10,6 +10,7 @@ MAX_HEAD_BYTES = 64 * 1024
 _IN_MEMORY_BYTES = 256 * 1024  # of a body; the rest goes to a file, so that many slow ones stay small
 _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+_ANY_LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:", re.IGNORECASE)
 _CODED = re.compile(rb"\r\nTransfer-Encoding[ \t]*:", re.IGNORECASE)
 _EXPECTS = re.compile(rb"\r\nExpect[ \t]*:[ \t]*100-continue[ \t]*(?=\r\n)", re.IGNORECASE)
 
@@ -64,7 +65,9 @@ class Incoming:
         """Keeps the head for the thread; returns how many bytes of a body are to be waited for."""
         lengths = _LENGTH.findall(head)
         self.body_bytes = int(lengths[0]) if lengths else 0
-        self.cut = bool(_CODED.search(head)) or len(lengths) > 1 or self.body_bytes > self._most_bytes
+        # a length that is not understood here might be by the application: then nothing may follow it
+        unclear = len(lengths) != len(_ANY_LENGTH.findall(head)) or len(lengths) > 1
+        self.cut = unclear or bool(_CODED.search(head)) or self.body_bytes > self._most_bytes
         self.expects_continue = bool(_EXPECTS.search(head)) and not self.cut
         head = _EXPECTS.sub(b"", head)  # answered by the worker: nothing is to come any more
         if self.cut:

@@ -67,9 +67,11 @@ def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> b
     if not path.exists():
         return b""
     end = task.log_bytes if attempt in {None, task.attempt} else path.stat().st_size
+    if start >= end:
+        return b""
     with path.open("rb") as file:
         file.seek(start)
-        return file.read(max(0, min(limit, end - start)))
+        return file.read(min(limit, end - start))
 
 
 def keep_artifact(

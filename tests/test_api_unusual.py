@@ -184,3 +184,23 @@ def test_exports_at_once_are_few(client: Client, key: str, monkeypatch: pytest.M
         assert_problem(answer, 503)
         assert answer["Retry-After"] == "5"
     assert client.get("/api/v1/export").status_code == 200
+
+
+def test_the_same_content_under_a_name_that_says_more_is_another_upload(client: Client, key: str) -> None:
+    body = b"dev,name,batch_size,accuracy\ncuda,zzA,4,pass\n"
+    for suite, dtype in (("huggingface", "amp"), ("torchbench", "bfloat16")):
+        name = f"inductor_{suite}_{dtype}_training_cuda_accuracy.csv"
+        assert post(client, body, key, f"?filename={name}").json()["stored"] == 1
+    assert post(client, body, key, f"?filename=copies/{name}").json()["duplicates"] == 1
+    assert set(Experiment.objects.values_list("suite", "dtype")) == {
+        ("huggingface", "amp"),
+        ("torchbench", "bfloat16"),
+    }
+
+
+def test_an_idempotency_key_stands_for_partial_and_dry_too(client: Client, key: str) -> None:
+    same = {"idempotency-key": "k"}
+    body = as_list(v3_record(case="good"), v3_record(case="bad", values=["x"]))
+    assert post(client, body, key, "?partial=1", **same).status_code == 201
+    assert post(client, body, key, **same).status_code == 422
+    assert post(client, body, key, "?partial=1&dry_run=1", **same).status_code == 422

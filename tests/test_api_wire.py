@@ -130,3 +130,13 @@ def test_a_request_in_any_pieces_is_the_same() -> None:
         assert incoming.rest == b"next"
         assert incoming.recv(1000) == HEAD + b"Content-Length: 5\r\n\r\nabcde"
         incoming.close()
+
+
+@pytest.mark.parametrize("length", [b"0" * 18 + b"5", b"99999999999999999999", b"+5", b"5, 5", b"x", b""])
+def test_nothing_follows_a_length_that_is_not_understood(length: bytes) -> None:
+    """Else the application could take a body for what is read here as the next request."""
+    incoming = Incoming(most_bytes=100)
+    incoming.feed(HEAD + b"Content-Length: " + length + b"\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+    assert incoming.complete
+    assert incoming.cut
+    incoming.close()

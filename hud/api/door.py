@@ -64,6 +64,22 @@ def body_of(request: HttpRequest) -> bytes:
     return body
 
 
+def bytes_of(request: HttpRequest, most: int) -> bytes:
+    """The body as it is, whatever it holds. Raises Problem 411, 413 or 400."""
+    length = request.META.get("CONTENT_LENGTH") or ""
+    if not length.isdecimal():
+        raise Problem(411, "say Content-Length; a chunked body cannot be read here")
+    if int(length) > most:
+        raise Problem(413, f"the body is over {most} bytes")
+    try:
+        body: bytes = request.read()
+    except UnreadablePostError as error:
+        raise Problem(400, "the body was cut off on its way") from error
+    if len(body) != int(length):
+        raise Problem(400, "the body is shorter than its Content-Length says: it was cut off on its way")
+    return body
+
+
 def refusal(error: BadUpload) -> Problem:
     status = 413 if isinstance(error, UploadTooLarge) else 400 if isinstance(error, MalformedUpload) else 422
     return Problem(status, error.detail, errors=error.faults)

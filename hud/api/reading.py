@@ -134,7 +134,8 @@ def get_series(request: HttpRequest, response: HttpResponse, experiment: int, me
     if stamp is None:
         raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
     etag = f'"{stamp.etag}"'
-    if etag in parse_etags(request.headers.get("If-None-Match", "")):
+    asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
+    if etag in asked or "*" in asked:  # compared weakly: a compressed answer's tag is a weak one
         return HttpResponse(status=304, headers={"ETag": etag})
     response["ETag"] = etag
     return series_points(stamp)

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from hud.ingest.expected import keep
-from hud.ingest.formats import Format, format_of
+from hud.ingest.formats import Format, format_of, said_by_name
 from hud.ingest.observe import Observation, Observer, skipped
 from hud.ingest.origin import Runs
 from hud.ingest.parameters import Parameters, switch
@@ -117,7 +117,7 @@ def ingest(
     content_key = _content_key(body, name, parameters)
     with transaction.atomic():
         if key and idempotency_key:
-            known = _answered(key, idempotency_key, content_key)
+            known = _answered(key, idempotency_key, request_key(content_key, parameters))
             if known:
                 return known
         upload_id = _claim_upload(content_key, name, parameters, key)
@@ -133,7 +133,10 @@ def ingest(
             receipt.warnings.insert(0, "dry run: nothing was stored")
         elif key and idempotency_key:
             IdempotencyKey.objects.create(
-                key=key, text=idempotency_key, content_key=content_key, receipt=receipt.to_json()
+                key=key,
+                text=idempotency_key,
+                content_key=request_key(content_key, parameters),
+                receipt=receipt.to_json(),
             )
     return receipt
 
@@ -229,6 +232,12 @@ def content_key_of(body: bytes, parameters: Parameters) -> str:
     return _content_key(body, _format(body, parameters)[0], parameters)
 
 
+def request_key(content_key: str, parameters: Parameters) -> str:
+    """What an idempotency key stands for: the upload, and whether only its good part or nothing is stored."""
+    switches = [name for name in ("partial", "dry_run") if switch(getattr(parameters, name))]
+    return ":".join([*switches, content_key])[:64]
+
+
 def keep_key(key: ApiKey, text: str, content_key: str) -> None:
     """In a transaction: this idempotency key is an import job's, whose own row has its answer. Raises
     KeyInUse or KeyMisused."""
@@ -258,7 +267,8 @@ def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
 
 
 def _content_key(body: bytes, name: str, parameters: Parameters) -> str:
-    digest = hashlib.sha256(json.dumps([name, parameters.identity()], sort_keys=True).encode())
+    said = {**said_by_name(name, parameters.filename), **parameters.identity()}
+    digest = hashlib.sha256(json.dumps([name, said], sort_keys=True).encode())
     digest.update(b"\0")
     digest.update(body)
     return digest.hexdigest()

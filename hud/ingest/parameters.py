@@ -84,7 +84,9 @@ def _problem(name: str, value: str) -> str:
     if name in {"dynamic", "dry_run", "partial"}:
         return "" if value.lower() in _SWITCHES else "0 or 1"
     if name == "batch_size":
-        return "" if value.isdecimal() and 0 < int(value) < 2**31 else "a positive integer"
+        return (
+            "" if value.isascii() and value.isdecimal() and 0 < int(value) < 2**31 else "a positive integer"
+        )
     if name == "commit" and not _COMMIT.fullmatch(value):
         return "at most 64 letters, digits, dots, dashes and underscores"
     return ""

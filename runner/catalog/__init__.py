@@ -147,7 +147,7 @@ def plan(
                     tasks.append(_checked(spec))
     if not tasks:
         raise BadRequest(f"nothing of suite {suite.name} fits this request")
-    return tasks
+    return list({task.fingerprint(): task for task in tasks}.values())  # what is asked for twice is one
 
 
 def _offered(what: str, asked: Sequence[str], offered: Sequence[str], place: str, strict: bool) -> list[str]:

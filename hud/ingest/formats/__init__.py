@@ -70,5 +70,17 @@ def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:
     )
 
 
+# Formats of which a part of the meaning stands in the file's name alone: `said_by_name` reads it.
+_NAMED = ("torchdynamo", "graph_breaks", "expected_accuracy", "operatorbench")
+
+
+def said_by_name(format_name: str, filename: str) -> dict[str, str]:
+    """What the file's name says that the content does not: with it the same content is another upload."""
+    if format_name not in _NAMED:
+        return {}
+    module = import_module(FORMATS[format_name])
+    return {name: value for name, value in module.said_by_name(filename).items() if value}
+
+
 def _load(name: str) -> Format:
     return cast(Format, import_module(FORMATS[name]))

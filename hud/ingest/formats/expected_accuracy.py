@@ -40,6 +40,10 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
             yield from _placed(row, first.cells, hints)
 
 
+def said_by_name(filename: str) -> Mapping[str, str]:
+    return file_hints(filename)
+
+
 def _placed(row: Row, columns: list[str], hints: Mapping[str, str]) -> Iterator[Placed]:
     said = dict(zip(columns, row.cells, strict=False))
     benchmark = Benchmark(EXPECTED, extra_info={"accuracy": True})

@@ -5,7 +5,7 @@ A list becomes counts for each model; the reasons go with the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hud.ingest.errors import BadUpload, Fault
 from hud.ingest.formats import Placed
@@ -48,6 +48,11 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
             info = {"accuracy": True} if accuracy_run else {}
             record = Record(Benchmark("TorchInductor", extra_info=info), Model(model, "OSS model"), metric)
             yield Placed(record, "", began[model], hints=hints)
+
+
+def said_by_name(filename: str) -> Mapping[str, str]:
+    deduped = {"deduped": "1"} if "_deduped" in filename else {}
+    return {**file_hints(filename), "kind": kind_in_name(filename), **deduped}
 
 
 def _metrics(listed: list[str], *, deduped: bool) -> list[Metric]:

@@ -8,7 +8,7 @@ Eager's own mean time is an experiment of its own, with backend eager: it tells 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from hud.ingest.errors import BadUpload, Fault
@@ -38,11 +38,16 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
             "this is no CSV of operatorbench", [Fault("", "columns operator,inductor 20th,…", line)]
         )
     columns = [_meaning(column, first.cells) for column in first.cells[1:]]
-    found = _FILE.match(PurePosixPath(filename.replace("\\", "/")).name)
-    hints = {"dtype": found["dtype"]} if found else {}
-    info = {"inputs": found["inputs"]} if found else {}
+    said = said_by_name(filename)
+    hints = {"dtype": said["dtype"]} if said else {}
+    info = {"inputs": said["inputs"]} if said else {}
     for row in below(lines, first.cells):
         yield from _records(row, first.cells, columns, hints, info)
+
+
+def said_by_name(filename: str) -> Mapping[str, str]:
+    found = _FILE.match(PurePosixPath(filename.replace("\\", "/")).name)
+    return found.groupdict() if found else {}
 
 
 def _meaning(column: str, columns: list[str]) -> tuple[str, str]:

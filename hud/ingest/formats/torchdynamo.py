@@ -81,6 +81,10 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:
         yield from [wrong] if wrong else _metrics(table, row)
 
 
+def said_by_name(filename: str) -> Mapping[str, str]:
+    return {**file_hints(filename), "kind": kind_in_name(filename)}
+
+
 def _table(columns: list[str], filename: str) -> _Table:
     kind = _kind(columns)
     extra = {kind: True} if kind in {"accuracy", "tolerance", "coverage"} else {}

@@ -133,6 +133,9 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
         said = json.loads(manifest.read_text())
     except ValueError as error:
         raise BadUpload(f"{manifest} is not JSON: {error}") from error
+    problem = _manifest_problem(said)
+    if problem:
+        raise BadUpload(f"{manifest}: {problem}")
     parameters = dict(said.get("parameters", {}))
     for pattern, own in said.get("files", {}).items():
         if fnmatch.fnmatchcase(path.name, pattern):
@@ -140,6 +143,22 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
     if "provenance" in said:
         parameters["provenance"] = said["provenance"]
     return {name: str(value) for name, value in parameters.items()}
+
+
+def _manifest_problem(said: Any) -> str:
+    """Why this is no manifest, or ''."""
+    if not isinstance(said, dict):
+        return "it is an object of provenance, parameters and files"
+    unknown = sorted(set(said) - {"provenance", "parameters", "files"})
+    if unknown:
+        return f"no key is called {unknown[0]!r}: upload parameters stand under parameters or files"
+    files = said.get("files", {})
+    if not isinstance(files, dict):
+        return "files holds, for names of files, their parameters"
+    for place in (said.get("parameters", {}), *files.values()):
+        if not isinstance(place, dict) or not all(isinstance(value, str | int) for value in place.values()):
+            return "parameters are texts by their names"
+    return "" if isinstance(said.get("provenance", ""), str) else "provenance is a text"
 
 
 def _line(outcome: dict[str, Any]) -> str:
