@@ -25,6 +25,7 @@ _LOOKS = {
     "inconclusive": ("inconclusive", "#E69F00", "diamond"),
     "new": ("new", NEUTRAL, "star"),
     "": ("not judged yet", NEUTRAL, "circle-dot"),
+    "in_pairs": ("in pairs, judged by the run", NEUTRAL, "square"),
     "failed": ("failed", FAILED, "x"),
     "not_run": ("not run", FAILED, "circle-x-open"),
 }

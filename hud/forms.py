@@ -18,7 +18,8 @@ from hud.models import State
 from hud.queries import experiment, runs, suite
 from hud.queries.hosts import Place
 from hud.runs import MAX_REPEATS
-from runner.catalog import Knob, KnobValue
+from runner.catalog import BadRequest, Knob, KnobValue, inductor_options
+from runner.catalog.inductor_options import InductorOptions
 from runner.summary import LEAST_PAIRS
 
 _KNOB = "knob_"  # before the name of a knob, in the name of its field
@@ -83,6 +84,20 @@ class LogPosition(FilterForm):
     start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
 
 
+class _OptionsField(forms.CharField):
+    """Options of inductor, separated by commas."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(max_length=1000, **about)
+
+    def clean(self, value: Any) -> InductorOptions:
+        settings = [part for part in super().clean(value).split(",") if part.strip()]
+        try:
+            return inductor_options.parsed(settings)
+        except BadRequest as error:
+            raise forms.ValidationError(str(error)) from error
+
+
 class RerunForm(forms.Form):
     """Where an experiment is run again, how often, in which environments and with which settings.
 
@@ -94,6 +109,12 @@ class RerunForm(forms.Form):
     environment = forms.ChoiceField(label="Environment", required=False)
     base_environment = forms.ChoiceField(
         label="Against", required=False, help_text="another environment, measured in turn with it"
+    )
+    new_options = _OptionsField(
+        label="With options",
+        required=False,
+        help_text="inductor's, for the environment alone: epilogue_fusion=off, max_fusion_size=8; against"
+        " itself where no other is named",
     )
     repeats = forms.IntegerField(
         label="Repeats",
@@ -109,11 +130,15 @@ class RerunForm(forms.Form):
         *,
         places: list[Place],
         knobs: Sequence[Knob] = (),
+        inductor: bool = False,
         own: Mapping[str, KnobValue] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """`own` are the knobs of the experiment, as a task of it would have them."""
+        """`own` are the knobs of the experiment, as a task of it would have them; with `inductor` its options
+        can be tried."""
         super().__init__(data, **options)
+        if not inductor:
+            del self.fields["new_options"]
         self.places = {place.key: place for place in places}
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)
@@ -137,7 +162,8 @@ class RerunForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or self.cleaned_data
-        if values.get("base_environment") and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
+        in_pairs = values.get("base_environment") or values.get("new_options")
+        if in_pairs and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
             self.add_error("repeats", f"{LEAST_PAIRS} pairs are the least that tell anything.")
         return values
 

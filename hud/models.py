@@ -17,6 +17,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from hud.life import RunState, TaskState
+from runner.catalog import inductor_options
 from runner.records import STATUSES
 
 
@@ -324,6 +325,7 @@ class Run(models.Model):
     # another one, measured in turn with it: repeats are pairs then, and `Measurement.process` is twice the
     # number of the pair, and one more for `environment`
     base_environment = models.CharField(max_length=60, blank=True, db_default="")
+    new_options = models.JSONField(default=dict)  # inductor's, of `environment` in pairs: the base has none
     firing = models.ForeignKey("Firing", models.SET_NULL, null=True, related_name="runs")  # a schedule's run
     upload = models.ForeignKey(Upload, models.CASCADE, null=True, related_name="runs")
     source = models.CharField(max_length=100, blank=True)
@@ -368,6 +370,12 @@ class Run(models.Model):
     def in_pairs(self) -> bool:
         """Whether two environments were measured in turn."""
         return bool(self.base_environment)
+
+    @property
+    def new_side(self) -> str:
+        """Of a run in pairs: what is tried against the base."""
+        options = inductor_options.words(self.new_options)
+        return f"{self.environment} with {options}" if options else self.environment
 
 
 class Task(models.Model):

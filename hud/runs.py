@@ -15,12 +15,16 @@ from django.db.models.functions import Now
 from hud import audit, doorbell, life, matching
 from hud.matching import Wish
 from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
-from runner.catalog import SUITES, BadRequest, KnobValue, TaskSpec, plan
+from runner.catalog import SUITES, BadRequest, KnobValue, TaskSpec, inductor_options, plan
+from runner.catalog.inductor_options import InductorOptions
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
 DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+_NO_OPTIONS: Mapping[str, bool | int] = MappingProxyType({})
 
 
 class NotPossible(ValueError):
@@ -38,6 +42,7 @@ def request_rerun(
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
     base_environment: str = "",
+    new_options: Mapping[str, bool | int] = _NO_OPTIONS,
     knobs: Mapping[str, KnobValue] | None = None,
 ) -> Run:
     """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs`, where given,
@@ -55,6 +60,7 @@ def request_rerun(
         labels=labels,
         environment=environment,
         base_environment=base_environment,
+        new_options=new_options,
         repeats=repeats,
         who=who,
         experiment=experiment,
@@ -75,6 +81,7 @@ def request_suite(
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
     base_environment: str = "",
+    new_options: Mapping[str, bool | int] = _NO_OPTIONS,
     filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
     knobs: Mapping[str, KnobValue] = MappingProxyType({}),
     firing: Firing | None = None,
@@ -90,6 +97,7 @@ def request_suite(
         labels=labels,
         environment=environment,
         base_environment=base_environment,
+        new_options=new_options,
         repeats=repeats,
         who=who,
         watched=firing is None,
@@ -123,16 +131,20 @@ def request_run(
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
     base_environment: str = "",
+    new_options: Mapping[str, bool | int] = _NO_OPTIONS,
     experiment: Experiment | None = None,
     retry_of: int | None = None,
     watched: bool = False,
     firing: Firing | None = None,
 ) -> Run:
     """Stores the run with its tasks and rings the doorbell after the commit. With a base environment each
-    task is a pair, one process in either environment. Raises NotPossible."""
+    task is a pair, one process in either environment; options of inductor are the new one's alone, and
+    need no other base than itself. Raises NotPossible."""
     check_size(specs, repeats)
-    if base_environment:
+    options = _options(new_options, specs)
+    if base_environment or options:
         environment = environment or DEFAULT_ENVIRONMENT
+        base_environment = base_environment or environment
     wish = Wish(device, host, arch, labels, environment, base_environment)
     _able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
     if problem:
@@ -151,6 +163,7 @@ def request_run(
             labels=dict(labels),
             environment=environment,
             base_environment=base_environment,
+            new_options=options,
             firing=firing,
             source="runner",
             at=Now(),
@@ -169,6 +182,18 @@ def request_run(
         transaction.on_commit(lambda: doorbell.ring_for(run.pk), robust=True)
     run.refresh_from_db()
     return run
+
+
+def _options(given: Mapping[str, bool | int], specs: Sequence[TaskSpec]) -> InductorOptions:
+    """Raises NotPossible for what inductor has not, and for tasks that it does not compile."""
+    try:
+        options = inductor_options.checked(given)
+    except BadRequest as error:
+        raise NotPossible(str(error)) from error
+    alien = next((spec for spec in specs if options and not inductor_options.fits(spec)), None)
+    if alien:
+        raise NotPossible(f"{alien.suite}/{alien.case} with {alien.backend} takes no options of inductor")
+    return options
 
 
 def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:

@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -86,6 +86,7 @@ class Lease:
     python: str = "default"
     base_python: str = ""  # of a pair: measured beside the other one; '' where the task is no pair
     process: int = 0  # which of the run's repeats
+    new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of `python` in a pair
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class Hud:
             python=str(answer.get("python") or "default"),
             base_python=str(answer.get("base_python") or ""),
             process=int(answer.get("process") or 0),
+            new_options=dict(answer.get("new_options") or {}),
         )
 
     def progress(self, lease: Lease, event: Mapping[str, Json]) -> Orders:

@@ -24,7 +24,7 @@ from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
 from runner import locks
-from runner.catalog import BadRequest, TaskSpec
+from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
 from runner.launch import Event, Outcome, launch
 from runner.pairs import Pair, launch_pair
@@ -154,6 +154,7 @@ def _launch(
     lease = folder.lease
     try:
         spec = TaskSpec.from_json(lease.spec)
+        options = inductor_options.checked(lease.new_options)
     except BadRequest as error:
         return Outcome(
             "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"
@@ -170,10 +171,11 @@ def _launch(
     with courier:
         try:
             if lease.base_python:
+                caches = _pair_caches(station, lease.run)
                 return launch_pair(
                     spec,
                     folder.path,
-                    Pair(lease.base_python, lease.python, lease.process, _pair_caches(station, lease.run)),
+                    Pair(lease.base_python, lease.python, lease.process, caches, options),
                     pythons=station.pythons,
                     environment=_environment(station),
                     lock_fd=lock_fd,

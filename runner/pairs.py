@@ -13,11 +13,11 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.catalog import TaskSpec
+from runner.catalog import TaskSpec, inductor_options
 from runner.launch import Event, Outcome, launch
 from runner.log import CappedLog
 from runner.records import STATUSES
@@ -32,15 +32,25 @@ Json = Any
 @dataclass(frozen=True)
 class Pair:
     """The two environments of a task, by the names their host gave them; `number` counts the run's pairs
-    from 0, `caches` is a folder that all pairs of the run have in common."""
+    from 0, `caches` is a folder that all pairs of the run have in common. `new_options` are inductor's, of
+    the new side alone."""
 
     base: str
     new: str
     number: int
     caches: Path
+    new_options: Mapping[str, bool | int] = field(default_factory=dict)
 
     def environment(self, side: str) -> str:
         return self.base if side == BASE else self.new
+
+    def options(self, side: str) -> Mapping[str, bool | int]:
+        return self.new_options if side == NEW else {}
+
+    def words(self, side: str) -> str:
+        """What a person knows a side by."""
+        options = inductor_options.words(self.options(side))
+        return f"{self.environment(side)} with {options}" if options else self.environment(side)
 
 
 @dataclass(frozen=True)
@@ -80,13 +90,18 @@ def launch_pair(
         for place, step in enumerate(steps):
             if step.side in failed:
                 continue
-            log.note(f"pair {pair.number}: {step.text}, environment {pair.environment(step.side)}")
+            log.note(f"pair {pair.number}: {step.text}, environment {pair.words(step.side)}")
             interpreter = interpreters[step.side]
             outcome = launch(
                 spec,
                 folder / step.side,
                 python=interpreter.path,
-                environment={**environment, **interpreter.environment, **_caches(pair, spec, step.side)},
+                environment={
+                    **environment,
+                    **interpreter.environment,
+                    **_caches(pair, spec, step.side),
+                    **inductor_options.variable(pair.options(step.side)),
+                },
                 lock_fd=lock_fd,
                 on_event=_placed(on_event, step, place, len(steps)),
                 should_stop=should_stop,
@@ -159,7 +174,7 @@ def _take(folder: Path, pair: Pair, step: _Step, *, keep: bool) -> None:
 def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
     """The record with its place in the pair (`runner.records`)."""
     runner = (record.get("runners") or [{}])[0]
-    said = {"number": pair.number, "side": side, "base": pair.base, "new": pair.new}
+    said = {"number": pair.number, "side": side, "base": pair.words(BASE), "new": pair.words(NEW)}
     return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}
 
 
@@ -169,5 +184,5 @@ def _outcome(pair: Pair, failed: Mapping[str, Outcome]) -> Outcome:
     side, outcome = next(iter(failed.items()))
     if outcome.status not in STATUSES:
         return outcome
-    reason = f"{side} ({pair.environment(side)}): {outcome.reason or outcome.status}"
+    reason = f"{side} ({pair.words(side)}): {outcome.reason or outcome.status}"
     return dataclasses.replace(outcome, reason=reason[:1000])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner import durations, request, tables, terminal, workers
 from runner.accelerators import Accelerator
-from runner.catalog import SUITES, BadRequest, TaskSpec
+from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
 from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
@@ -20,6 +20,7 @@ from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
+_NEW_OPT = "inductor's options that --python has in pairs, and its base has not"
 _WELL = {"ok", "cannot_tell"}  # beside them, cells of a matrix that cannot be here are no failure
 
 
@@ -62,7 +63,7 @@ def _add_how(group: argparse._ArgumentGroup) -> None:
     add("--verify", action="store_true", help="check results also where a suite does not by itself")
     add("--timeout", type=int, metavar="S", help="seconds that a task may take")
     add("--opt", nargs="+", default=[], metavar="KNOB=VALUE", help="a knob for every case")
-    add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them with --base-python")
+    add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
 
 
 def _add_where(group: argparse._ArgumentGroup) -> None:
@@ -71,6 +72,7 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     add("--devices", default="", metavar="0,1", help="several GPUs, which share the tasks, longest first")
     add("--python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="the interpreter that has torch")
     add("--base-python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="measured in turn with --python")
+    add("--new-opt", nargs="+", default=[], metavar="OPTION=VALUE", help=_NEW_OPT)
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
@@ -90,13 +92,20 @@ def main(options: argparse.Namespace) -> int:
     tasks = request.tasks(_request(options, chosen[0].device))
     if options.partition:
         tasks = request.partition(tasks, options.partition)
+    new_options = _new_options(options.new_opt, tasks)
     if options.dry_run:
         for task in tasks:
             print(task.command())
         return 0
     baseline = _baseline(options.baseline)
     pythons, python, base = _pythons(options)
-    jobs = _jobs(tasks, python, base, _repeats(options, base))
+    base = base or (python if new_options else "")  # against itself
+    jobs = [
+        Job(task, process, python, base, new_options)
+        # all tasks once, then all of them again: what drifts in hours hits every task alike
+        for process in range(_repeats(options, base))
+        for task in tasks
+    ]
     output = _output(options)
     earlier = output.earlier() if output and options.resume else []
     done = {one.name for one in earlier}
@@ -179,9 +188,13 @@ def _repeats(options: argparse.Namespace, base: str) -> int:
     return repeats
 
 
-def _jobs(tasks: Sequence[TaskSpec], python: str, base: str, repeats: int) -> list[Job]:
-    """All tasks once, then all of them again: what drifts in hours hits every task alike."""
-    return [Job(task, process, python, base) for process in range(repeats) for task in tasks]
+def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec]) -> inductor_options.InductorOptions:
+    """Of --new-opt, each checked. Raises BadRequest, also where they mean nothing to a task."""
+    found = inductor_options.parsed(settings)
+    alien = next((task for task in tasks if found and not inductor_options.fits(task)), None)
+    if alien:
+        raise BadRequest(f"--new-opt: {alien.suite}/{alien.case} with {alien.backend} takes no such options")
+    return found
 
 
 def _baseline(path: Path | None) -> list[tables.Json] | None:

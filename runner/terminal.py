@@ -19,7 +19,7 @@ from typing import Any
 
 from runner import durations, host, locks
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
-from runner.catalog import BadRequest, TaskSpec
+from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.launch import Event, Outcome, launch
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
@@ -37,13 +37,15 @@ class Job:
     process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
     python: str = DEFAULT_PYTHON
     base_python: str = ""
+    new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of a pair's new side
 
     @property
     def key(self) -> str:
         """What `--resume` knows it by."""
         named = (self.python, self.base_python) != (DEFAULT_PYTHON, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
-        return "/".join(filter(None, [*parts, f"{self.base_python}:{self.python}" if named else ""]))
+        sides = f"{self.base_python}:{self.python}" if named else ""
+        return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def run_job(
         outcome = launch_pair(
             job.task,
             place,
-            Pair(job.base_python, job.python, job.process, bench.folder / "pairs"),
+            Pair(job.base_python, job.python, job.process, bench.folder / "pairs", job.new_options),
             pythons=bench.pythons,
             environment=_variables(chosen),
             lock_fd=lock_fd,

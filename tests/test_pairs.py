@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
+from torch._inductor import config
 
 from hud import judge, tasks
 from hud.analysis.pairs import judge_pairs
@@ -22,10 +25,15 @@ from hud.keys import create_key
 from hud.models import Accelerator, Measurement, Run, Verdict
 from hud.queries import pairs, values
 from hud.queries.hosts import Place
-from runner.catalog import SUITES, TaskSpec
+from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
+from runner.failures import TaskFailure
 from runner.launch import Outcome
+from runner.measure.compiled import compile_inductor
+from runner.measure.device import prepare
+from runner.measure.inductor_options import tried_options
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
+from runner.suites.torchdynamo.backends import Compiler
 from runner.summary import LEAST_PAIRS, paired_change, student_p, t_interval
 from tests.factories import (
     create_accelerator,
@@ -116,7 +124,13 @@ def control(tmp_path: Path) -> Control:
     return Control(tmp_path / "control")
 
 
-def launched(control: Control, tmp_path: Path, number: int, **options: Any) -> tuple[Outcome, Path]:
+def launched(
+    control: Control,
+    tmp_path: Path,
+    number: int,
+    new_options: Mapping[str, bool | int] = MappingProxyType({}),
+    **options: Any,
+) -> tuple[Outcome, Path]:
     """One pair of two environments that differ in a variable, as a host would run it."""
     pythons = {
         name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})
@@ -126,7 +140,7 @@ def launched(control: Control, tmp_path: Path, number: int, **options: Any) -> t
     outcome = launch_pair(
         SPEC,
         folder,
-        Pair("plain", "tuned", number, tmp_path / "caches"),
+        Pair("plain", "tuned", number, tmp_path / "caches", new_options),
         pythons=pythons,
         environment={"CUDA_VISIBLE_DEVICES": ""},
         lock_fd=None,
@@ -172,6 +186,69 @@ def test_a_side_that_fails_leaves_the_other_one_measured(control: Control, tmp_p
     assert (outcome.status, outcome.code) == ("oom", "out_of_memory")
     assert outcome.reason in {"base (plain): too large", "new (tuned): too large"}
     assert {side for side, _number in sides(folder)} == {"base", "new"}
+
+
+def test_options_reach_the_new_side_alone(control: Control, tmp_path: Path) -> None:
+    _outcome, folder = launched(control, tmp_path, 0, {"max_fusion_size": 8, "epilogue_fusion": False})
+    text = (folder / "results.jsonl").read_text()
+    runners = [json.loads(line)["runners"][0]["extra_info"] for line in text.splitlines()]
+    said = {runner["pair"]["side"]: runner.get("variables") for runner in runners}
+    options = '{"epilogue_fusion": false, "max_fusion_size": 8}'
+    assert said == {"base": None, "new": {"RUNNER_INDUCTOR_OPTIONS": options}}
+    assert runners[0]["pair"]["new"] == "tuned with epilogue_fusion=off, max_fusion_size=8"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "no object"),
+        ("{", "no JSON"),
+        ('{"cpp.simdlen": 10000}', "10000 is not within 0 to 512"),
+        ('{"epilogue_fusion": 1}', "neither true nor false"),
+        ('{"triton.store_cubin": true}', "no option that can be set"),
+    ],
+)
+def test_only_what_the_catalogue_lists_is_tried(
+    monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setenv(inductor_options.VARIABLE, text)
+    with pytest.raises(TaskFailure, match=said) as refused:
+        tried_options()
+    assert (refused.value.status, refused.value.code) == ("unsupported", "no_such_option")
+
+
+def test_an_option_that_this_torch_has_not_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
+    assert tried_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
+    monkeypatch.delattr("torch._inductor.config.cpp.min_chunk_size")
+    with pytest.raises(TaskFailure, match=r"has no cpp\.min_chunk_size"):
+        tried_options()
+    monkeypatch.delenv(inductor_options.VARIABLE)
+    assert tried_options() == {}
+
+
+def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs = {"max_fusion_size": 16, "unroll_reductions_threshold": 4}
+    spec = TaskSpec("timm", "resnet18", "inference", "float32", "inductor", "cpu", knobs=knobs)
+    monkeypatch.setenv(inductor_options.VARIABLE, '{"max_fusion_size": 8}')
+    with config.patch():
+        Compiler(spec)
+        assert (config.max_fusion_size, config.unroll_reductions_threshold) == (8, 4)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("torch.compile", lambda function, **given: asked.update(given) or function)
+    with pytest.raises(TaskFailure, match="no kernel"):
+        compile_inductor(abs, (1,), prepare("cpu"), {"max_fusion_size": 16, "epilogue_fusion": True})
+    assert asked["options"] == {"max_fusion_size": 8, "epilogue_fusion": True}
+
+
+@pytest.mark.parametrize("text", ["epilogue_fusion", "epilogue_fusion=8", "max_fusion_size=on", "x=on"])
+def test_options_that_are_typed_wrong_are_refused(text: str) -> None:
+    assert inductor_options.parsed(["epilogue_fusion=Off", "max_fusion_size=8"]) == {
+        "epilogue_fusion": False,
+        "max_fusion_size": 8,
+    }
+    with pytest.raises(BadRequest):
+        inductor_options.parsed([text])
 
 
 def test_a_cancel_ends_the_pair_where_it_is(control: Control, tmp_path: Path) -> None:
@@ -220,6 +297,36 @@ def test_a_run_names_two_environments(client: Client, key: str, accelerator: Acc
     assert "an interpreter called nightly; there are: default, tuned" in refused.json()["detail"]
 
 
+@pytest.mark.django_db
+def test_an_environment_is_tried_against_itself(client: Client, key: str, accelerator: Accelerator) -> None:
+    options = {"epilogue_fusion": False, "max_fusion_size": 8}
+    answer = ask(client, key, cases=["layer_norm"], new_options=options)
+    assert answer.status_code == 201, answer.content
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert (run.environment, run.base_environment, run.new_options) == ("default", "default", options)
+    assert run.tasks.count() == LEAST_PAIRS
+    claimed = tasks.claim(accelerator=accelerator, nonce="n")
+    assert claimed
+    assert claimed.run.new_options == options
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "default with epilogue_fusion=off, max_fusion_size=8 against default" in text
+    refused = ask(client, key, new_options={"epilogue_fusion": 1, "max_fusion_size": 8, "threads": 1})
+    assert refused.status_code == 422
+    pointers = [fault["pointer"] for fault in refused.json()["errors"]]
+    assert pointers == ["/new_options/epilogue_fusion", "/new_options/threads"]
+
+
+def test_what_inductor_does_not_compile_takes_no_options() -> None:
+    def fits(suite: str, case: str, backend: str, dtype: str = "float32") -> bool:
+        return inductor_options.fits(TaskSpec(suite, case, "inference", dtype, backend, "cpu"))
+
+    assert fits("micro", "gemv", "inductor")
+    assert fits("huggingface", "DistillGPT2", "inductor_no_cudagraphs_freezing")
+    assert fits("timm", "resnet18", "inductor_aot_inductor")
+    assert not fits("huggingface", "DistillGPT2", "aot_eager")
+    assert not fits("xla", "any", "inductor")
+
+
 def pair_record(side: str, number: int, value: float, torch: str) -> dict[str, Any]:
     pair = {"number": number, "side": side, "base": "default", "new": "tuned"}
     return v3_record(
@@ -262,6 +369,8 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
     assert (line["verdict"], line["better"]) == ("confirmed", True)
     rows = client.get(f"/runs/{run.pk}.csv?table=pairs").content.decode().splitlines()
     assert len(rows) == 2
+    assert "in pairs, judged by the run" in text
+    assert {row["verdict"] for row in twin["items"]} == {"in_pairs"}
     assert verdicts_of(run) == 0
 
 
@@ -302,7 +411,7 @@ PLACES = [Place(None, "cpu", "cpu-x86_64", "online", same_arch=True, pythons=("d
 def form(**data: str) -> RerunForm:
     own = {"D": [256, 512]}
     given = {"place": PLACES[0].key, "repeats": "5", **data}
-    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].knobs, own=own)
+    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].knobs, inductor=True, own=own)
 
 
 def test_the_form_offers_every_knob_in_its_bounds() -> None:
@@ -324,6 +433,8 @@ def test_the_form_offers_every_knob_in_its_bounds() -> None:
         ("knob_repeat", "5", "greater than or equal to 20"),
         ("environment", "nightly", "No host has an environment nightly; there are: default, tuned"),
         ("base_environment", "nightly", "No host has an environment nightly"),
+        ("new_options", "cpp.simdlen=1000", "1000 is not within 0 to 512"),
+        ("new_options", "epilogue_fusion", "is not NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: str) -> None:
@@ -335,6 +446,9 @@ def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: st
 
 def test_too_few_pairs_are_refused() -> None:
     assert "5 pairs are the least" in str(form(repeats="4", base_environment="tuned").errors["repeats"])
+    assert "5 pairs are the least" in str(
+        form(repeats="4", new_options="max_fusion_size=8").errors["repeats"]
+    )
     assert form(repeats="4").is_valid()
 
 
@@ -351,6 +465,7 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     wrong = client.post(f"{address}rerun", {**asked, "knob_D": "1"})
     assert wrong.status_code == 422
     assert "1 is not within 64 to 16384" in wrong.content.decode()
+    asked["new_options"] = "epilogue_fusion=off"
     answer = client.post(f"{address}rerun", {**asked, "knob_D": "512", "knob_repeat": "50"})
     assert answer.status_code == 302
     run = Run.objects.get()
@@ -358,7 +473,9 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     task = run.tasks.first()
     assert task
     assert task.spec["knobs"] == {"D": [512], "repeat": 50}
-    assert "tuned against default" in client.get(f"/runs/{run.pk}/").content.decode()
+    assert run.new_options == {"epilogue_fusion": False}
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "tuned with epilogue_fusion=off against default" in text
 
 
 @pytest.mark.django_db

@@ -103,6 +103,7 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
         "python": claimed.run.environment,
         "base_python": claimed.run.base_environment,
         "process": claimed.task.process,
+        "new_options": claimed.run.new_options,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,
     }

@@ -15,6 +15,7 @@ from hud.api.schemas import Error, RunIn, RunOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of, starts_in_s
+from runner.catalog import inductor_options
 from runner.summary import LEAST_PAIRS
 
 router = Router(tags=["runs"])
@@ -24,10 +25,12 @@ _MAX_LOG_PIECE_BYTES = 512 * 1024
 @router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """A rerun of an experiment, or a run of a suite's cases. With `base_environment` both environments are
-    measured in turn, and `repeats` are process pairs."""
+    measured in turn, and `repeats` are process pairs; `new_options` are inductor's and hold for `environment`
+    alone, against itself where no base is named."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]
     spend_call(key, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
+    _check_options(given)
     host = _host(given.host)
     wish: Any = {
         "host": host,
@@ -35,7 +38,8 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         "labels": given.labels,
         "environment": given.environment,
         "base_environment": given.base_environment,
-        "repeats": given.repeats or (LEAST_PAIRS if given.base_environment else 1),
+        "new_options": given.new_options,
+        "repeats": given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
         "who": f"key {key.prefix}",
     }
     try:
@@ -62,6 +66,14 @@ def _check_subject(given: RunIn) -> None:
         if given.experiment is not None and getattr(given, name):
             words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
             raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
+
+
+def _check_options(given: RunIn) -> None:
+    """Raises Problem 422 with a fault for each option that cannot be."""
+    problems = inductor_options.problems(given.new_options)
+    if problems:
+        faults = [Fault(f"/new_options/{name}", problem) for name, problem in problems.items()]
+        raise Problem(422, f"options of inductor cannot be: {', '.join(problems)}", errors=faults)
 
 
 def _only_device(arch: str) -> str:

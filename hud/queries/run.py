@@ -94,7 +94,7 @@ class RunPage:
         finished = self.run.finished
         if self.active or finished is None:
             return True
-        judged = self.run.in_pairs or all(reading.value.verdict for reading in self.results)
+        judged = all(reading.value.verdict for reading in self.results)
         return not judged and timezone.now() - finished < _JUDGED_SOON
 
     @property

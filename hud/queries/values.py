@@ -79,7 +79,8 @@ class Value:
     noise: float | None
     factor: float | None
     earlier: int  # how many measurements of the series stand before it, counted up to 1
-    touched: datetime | None  # the judge has not looked at the series from there on; at runs in pairs never
+    touched: datetime | None  # the judge has not looked at the series from there on
+    in_pairs: bool  # its run compares its own two sides, and is not judged
     upload_id: int | None  # the upload it came in; None: this hud's own runner
     processes: int  # fresh processes whose median this is
 
@@ -94,6 +95,8 @@ class Value:
             return self.said
         if self.status_code and self.median is None:
             return _NO_VALUE.get(self.status, "failed")
+        if self.in_pairs:
+            return "in_pairs"
         if not self.earlier:
             return "new"
         if self.touched is not None and self.touched <= self.at:
@@ -109,9 +112,8 @@ VALUE_COLUMNS = """
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one),
-    CASE WHEN m.run_id IN (
-        SELECT run_id FROM hud_touchedrun UNION ALL SELECT id FROM hud_run WHERE base_environment <> ''
-    ) THEN m.at ELSE s.touched_at END,
+    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END,
+    m.run_id IN (SELECT id FROM hud_run WHERE base_environment <> ''),
     m.upload_id, 1
 """
 VERDICT_JOIN = """

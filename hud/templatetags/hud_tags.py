@@ -52,9 +52,16 @@ _LOOKS = {
     "not_run": ("○", "quiet"),
     "detached": ("○", "quiet"),
     "gone": ("○", "quiet"),
+    "in_pairs": ("⇄", "quiet"),
     "unknown": ("?", "quiet"),
 }
-_WORDS = {"": "not judged yet", "cannot_tell": "cannot tell", "timed_out": "timed out", "not_run": "not run"}
+_WORDS = {
+    "": "not judged yet",
+    "in_pairs": "in pairs, judged by the run",
+    "cannot_tell": "cannot tell",
+    "timed_out": "timed out",
+    "not_run": "not run",
+}
 _OTHERWISE = ("✗", "worse")
 _FOREIGN = "as the record says it; it was set for another device and judges nothing here"
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
@@ -83,7 +90,7 @@ def verdict_badge(reading: Reading) -> SafeString:
     """The verdict of a measurement, with the change and its noise where the judge said them."""
     value = reading.value
     text = _WORDS.get(value.verdict, value.verdict)
-    if value.change is not None and value.verdict not in ("", "new"):
+    if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise of the series {value.noise:.2%}, " if value.noise is not None else ""
     factor = f"{noise}change is {abs(value.factor):.1f} times that" if value.factor is not None else ""

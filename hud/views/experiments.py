@@ -20,7 +20,7 @@ from hud.queries.hosts import Place, places_for
 from hud.queries.suite import identity
 from hud.runs import NotPossible, request_rerun, spec_of
 from hud.views import twins
-from runner.catalog import SUITES
+from runner.catalog import SUITES, inductor_options
 
 _TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
 _POINTS_OF_SIBLING = 10  # in its table
@@ -110,10 +110,11 @@ def _command(experiment: Experiment) -> tuple[str, str]:
 def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
     """With a field for each knob of the suite, where the runner has it."""
     try:
-        own = spec_of(asked, device=asked.device).knobs
+        spec = spec_of(asked, device=asked.device)
     except NotPossible:
         return RerunForm(places=places, **options)
-    return RerunForm(places=places, knobs=SUITES[asked.suite].knobs, own=own, **options)
+    knobs, inductor = SUITES[asked.suite].knobs, inductor_options.fits(spec)
+    return RerunForm(places=places, knobs=knobs, inductor=inductor, own=spec.knobs, **options)
 
 
 @require_POST
@@ -141,6 +142,7 @@ def _wishes(form: RerunForm, asked: Experiment) -> dict[str, Any]:
     if not form.places:
         return {"host": None, "arch": asked.arch, "device": asked.device, "repeats": 1}
     place = form.place_chosen()
-    said = {name: form.cleaned_data[name] for name in ("repeats", "environment", "base_environment")}
+    names = ("repeats", "environment", "base_environment", "new_options")
+    said = {name: form.cleaned_data[name] for name in names if name in form.fields}
     where = {"host": place.host, "arch": place.arch, "device": place.device}
     return {**where, **said, "knobs": form.knobs_chosen()}

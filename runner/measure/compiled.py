@@ -15,6 +15,7 @@ from torch._inductor.codecache import PyCodeCache
 
 from runner.failures import TaskFailure, failure_of
 from runner.measure.device import Device, prepare
+from runner.measure.inductor_options import tried_options
 from runner.measure.kernels import kernels, kernels_hash
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
@@ -38,7 +39,7 @@ def compile_inductor(
     function: Callable[..., Any],
     operands: tuple[Any, ...],
     device: Device,
-    options: Mapping[str, bool],
+    options: Mapping[str, bool | int],
 ) -> Compiled:
     """Compiles for static shapes in default mode (no CUDA graphs), calls once, then warms up.
 
@@ -49,7 +50,8 @@ def compile_inductor(
     counters.clear()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
-    call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=dict(options))
+    options = {**options, **tried_options()}
+    call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
     started = time.perf_counter()
     call(*operands)
     device.synchronize()

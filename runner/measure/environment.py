@@ -12,6 +12,7 @@ import sys
 import torch
 
 from runner import host
+from runner.catalog.inductor_options import VARIABLE as INDUCTOR_OPTIONS
 from runner.measure.device import Device, prepare
 from runner.measure.stages import ASK_NVML
 from runner.records import Environment
@@ -19,7 +20,7 @@ from runner.records import Environment
 # What belongs to the class of an environment (measuring rule 1), apart from what torch itself says.
 _PACKAGES = ("numpy", "transformers", "timm", "torchvision", "torchbenchmark", "torch_xla", "torchao")
 _PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_", "PYTORCH_", "TRITON_", "CUBLAS_", "NVIDIA_TF32_")
-_NAMES = ("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "MKL_NUM_THREADS", "CXX", "CC")
+_NAMES = ("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "MKL_NUM_THREADS", "CXX", "CC", INDUCTOR_OPTIONS)
 _NOT_RESULTS = ("_DIR", "_HOME", "_PATH", "_LOGS")  # where things lie changes no result
 
 

@@ -139,7 +139,10 @@ def _allocate(device: str, gib: int) -> None:
 def _record(spec: Any, size: int) -> Any:
     from runner.records import Benchmark, Environment, Metric, Model, Record
 
-    environment = Environment(torch="0.0+standin", python="3", cpu="stand-in", os="none", cpu_count=1)
+    tried = {name: text for name, text in os.environ.items() if name == "RUNNER_INDUCTOR_OPTIONS"}
+    environment = Environment(
+        torch="0.0+standin", python="3", cpu="stand-in", os="none", cpu_count=1, variables=tried
+    )
     return Record(
         benchmark=Benchmark(
             name=f"Compiler HUD {spec.suite}",

@@ -20,6 +20,7 @@ SUITE = Suite(
         Case("mlp_batched", "Linear, LayerNorm, GELU, Linear, LayerNorm of 4096 rows of D", ("bfloat16",)),
     ),
     backends=("inductor",),
+    inductor_options=True,
     knobs=(
         Knob("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
         _REPEAT,

@@ -38,6 +38,7 @@ def suite_of_file(path: Path) -> Suite:
         backend_pattern=BACKEND_PATTERN,
         modes=MODES,
         knobs=KNOBS,
+        inductor_options=True,
         dynamic=True,
         timeout_s=2400,
         axes=(("dtype", ("float32",)),),

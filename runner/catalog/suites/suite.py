@@ -85,6 +85,7 @@ class Suite:
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     options: tuple[Option, ...] = ()
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
+    inductor_options: bool = False  # what inductor compiles takes options of `catalog/inductor_options.py`
 
     def has_backend(self, name: str) -> bool:
         return name in self.backends or bool(re.fullmatch(self.backend_pattern or "(?!)", name))

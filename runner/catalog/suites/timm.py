@@ -16,6 +16,7 @@ SUITE = Suite(
     backend_pattern=BACKEND_PATTERN,
     modes=MODES,
     knobs=KNOBS,
+    inductor_options=True,
     dynamic=True,
     timeout_s=2400,
     options=OPTIONS,

@@ -15,6 +15,7 @@ import torch
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.failures import TaskFailure
+from runner.measure.inductor_options import check_option, tried_options
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
@@ -114,18 +115,16 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     threads = spec.knobs.get("threads")
     if threads:
         options["cpp.threads"] = threads
+    options |= tried_options()
     for path, value in options.items():
         _set(config, path, value)
 
 
 def _set(config: Any, path: str, value: Any) -> None:
+    check_option(path)
     *places, name = path.split(".")
     for place in places:
         config = getattr(config, place)
-    if not hasattr(config, name):
-        raise TaskFailure(
-            "unsupported", "no_such_option", f"inductor of torch {torch.__version__} has no {path}"
-        )
     setattr(config, name, value)
 
 
