@@ -64,6 +64,7 @@ def main(options: argparse.Namespace) -> int:
     """Registers where needed, then works. 2 for a command line that cannot be."""
     data = (options.data or _data_folder()).expanduser().resolve()
     try:
+        pythons_of(options.python), labels_of(options.label)  # before a token is spent on a wrong line
         with only_agent(data):
             return run(attachment_of(options, data), data, options)
     except CannotAttach as error:

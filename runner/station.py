@@ -24,7 +24,9 @@ def interpreter_of(text: str) -> tuple[str, Interpreter]:
     """Of ``NAME=PATH[,ENV=VALUE…]``, with its name. Raises ValueError."""
     first, *variables = text.split(",")
     name, separator, path = first.partition("=")
-    if not separator or not name or not os.access(path, os.X_OK):
+    if separator and name and not os.access(path, os.X_OK):
+        raise ValueError(f"{text}: {path} is no program that can be run here")
+    if not separator or not name:
         raise ValueError(f"{text}: it is NAME=PATH of a program, then ENV=VALUE after commas")
     pairs = [variable.partition("=") for variable in variables]
     if not all(key and equals for key, equals, _value in pairs):

@@ -16,7 +16,7 @@ from ninja import Router, Status
 
 from hud import hosts, redis_users, tasklogs, tasks
 from hud.api.auth import count_guess, host_of, scope
-from hud.api.door import body_of, refusal
+from hud.api.door import body_of, bytes_of, refusal
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.problems import Problem
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
@@ -158,7 +158,11 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
         raise Problem(422, "the offset is a number of bytes")
     try:
         size = tasklogs.append(
-            uid=uid, token=_token(request), host=host_of(request), offset=offset, data=body_of(request)
+            uid=uid,
+            token=_token(request),
+            host=host_of(request),
+            offset=offset,
+            data=bytes_of(request, settings.HUD_MAX_BODY_BYTES),
         )
     except tasklogs.WrongOffset as error:
         raise Problem(409, str(error), code="log_offset", size=error.size_bytes) from error
@@ -181,7 +185,7 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
             token=_token(request),
             host=host_of(request),
             kind=kind,
-            data=body_of(request),
+            data=bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES),
             sha256=request.headers.get("X-Sha256", ""),
         )
     except tasklogs.TooLarge as error:

@@ -223,7 +223,7 @@ class Told(Schema):
 
 
 class DeviceIn(Told):
-    name: str = Field(max_length=40, pattern=r"^(cpu|cuda:\d{1,3})$")
+    name: str = Field(max_length=40, pattern=r"^(cpu|cuda:[0-9]{1,3})$")
     device: str = Field(max_length=20)
     device_name: str = Field("", max_length=200)
     arch: str = Field("", max_length=60)

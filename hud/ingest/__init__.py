@@ -162,6 +162,8 @@ def _stored(
         [*observer.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
     )
     receipt.warnings += observer.warnings
+    if observer.unsaid:
+        receipt.warnings.append(_unsaid_warning(observer.unsaid))
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
@@ -215,6 +217,15 @@ def _pieces(
         kind = MalformedUpload if malformed else BadUpload
         raise kind("parts of the upload are wrong; nothing was stored", observer.faults)
     yield observer.hand_over()
+
+
+def _unsaid_warning(names: set[str]) -> str:
+    listed = sorted(names)
+    example = "&".join(f"{name}=…" for name in listed)
+    return (
+        f"nothing says the {', '.join(listed)} of some of these results; they share series with others of "
+        f"which that is not known either. Give it with the upload: ?{example}"
+    )
 
 
 def _add(receipt: Receipt, result: Stored) -> None:

@@ -126,6 +126,7 @@ class Observer:
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.expected: list[Expected] = []
+        self.unsaid: set[str] = set()  # parts of an identity that neither content, parameter nor name says
         self._environments: dict[str, Environment] = {}  # by fingerprint: records share one object
         self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
         self._run_keys: dict[tuple[Any, ...], RunKey] = {}
@@ -214,6 +215,8 @@ class Observer:
         origin = self._origins.get(facts)
         if origin is None:
             origin = self._origins[facts] = _Origin.of(record)
+        if not (about.mode and about.dtype and about.arch):
+            self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(about, name))
         return Observation(
             identity=_identity(about),
             metric=_composed(about.metric),

@@ -80,7 +80,10 @@ def _resume(_request: HttpRequest, host: Host, who: str) -> str:
     return f"{host.name} takes work again."
 
 
-def _detach(_request: HttpRequest, host: Host, who: str) -> str:
+def _detach(request: HttpRequest, host: Host, who: str) -> str:
+    if not request.POST.get("sure"):
+        messages.error(request, "sure: tick it; a detached host is gone for good.")
+        return ""
     hosts.detach(host=host, who=who)
     return f"{host.name} is detached; its key opens nothing any more."
 
