@@ -63,6 +63,7 @@ def test_tokens_are_generated_checked_and_timed(tmp_path: Path, inductor_cache: 
     assert info["knobs"] == {"layers": 1, "new_tokens": 8, "caches": "kept"}
 
 
+@pytest.mark.soak
 def test_a_failure_leaves_its_status_at_every_metric(tmp_path: Path, inductor_cache: Path) -> None:
     spec = task("toy-llama", "bfloat16", caches="kept", **SMALL)
     outcome, found = run(spec, tmp_path / "task", inductor_cache, TORCHDYNAMO_DISABLE="1")

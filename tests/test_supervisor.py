@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -59,4 +60,8 @@ def test_a_program_that_was_reaped_leaves_no_pipe_behind(tmp_path: Path) -> None
         await kept.stop()
         assert log.read_text().startswith("hi")
 
-    asyncio.run(play())
+    # in a process of its own: signals need a main thread, in which another test's browser may keep a loop
+    player = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(play()))
+    player.start()
+    player.join()
+    assert player.exitcode == 0

@@ -185,8 +185,9 @@ def cancelled(card: Card, fault: Fault) -> None:
     _next_succeeds(card, fault)
 
 
-def orphaned(card: Card, fault: Fault, orphan_s: float = ORPHAN_S) -> None:
-    """F10: the host's processes are killed, and one that nobody can find any more keeps the card busy."""
+def orphaned(card: Card, fault: Fault, orphan_s: float = ORPHAN_S, *, end_it: bool = False) -> None:
+    """F10: the host's processes are killed, and one that nobody can find any more keeps the card busy,
+    for `orphan_s` or, with `end_it`, until what it prevents has been seen."""
     from runner import locks
     from tests.faults.site import only_task
     from tests.hosts import alive
@@ -206,6 +207,8 @@ def orphaned(card: Card, fault: Fault, orphan_s: float = ORPHAN_S) -> None:
     with fault.measured("given up, while the orphan holds the card"):
         site.wait(lambda: only_task(run).state == "queued", "the broken lease", 60)
     fault.check("the task waits while the orphan holds the card", alive(orphan) and card.dirty)
+    if end_it:
+        os.kill(orphan, signal.SIGKILL)
     with fault.measured("the orphan's end"):
         site.wait(lambda: not alive(orphan), "the orphan's end", orphan_s + 30)
     fault.check("nothing ran beside it", card.control.starts <= start + 1)
