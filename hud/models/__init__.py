@@ -1,0 +1,43 @@
+"""The store. Words are those of CONTRIBUTING; real columns and constraints carry identity.
+
+A value that is missing is NULL with a status, never 0; the database itself refuses NaN and infinities.
+"""
+
+from __future__ import annotations
+
+from hud.models.hosts import Accelerator, Beacon, Host
+from hud.models.keys import ApiKey, Audit
+from hud.models.measurements import STATUS_CODES, STATUS_NAMES, Measurement, TouchedRun, Verdict
+from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, State, Task
+from hud.models.schedules import Firing, Schedule
+from hud.models.series import Environment, Experiment, Metric, Series, Target
+from hud.models.uploads import IdempotencyKey, Import, Upload
+
+__all__ = [
+    "ACTIVE",
+    "STATUS_CODES",
+    "STATUS_NAMES",
+    "TERMINAL",
+    "Accelerator",
+    "ApiKey",
+    "Artifact",
+    "Audit",
+    "Beacon",
+    "Environment",
+    "Experiment",
+    "Firing",
+    "Host",
+    "IdempotencyKey",
+    "Import",
+    "Measurement",
+    "Metric",
+    "Run",
+    "Schedule",
+    "Series",
+    "State",
+    "Target",
+    "Task",
+    "TouchedRun",
+    "Upload",
+    "Verdict",
+]

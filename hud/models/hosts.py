@@ -1,0 +1,68 @@
+"""Attached machines, and the processes in the background."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Host(models.Model):
+    """An attached machine. One RQ queue for each of its accelerators."""
+
+    name = models.CharField(max_length=100, unique=True)
+    labels = models.JSONField(default=dict)
+    facts = models.JSONField(default=dict)
+    drained = models.BooleanField(default=False)
+    paused_until = models.DateTimeField(null=True)
+    note = models.CharField(max_length=500, blank=True)
+    detached_at = models.DateTimeField(null=True)
+    last_beat = models.DateTimeField(null=True)
+    clock_skew_s = models.FloatField(null=True)
+    redis_user = models.BooleanField(null=True)  # whether it has one of its own; NULL: not tried yet
+    created = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Accelerator(models.Model):
+    """One GPU, or the CPU, of a host: runs one task at a time."""
+
+    host = models.ForeignKey(Host, models.CASCADE, related_name="accelerators")
+    name = models.CharField(max_length=40)  # cuda:0, cpu
+    device = models.CharField(max_length=20)  # cuda, cpu
+    device_name = models.CharField(max_length=200)
+    arch = models.CharField(max_length=60)
+    uuid = models.CharField(max_length=80, blank=True)
+    dirty = models.CharField(max_length=300, blank=True)  # why it must not be used, as its host says
+    present = models.BooleanField(default=True)
+    rung_at = models.DateTimeField(null=True)  # last doorbell
+    catalog = models.JSONField(default=dict)  # what it can run: suites, pythons (interpreters by name)
+    labels = models.JSONField(default=dict)  # its host's, and those of `hud.matching.labels_of`
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["host", "name"], name="accelerator_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.host_id}/{self.name}"
+
+    @property
+    def queue(self) -> str:
+        """Name of its RQ queue; begins as everything does that its host's own Redis user may touch."""
+        return f"host-{self.host_id}-accelerator-{self.pk}"
+
+
+class Beacon(models.Model):
+    """One row for each background process: when it last went round, on the database's clock."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    started = models.DateTimeField()
+    last = models.DateTimeField()
+    trusted_from = models.DateTimeField()  # leases may be broken only after this
+
+    def __str__(self) -> str:
+        return self.name

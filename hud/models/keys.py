@@ -1,0 +1,47 @@
+"""Who may come in, and who did what."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Now
+
+from hud.models.hosts import Host
+
+
+class ApiKey(models.Model):
+    """A key for programs. Only its SHA-256 is kept; `prefix` is what a page may show."""
+
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=16)
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = ArrayField(models.CharField(max_length=20))
+    host = models.ForeignKey(Host, models.CASCADE, null=True, related_name="keys")
+    created = models.DateTimeField(db_default=Now())
+    expires = models.DateTimeField(null=True)
+    last_used = models.DateTimeField(null=True)
+    revoked = models.DateTimeField(null=True)
+    calls_left = models.FloatField(default=0)  # token bucket of `hud.keys.take_call`
+    calls_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+class Audit(models.Model):
+    """Who did what, when: reruns, cancels, keys, hosts. Rows are only ever added."""
+
+    at = models.DateTimeField(db_default=Now())
+    who = models.CharField(max_length=150)
+    action = models.CharField(max_length=60)
+    subject = models.CharField(max_length=200)
+    detail = models.JSONField(default=dict)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(F("at").desc(), name="audit_at")]
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.action} {self.subject}"

@@ -1,0 +1,108 @@
+"""Measurements and what is said of them.
+
+Rows of `Measurement` are many and small: no surrogate id, samples only where there are two or more,
+written by COPY (`hud/ingest/store.py`), never one by one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from hud.models.runs import Run
+from hud.models.series import Environment, Series
+from hud.models.uploads import Upload
+from runner.records import STATUSES
+
+# Status of a measurement or a task, as the small integer that the store keeps.
+STATUS_CODES = {name: code for code, name in enumerate(STATUSES)}
+STATUS_NAMES = dict(enumerate(STATUSES))
+
+
+class Measurement(models.Model):
+    """One metric of one experiment in one run: all samples, their median, spread, target, or a status.
+
+    Its references are not checked by the database: that takes more than storing the row, and ingest has
+    looked every id up in the same transaction. Rows that are referred to go through the ORM alone, which
+    takes their measurements along.
+    """
+
+    pk = models.CompositePrimaryKey("run", "series", "environment", "process")
+    run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
+    series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
+    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
+    at = models.DateTimeField()  # of its run, kept here for the order of the series
+    median = models.FloatField(null=True)
+    samples = ArrayField(models.FloatField(), null=True)  # NULL where the median is the only one
+    target = models.FloatField(null=True)
+    spread = models.FloatField(null=True)  # runner.summary.spread of the samples
+    n = models.IntegerField(default=1)
+    status = models.SmallIntegerField(default=0)  # index into runner.records.STATUSES
+    process = models.SmallIntegerField(default=0)  # which of the run's repeated fresh processes
+    target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
+    code = models.CharField(max_length=200, null=True)  # the outside system's own word
+    warning = models.CharField(max_length=300, null=True)
+    # the file it came in
+    upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(median__isnull=True) | Q(median__gte=-1e300, median__lte=1e300),
+                name="median_is_finite",
+            ),
+            models.CheckConstraint(
+                condition=Q(target__isnull=True) | Q(target__gte=-1e300, target__lte=1e300),
+                name="target_is_finite",
+            ),
+            models.CheckConstraint(
+                condition=Q(samples__isnull=True) | ~Q(samples__overlap=["NaN", "Infinity", "-Infinity"]),
+                name="samples_are_finite",
+            ),
+            models.CheckConstraint(
+                condition=Q(median__isnull=False) | Q(code__isnull=False) | ~Q(status=0),
+                name="missing_value_has_status",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["series", "at", "run"],
+                include=["environment", "median", "status"],
+                name="measurement_series",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} in run {self.run_id}"
+
+
+class TouchedRun(models.Model):
+    """A run whose measurements the judge has not taken up yet. Rows are only added and taken away: marking
+    each series in the upload itself would cost more than storing its measurement."""
+
+    run = models.ForeignKey(Run, models.CASCADE)
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}"
+
+
+class Verdict(models.Model):
+    """What the judge said of a measurement; rows only where there is something to say."""
+
+    pk = models.CompositePrimaryKey("run", "series", "environment")
+    run = models.ForeignKey(Run, models.CASCADE)
+    series = models.ForeignKey(Series, models.CASCADE)
+    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False)
+    verdict = models.CharField(max_length=12, db_index=True)
+    change = models.FloatField(null=True)  # relative to the baseline, signed as the value moved
+    noise = models.FloatField(null=True)  # relative, of the series
+    factor = models.FloatField(null=True)  # change / noise
+    baseline = models.FloatField(null=True)
+    baseline_n = models.IntegerField(default=0)
+    at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.verdict

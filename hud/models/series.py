@@ -1,0 +1,117 @@
+"""What is compared over time, and where it was measured."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+_IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
+
+
+class Environment(models.Model):
+    """Where a number was measured. `class_key` says what a baseline may be compared with: everything
+    but torch and triton, which are the subject."""
+
+    fingerprint = models.CharField(max_length=64, unique=True)
+    class_key = models.CharField(max_length=64, db_index=True)
+    torch = models.CharField(max_length=100, blank=True)
+    torch_git = models.CharField(max_length=64, blank=True)
+    gpu = models.CharField(max_length=200, blank=True)
+    facts = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return self.fingerprint
+
+
+class Experiment(models.Model):
+    """What is compared over time. Its identity never contains a host, a date or a commit."""
+
+    suite = models.CharField(max_length=60)
+    case = models.CharField(max_length=200)
+    knobs = models.JSONField(default=dict)
+    mode = models.CharField(max_length=40, blank=True)
+    dtype = models.CharField(max_length=40, blank=True)
+    backend = models.CharField(max_length=100, blank=True)
+    device = models.CharField(max_length=40, blank=True)
+    arch = models.CharField(max_length=100, blank=True)
+    dynamic = models.BooleanField(default=False)
+
+    IDENTITY: ClassVar = _IDENTITY
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=_IDENTITY, name="experiment_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.suite}/{self.title}"
+
+    @property
+    def title(self) -> str:
+        """The case with its knobs: ``layer_norm[D=mean]``."""
+        knobs = ",".join(f"{name}={value}" for name, value in sorted(self.knobs.items()))
+        return f"{self.case}[{knobs}]" if knobs else self.case
+
+
+class Metric(models.Model):
+    """A named quantity. Filled from `runner.catalog.metrics`; unknown names come without direction."""
+
+    name = models.CharField(max_length=200, unique=True)
+    title = models.CharField(max_length=200)
+    unit = models.CharField(max_length=40, blank=True)
+    direction = models.CharField(max_length=4, default="none")
+    kind = models.CharField(max_length=20, default="timing")
+    precision = models.SmallIntegerField(default=4)
+    floor = models.FloatField(default=0.05)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Series(models.Model):
+    """The measurements of one experiment and metric, ordered by commit date, then run time."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="series")
+    metric = models.ForeignKey(Metric, models.PROTECT)
+    # over all parts of its identity, so that an upload finds it by one index; NULL: nothing has come in
+    digest = models.CharField(max_length=32, null=True)
+    touched_at = models.DateTimeField(null=True, db_index=True)  # waits for `manage.py judge` from there on
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["experiment", "metric"], name="series_identity"),
+            models.UniqueConstraint(fields=["digest"], name="series_digest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id} {self.metric_id}"
+
+
+class Target(models.Model):
+    """What an operator set: the value a metric should reach. Empty identity fields mean any."""
+
+    metric = models.ForeignKey(Metric, models.CASCADE)
+    case = models.CharField(max_length=200, blank=True)
+    dtype = models.CharField(max_length=40, blank=True)
+    arch = models.CharField(max_length=100, blank=True)
+    size = models.CharField(max_length=40, blank=True)  # the knob D
+    value = models.FloatField(null=True)
+    fraction = models.FloatField(null=True)  # of the arch's measured copy bandwidth
+    note = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["metric", "case", "dtype", "arch", "size"], name="target_identity"
+            ),
+            models.CheckConstraint(
+                condition=Q(value__isnull=False, fraction__isnull=True)
+                | Q(value__isnull=True, fraction__isnull=False),
+                name="target_is_value_or_fraction",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"target of {self.metric_id}"

@@ -1,0 +1,77 @@
+"""What came through the door."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from hud.models.keys import ApiKey
+
+
+class Upload(models.Model):
+    """One body that came through the door, with the receipt it got."""
+
+    content_key = models.CharField(max_length=64, unique=True)  # over the content and its parameters
+    filename = models.CharField(max_length=500, blank=True)
+    format = models.CharField(max_length=40)
+    parameters = models.JSONField(default=dict)
+    receipt = models.JSONField(default=dict)
+    key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
+    created = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"upload {self.pk}"
+
+
+class Import(models.Model):
+    """An upload too large for one request: its body waits below `HUD_DATA/imports/` and is taken in by
+    `manage.py judge`. Ends as done, with its receipt, or failed, with the problem."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True)
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    content_key = models.CharField(max_length=64)  # the same content waits or has failed only once
+    parameters = models.JSONField(default=dict)
+    key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
+    done_records = models.IntegerField(default=0)
+    receipt = models.JSONField(null=True)
+    problem = models.JSONField(null=True)  # detail and errors, where it was refused
+    created = models.DateTimeField(db_default=Now())
+    finished = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["content_key"], condition=~Q(state="failed"), name="import_content_key"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"import {self.pk}"
+
+
+class IdempotencyKey(models.Model):
+    """A client's own name for one request, and the answer it got: the same request gets it again."""
+
+    key = models.ForeignKey(ApiKey, models.CASCADE)
+    text = models.CharField(max_length=200)
+    content_key = models.CharField(max_length=64)  # of the request that used it first
+    receipt = models.JSONField()
+    created = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["key", "text"], name="idempotency_key_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return self.text
