@@ -13,7 +13,7 @@ import torch
 from runner.catalog import KnobValue, TaskSpec
 from runner.catalog.batch_sizes import default_batch_size
 from runner.catalog.suites import SUITES
-from runner.catalog.suites.torchdynamo_cases import OF_TORCHVISION
+from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.step import Step

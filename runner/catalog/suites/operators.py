@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from runner.catalog.suites.suite import Case, Knob, Option, Suite
+from runner.catalog.suites.knobs import count, repeat, switch
+from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
 INPUTS = ("huggingface", "timm", "own")
@@ -77,36 +78,29 @@ SUITE = Suite(
     knobs=(
         Knob("inputs", "choice", "whose recorded calls", choices=INPUTS, default="huggingface"),
         Knob("shape", "word", "one recorded call only, by its name in the results"),
-        Knob(
-            "max_samples",
-            "int",
-            "recorded calls of an operator, the most frequent first",
-            1,
-            1000,
-            (),
-            15,
-            False,
-        ),
-        Knob("start_idx", "int", "recorded calls to leave out at the start", 0, 1000, (), 0, False),
-        Knob("repeat", "int", "samples of call time for each call, at least", 5, 1000, (), 30, False),
+        count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
+        count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),
+        repeat("samples of call time for each call, at least", 5, 1000, 30),
         Knob("graph_replay", "bool", "device time too, on CUDA", default=True, identity=False),
-        Knob("channels_last", "bool", "tensors of four dimensions lie channels last", default=False),
+        switch("channels_last", "tensors of four dimensions lie channels last"),
     ),
     timeout_s=1800,
     axes=(("dtype", ("float16",)),),
-    options=(
-        Option("--suite", ours="inputs"),
-        Option("--op", ours="--case"),
-        Option("--dtype", ours="--dtype"),
-        Option("--max-samples", ours="max_samples"),
-        Option("--repeats", ours="repeat"),
-        Option("--inductor-config", ours="--backend"),
-        Option("--device", ours="--device"),
-        Option("--inp-file", ours="inputs"),
-        Option("--start-idx", ours="start_idx"),
-        Option("--accuracy-checking", reason="every call is compared with eager before it is timed"),
-        Option("--channels-last", ours="channels_last"),
-        Option("--profile", reason="both clocks say more of one kernel than a trace; models have traces"),
-        Option("--measure-nvfuser", reason="nvFuser left PyTorch with TorchScript"),
+    options=options(
+        {
+            "--suite": "inputs",
+            "--op": "--case",
+            "--dtype": "--dtype",
+            "--max-samples": "max_samples",
+            "--repeats": "repeat",
+            "--inductor-config": "--backend",
+            "--device": "--device",
+            "--inp-file": "inputs",
+            "--start-idx": "start_idx",
+            "--accuracy-checking": Reason("every call is compared with eager before it is timed"),
+            "--channels-last": "channels_last",
+            "--profile": Reason("both clocks say more of one kernel than a trace; models have traces"),
+            "--measure-nvfuser": Reason("nvFuser left PyTorch with TorchScript"),
+        }
     ),
 )

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from runner.catalog.suites.suite import Case, Suite
-from runner.catalog.suites.torchdynamo_knobs import BACKEND_PATTERN, BACKENDS, DTYPES, KNOBS, MODES
+from runner.catalog.suites.torchdynamo import DTYPES, torchdynamo_suite
 
 NAME = "file"
 VARIABLE = "RUNNER_FILE"  # its path, in the environment of whoever runs it
@@ -29,17 +29,10 @@ def suite_of_file(path: Path) -> Suite:
     """Its only case is this file. Raises OSError where it cannot be read."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     case = f"{_UNSAFE.sub('-', path.stem)[:100]}-{digest}"
-    return Suite(
-        name=NAME,
-        title="A file of one's own",
-        module="runner.suites.torchdynamo",
-        cases=(Case(case, f"build() of {path.name}", DTYPES),),
-        backends=BACKENDS,
-        backend_pattern=BACKEND_PATTERN,
-        modes=MODES,
-        knobs=KNOBS,
-        inductor_options=True,
-        dynamic=True,
-        timeout_s=2400,
+    return torchdynamo_suite(
+        NAME,
+        "A file of one's own",
+        (Case(case, f"build() of {path.name}", DTYPES),),
         axes=(("dtype", ("float32",)),),
+        options=(),
     )

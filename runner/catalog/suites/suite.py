@@ -69,6 +69,29 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """Why nothing of ours does what an option of the outside system does."""
+
+    text: str
+
+
+OptionTable = dict[str, str | Reason]
+
+
+def options(table: OptionTable) -> tuple[Option, ...]:
+    """The rows of a table: an option of the outside system, and what does it here or why nothing does."""
+    return tuple(
+        Option(name, reason=ours.text) if isinstance(ours, Reason) else Option(name, ours=ours)
+        for name, ours in table.items()
+    )
+
+
+def same(*names: str) -> OptionTable:
+    """Rows for options that are knobs of the same name here."""
+    return {name: name.removeprefix("--").replace("-", "_") for name in names}
+
+
+@dataclass(frozen=True)
 class Suite:
     name: str
     title: str

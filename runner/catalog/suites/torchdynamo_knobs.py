@@ -7,40 +7,8 @@ that kind changes the backend's name in the results and stands nowhere else.
 
 from __future__ import annotations
 
+from runner.catalog.suites.knobs import BUDGET_S, choice, extra, repeat, switch
 from runner.catalog.suites.suite import Knob
-
-MODES = ("inference", "training")
-DTYPES = ("bfloat16", "float16", "float32", "amp")
-# As the results call them. Any other backend that dynamo knows can be named too.
-BACKENDS = (
-    "inductor",  # with CUDA graphs on CUDA, as the harness's --inductor
-    "inductor_cudagraphs",
-    "inductor_no_cudagraphs",
-    "inductor_cudagraphs_freezing",
-    "inductor_no_cudagraphs_freezing",
-    "inductor_cudagraphs_max_autotune",
-    "inductor_no_cudagraphs_max_autotune",
-    "inductor_cpp_wrapper",
-    "inductor_aot_inductor",
-    "inductor_export",
-    "aot_eager",
-    "eager",
-    "cudagraphs",
-)
-BACKEND_PATTERN = r"[A-Za-z][A-Za-z0-9_]{0,79}"
-
-
-def _switch(name: str, help_text: str, default: bool = False) -> Knob:
-    return Knob(name, "bool", help_text, default=default)
-
-
-def _choice(name: str, help_text: str, *choices: str) -> Knob:
-    return Knob(name, "choice", help_text, choices=choices, default=choices[0])
-
-
-def _keep(name: str, help_text: str) -> Knob:
-    return Knob(name, "bool", help_text, default=False, identity=False)
-
 
 _PROCEDURE = (
     Knob(
@@ -51,24 +19,8 @@ _PROCEDURE = (
         default="both",
         identity=False,
     ),
-    Knob(
-        "repeat",
-        "int",
-        "pairs of eager and compiled calls, at least",
-        low=1,
-        high=1000,
-        default=30,
-        identity=False,
-    ),
-    Knob(
-        "budget_s",
-        "int",
-        "time for more pairs where 0.5 % is not reached",
-        low=0,
-        high=600,
-        default=5,
-        identity=False,
-    ),
+    repeat("pairs of eager and compiled calls, at least", 1, 1000, 30),
+    BUDGET_S,
     Knob("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
     Knob("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
     Knob(
@@ -81,14 +33,14 @@ _PROCEDURE = (
     ),
 )
 _MODEL = (
-    _choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
+    choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
     Knob("batch_size", "int", "size of a batch; the harness's own where not given", low=1, high=65536),
     Knob("threads", "int", "threads of the CPU", low=1, high=512),
-    _switch("channels_last", "memory format of convolutions"),
-    _switch("randomize_input", "other random inputs in each run"),
-    _switch("use_eval_mode", "training steps without dropout and batch statistics"),
-    _switch("enable_activation_checkpointing", "compute activations again in the backward"),
-    _choice(
+    switch("channels_last", "memory format of convolutions"),
+    switch("randomize_input", "other random inputs in each run"),
+    switch("use_eval_mode", "training steps without dropout and batch statistics"),
+    switch("enable_activation_checkpointing", "compute activations again in the backward"),
+    choice(
         "optimizer",
         "of a training step: as the harness has it, or this one",
         "harness",
@@ -96,8 +48,8 @@ _MODEL = (
         "sgd",
         "adam",
     ),
-    _choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
-    _choice("compiled_region", "what is compiled: the whole step, or the model alone", "step", "model"),
+    choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
+    choice("compiled_region", "what is compiled: the whole step, or the model alone", "step", "model"),
     Knob(
         "amp_dtype",
         "choice",
@@ -113,13 +65,13 @@ _MODEL = (
     Knob("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
 )
 _CHECK = (
-    _switch("deterministic", "deterministic algorithms while timing too"),
-    _switch("cosine", "compare by cosine similarity"),
-    _switch("batch_invariant", "the accuracy check holds for each part of a batch"),
+    switch("deterministic", "deterministic algorithms while timing too"),
+    switch("cosine", "compare by cosine similarity"),
+    switch("batch_invariant", "the accuracy check holds for each part of a batch"),
 )
 _COMPILER = (
-    _switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
-    _choice(
+    switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
+    choice(
         "compile_mode",
         "mode of torch.compile",
         "default",
@@ -127,9 +79,9 @@ _COMPILER = (
         "max-autotune",
         "max-autotune-no-cudagraphs",
     ),
-    _switch("freezing", "weights as constants of the graph; inference only"),
-    _switch("cpp_wrapper", "inductor's wrapper in C++"),
-    _choice(
+    switch("freezing", "weights as constants of the graph; inference only"),
+    switch("cpp_wrapper", "inductor's wrapper in C++"),
+    choice(
         "export",
         "the model by an exporter, not by torch.compile",
         "none",
@@ -138,22 +90,22 @@ _COMPILER = (
         "aot_precompile",
         "torchscript_jit_trace",
     ),
-    _switch("nopython", "fullgraph: a graph break is a failure"),
-    _choice("dynamic_dimensions", "of --dynamic", "batch", "all"),
-    _switch("unbacked_batch_only", "the batch is an unbacked symbol; only with --dynamic"),
-    _switch("specialize_int", "integers are constants of the graph"),
-    _switch("suppress_errors", "a frame that does not compile runs eagerly"),
-    _switch("compiled_autograd", "compile the backward pass at run time"),
-    _switch("disable_split_reductions", "inductor's split_reductions off"),
-    _switch("disable_persistent_reductions", "inductor's triton.persistent_reductions off"),
-    _switch("disable_divisible_by_16", "inductor's triton.divisible_by_16 off"),
+    switch("nopython", "fullgraph: a graph break is a failure"),
+    choice("dynamic_dimensions", "of --dynamic", "batch", "all"),
+    switch("unbacked_batch_only", "the batch is an unbacked symbol; only with --dynamic"),
+    switch("specialize_int", "integers are constants of the graph"),
+    switch("suppress_errors", "a frame that does not compile runs eagerly"),
+    switch("compiled_autograd", "compile the backward pass at run time"),
+    switch("disable_split_reductions", "inductor's split_reductions off"),
+    switch("disable_persistent_reductions", "inductor's triton.persistent_reductions off"),
+    switch("disable_divisible_by_16", "inductor's triton.divisible_by_16 off"),
 )
 _KEPT = (
-    _keep("keep_trace", "a profiler's trace of compiled steps"),
-    _keep("profile_details", "the trace with shapes, memory and stacks"),
-    _keep("keep_code", "the code that inductor generated"),
-    _keep("keep_memory_snapshot", "the allocator's history of the compiled run"),
-    _keep("keep_tlparse", "tlparse's report of the compile, where it is installed"),
+    extra("keep_trace", "a profiler's trace of compiled steps"),
+    extra("profile_details", "the trace with shapes, memory and stacks"),
+    extra("keep_code", "the code that inductor generated"),
+    extra("keep_memory_snapshot", "the allocator's history of the compiled run"),
+    extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),
 )
 _INDUCTOR_SWITCHES = (
     "aggressive_fusion",

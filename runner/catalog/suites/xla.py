@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runner.catalog.suites.knobs import count, extra, repeat, switch
 from runner.catalog.suites.suite import Case, Knob, Suite
 from runner.catalog.suites.xla_options import OPTIONS
 
@@ -15,18 +16,8 @@ _ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def _collect(name: str, what: str) -> Knob:
-    """Says more of the same measurement."""
-    return Knob(name, "bool", what, default=False, identity=False)
-
-
 def _dump(name: str, what: str) -> Knob:
-    return _collect(name, f"keep {what} as an artifact")
-
-
-def _switch(name: str, what: str) -> Knob:
-    """Changes what is measured."""
-    return Knob(name, "bool", what, default=False)
+    return extra(name, f"keep {what} as an artifact")
 
 
 SUITE = Suite(
@@ -49,20 +40,20 @@ SUITE = Suite(
         Knob("xla", "choice", "runtime of the XLA device; PJRT for xla and openxla", choices=XLA),
         Knob("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
         Knob("batch_size", "int", "default: the model's own", low=1, high=4096),
-        Knob("repeat", "int", "timed runs; the first one holds the compilation", 1, 1000, (), 10, False),
+        repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
         Knob("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
-        _collect("verify", "compare the result with eager's first, in a process of its own"),
-        Knob("verify_iterations", "int", "steps before the results are compared", 1, 20, (), 1, False),
-        _switch("randomize_input", "new values for each iteration, of the same shapes"),
-        _switch("collect_full_output", "training returns gradients and parameters too"),
-        _switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
-        _switch("single_graph", "fail on a graph break"),
-        _switch("disable_tf32", "float32 products in full float32"),
+        extra("verify", "compare the result with eager's first, in a process of its own"),
+        count("verify_iterations", "steps before the results are compared", 1, 20, 1),
+        switch("randomize_input", "new values for each iteration, of the same shapes"),
+        switch("collect_full_output", "training returns gradients and parameters too"),
+        switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
+        switch("single_graph", "fail on a graph break"),
+        switch("disable_tf32", "float32 products in full float32"),
         Knob("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
-        _switch("enable_functionalization", "torch_xla's functionalization layer"),
-        _collect("collect_dynamo_counters", "dynamo's counters as metrics"),
-        _collect("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),
-        _collect("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),
+        switch("enable_functionalization", "torch_xla's functionalization layer"),
+        extra("collect_dynamo_counters", "dynamo's counters as metrics"),
+        extra("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),
+        extra("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),
         _dump("dump_dynamo_counters", "dynamo's counters of each repeat"),
         _dump("dump_pytorch_profiles", "the profiler's table and trace of each repeat"),
         _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from runner.catalog.suites.torchdynamo_cases import OF_TORCHVISION
+from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
 from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, mean_of
 from runner.suites.torchdynamo.models.vision import torchvision
