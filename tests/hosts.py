@@ -17,7 +17,8 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from runner.processes import read_process
-from tests.servers import ROOT, end_process, start_process, wait_for
+from tests.servers import ROOT, end_process, start_process
+from tests.waiting import wait_for
 
 STANDIN = ROOT / "tests" / "faults" / "standin.py"
 

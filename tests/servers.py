@@ -8,27 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from hud import embedded
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
-Found = TypeVar("Found")
-PATIENCE_S = 60  # for things that take a moment; generous, because the machine may be busy
-
-
-def wait_for(condition: Callable[[], Found | None], what: str, timeout_s: float = PATIENCE_S) -> Found:
-    """Waits until `condition()` is true and returns it; fails with `what` was waited for."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain for {what}"
-        time.sleep(0.05)
-    return found
 
 
 def free_port() -> int:

@@ -25,7 +25,8 @@ from runner.client import Lease
 from runner.spool import Folder
 from tests.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.hosts import Control, HostProcess, alive, ring
-from tests.servers import RedisServer, wait_for
+from tests.servers import RedisServer
+from tests.waiting import wait_for
 
 QUEUE = "accelerator-1"
 RUN = str(uuid.uuid4())

@@ -23,7 +23,7 @@ from tests.factories import (
     create_user,
     create_verdict,
 )
-from tests.servers import wait_for
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -19,7 +19,8 @@ from hud.models import Accelerator, Experiment, Host, Measurement, Run, Task
 from runner.processes import read_process
 from tests.hosts import HostProcess
 from tests.records import as_list, v3_record
-from tests.servers import Hud, wait_for
+from tests.servers import Hud
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from hud import embedded
-from tests.servers import wait_for
+from tests.waiting import wait_for
 
 
 @pytest.fixture

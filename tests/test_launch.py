@@ -18,7 +18,8 @@ from runner.catalog import TaskSpec
 from runner.launch import Outcome, launch
 from runner.log import CappedLog
 from runner.processes import read_process
-from tests.servers import ROOT, wait_for
+from tests.servers import ROOT
+from tests.waiting import wait_for
 
 SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", timeout_s=60)
 OK = "import json; open('outcome.json', 'w').write(json.dumps({'status': 'ok'}))\n"

@@ -19,7 +19,7 @@ from runner.launch import Outcome
 from runner.station import Interpreter
 from runner.terminal import Bench, Finished, Job
 from tests.hosts import Control, parent_of
-from tests.servers import wait_for
+from tests.waiting import wait_for
 
 TASKS = [
     TaskSpec("micro", case, "inference", "bfloat16", "inductor", "cpu", knobs={"D": [size]})

@@ -22,7 +22,8 @@ from hud.models import Accelerator, Host
 from runner.catalog import plan
 from runner.station import Station
 from runner.worker import AcceleratorWorker
-from tests.servers import free_port, start_process, wait_for
+from tests.servers import free_port, start_process
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 

@@ -23,7 +23,8 @@ from hud import audit, runs, schedules, tasks
 from hud.models import Accelerator, Audit, Beacon, Firing, Run, Schedule, State
 from runner.catalog import plan
 from tests.factories import create_accelerator, create_host
-from tests.servers import start_process, wait_for
+from tests.servers import start_process
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 NIGHT = datetime(2026, 11, 20, 4, 10, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pytest
 
 from hud import supervisor
 from hud.processes import descendants
-from tests.servers import wait_for
+from tests.waiting import wait_for
 
 
 def test_a_log_keeps_its_size_and_one_predecessor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

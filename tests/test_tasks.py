@@ -18,7 +18,7 @@ from hud import beacons, hosts, runs, tasklogs, tasks
 from hud.models import Accelerator, Audit, Beacon, Experiment, Host, Measurement, Run, State, Task
 from runner.catalog import plan
 from tests.records import as_list, v3_record
-from tests.servers import wait_for
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,8 @@ import psycopg
 import pytest
 
 from hud import embedded
-from tests.servers import ROOT, end_process, free_port, start_process, wait_for
+from tests.servers import ROOT, end_process, free_port, start_process
+from tests.waiting import wait_for
 
 START_S = 90  # the busy machine's; the product gives up on its own after 60
 

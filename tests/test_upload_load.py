@@ -13,7 +13,8 @@ import pytest
 from hud.keys import create_key
 from hud.models import Experiment, Measurement, Run, Series, Upload
 from tests.records import as_list, v3_record
-from tests.servers import PATIENCE_S, Hud
+from tests.servers import Hud
+from tests.waiting import PATIENCE_S
 
 CLIENTS, POSTS, ROWS = 50, 20, 200
 

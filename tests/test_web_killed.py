@@ -22,7 +22,8 @@ from hud.models import Experiment, IdempotencyKey, Measurement, Run, Upload
 from runner.processes import read_process
 from tests.faults.invariants import violations
 from tests.records import as_list, v3_record
-from tests.servers import Hud, RedisServer, wait_for
+from tests.servers import Hud, RedisServer
+from tests.waiting import wait_for
 
 RECORDS = 1000
 MOMENTS, MANY_MOMENTS = 20, 200

@@ -25,7 +25,8 @@ from runner.jobs import Doorbell
 from runner.station import Interpreter, Station
 from tests.fake_hud import KEY, FakeHud
 from tests.hosts import Control, HostProcess, alive, parent_of, ring
-from tests.servers import RedisServer, wait_for
+from tests.servers import RedisServer
+from tests.waiting import wait_for
 
 QUEUE = "host-7-accelerator-1"
 RUN = str(uuid.uuid4())

@@ -24,7 +24,8 @@ from hud.keys import create_key
 from hud.models import TERMINAL, Accelerator, Host, Run, Task
 from runner.processes import read_process
 from tests.hosts import Control, HostProcess
-from tests.servers import Hud, RedisServer, end_process, start_process, wait_for
+from tests.servers import Hud, RedisServer, end_process, start_process
+from tests.waiting import wait_for
 
 
 @dataclass(frozen=True)
