@@ -7,7 +7,6 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from runner.catalog import TaskSpec
 from runner.measure.stages import before_forks
 from runner.report import Report
 from runner.suites.torchdynamo.models import huggingface
-from runner.suites.torchdynamo.models.built import Built, mean_of
+from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
 
@@ -35,9 +34,9 @@ class Small(nn.Module):  # type: ignore[misc]
         return self.second(hidden)
 
 
-def build(case: str, *, device: str, batch_size: int | None, **_settings: Any) -> Built:
-    with torch.device(device):
-        size = batch_size or 1
+def build(case: str, wanted: Wanted) -> Built:
+    with torch.device(wanted.device):
+        size = wanted.batch_size or 1
         return Built(Small(breaks=case == BREAKS), (torch.randn(size, 8),), mean_of, size)
 
 

@@ -16,6 +16,7 @@ from runner.catalog.suites import SUITES
 from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
 from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.models.built import Wanted
 from runner.suites.torchdynamo.step import Step
 from runner.suites.torchdynamo.subject import load
 
@@ -140,15 +141,7 @@ def test_whole_models_have_the_known_numbers_of_parameters(suite: str) -> None:
     for case in SUITES[suite].cases:
         if suite == "torchbench" and case.name not in OF_TORCHVISION:
             continue
-        built = models.build(
-            case.name,
-            device="meta",
-            batch_size=1,
-            tiny=False,
-            training=False,
-            dropout=True,
-            checkpointing=False,
-        )
+        built = models.build(case.name, Wanted("meta", batch_size=1))
         count = sum(parameter.numel() for parameter in built.module.parameters())
         assert round(count / 1e6, 1) == PARAMETERS[case.name], case.name
         assert built.size_note == ""

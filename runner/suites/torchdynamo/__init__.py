@@ -20,6 +20,7 @@ from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
 from runner.report import Report
 from runner.suites.torchdynamo.experiment import Experiment
+from runner.suites.torchdynamo.models.built import Wanted
 
 # What compiling imports late: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (
@@ -59,15 +60,8 @@ def _preload(spec: TaskSpec) -> None:
     del os.environ["TORCH_WARM_POOL"]
     with contextlib.suppress(Exception):  # what is wrong with a model is said by the stage that loads it
         models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
-        models.build(
-            spec.case,
-            device="meta",
-            batch_size=1,
-            tiny=spec.knobs.get("size") == "tiny",
-            training=False,
-            dropout=False,
-            checkpointing=False,
-        )
+        tiny = spec.knobs.get("size") == "tiny"
+        models.build(spec.case, Wanted("meta", batch_size=1, tiny=tiny, dropout=False))
 
 
 def _caches(spec: TaskSpec) -> tuple[Path | None, bool]:

@@ -17,7 +17,7 @@ from runner.failures import TaskFailure, failure_of
 from runner.measure.device import SEED
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.losses import loss_of
-from runner.suites.torchdynamo.models.built import Built, Inputs
+from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted
 
 DTYPES = {
     "float32": torch.float32,
@@ -105,16 +105,16 @@ def load(
 
 def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> Built:
     models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
+    wanted = Wanted(
+        device=spec.device,
+        batch_size=batch_size,
+        tiny=spec.knobs.get("size") == "tiny",
+        training=spec.mode == "training",
+        dropout=not for_accuracy,
+        checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
+    )
     try:
-        built: Built = models.build(
-            spec.case,
-            device=spec.device,
-            batch_size=batch_size,
-            tiny=spec.knobs.get("size") == "tiny",
-            training=spec.mode == "training",
-            dropout=not for_accuracy,
-            checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
-        )
+        built: Built = models.build(spec.case, wanted)
     except Exception as error:
         raise _load_failure(spec, error) from error
     return built

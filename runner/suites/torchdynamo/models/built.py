@@ -1,4 +1,4 @@
-"""What a suite's file builds: the model, its inputs, its own loss."""
+"""What a suite's file is asked for, and what it builds: the model, its inputs, its own loss."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ import torch
 
 Inputs = dict[str, Any] | tuple[Any, ...]
 TINY_BATCH = 2
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a case's model is to be. Without `dropout` every probability is 0, as in an accuracy check."""
+
+    device: str
+    batch_size: int | None
+    tiny: bool = False
+    training: bool = False
+    dropout: bool = True
+    checkpointing: bool = False  # of activations
 
 
 @dataclass
@@ -25,6 +37,12 @@ class Built:
     batch_size: int
     size_note: str = ""  # how a reduced model differs from the real one; '' for the real one
     batched: bool = True
+
+
+def without_dropout(module: torch.nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.p = 0.0
 
 
 def mean_of(output: Any) -> torch.Tensor:

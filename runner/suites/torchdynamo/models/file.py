@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog.suites.own_file import own_file
 from runner.failures import TaskFailure
-from runner.suites.torchdynamo.models.built import Built, Inputs, mean_of
+from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted, mean_of, without_dropout
 
 
 class _Called(torch.nn.Module):
@@ -25,32 +25,23 @@ class _Called(torch.nn.Module):
         return self._function(*arguments, **named)
 
 
-def build(
-    case: str,  # noqa: ARG001 - there is only one
-    *,
-    device: str,
-    batch_size: int | None,
-    tiny: bool,
-    training: bool,  # noqa: ARG001 - the file's own matter
-    dropout: bool,
-    checkpointing: bool,
-) -> Built:
+def build(case: str, wanted: Wanted) -> Built:  # noqa: ARG001 - there is only one
     """Calls the file's `build()`. Raises TaskFailure (failed, bad_file) where it returns something else
     than a callable and a tensor, tuple or dict of inputs."""
-    if batch_size is not None or tiny or checkpointing:
+    if wanted.batch_size is not None or wanted.tiny or wanted.checkpointing:
         raise NotImplementedError("a file of one's own has the size that its build() gives it")
-    with torch.device(device):
+    with torch.device(wanted.device):
         made = _build_of_file()()
     if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
         raise TaskFailure("failed", "bad_file", "build() returns (module or callable, inputs)")
     called, given = made
     module = called if isinstance(called, torch.nn.Module) else _Called(called)
-    module = module.to(device)
-    if not dropout:
-        for part in module.modules():
-            if isinstance(part, torch.nn.modules.dropout._DropoutNd):
-                part.p = 0.0
-    inputs = pytree.tree_map(lambda value: value.to(device) if _is_tensor(value) else value, _inputs(given))
+    module = module.to(wanted.device)
+    if not wanted.dropout:
+        without_dropout(module)
+    inputs = pytree.tree_map(
+        lambda value: value.to(wanted.device) if _is_tensor(value) else value, _inputs(given)
+    )
     sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
     batched = len(sizes) == 1
     return Built(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import TINY_BATCH, Built
+from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, Wanted
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _TINY_SEQUENCE = 32
@@ -111,32 +111,24 @@ def _transformers() -> Any:
     return importlib.import_module("transformers")
 
 
-def build(
-    case: str,
-    *,
-    device: str,
-    batch_size: int | None,
-    tiny: bool,
-    training: bool,  # noqa: ARG001 - one input for both modes in this suite
-    dropout: bool,
-    checkpointing: bool,
-) -> Built:
+def build(case: str, wanted: Wanted) -> Built:
     """The model of a case. Without `dropout` every probability of the configuration is 0."""
     transformers = _transformers()
     recipe = _RECIPES[case]
-    config = _config(transformers, recipe, tiny=tiny, dropout=dropout)
-    with torch.device(device):
+    config = _config(transformers, recipe, tiny=wanted.tiny, dropout=wanted.dropout)
+    with torch.device(wanted.device):
         module = getattr(transformers, recipe.model)(config)
-    if checkpointing:
+    if wanted.checkpointing:
         module.gradient_checkpointing_enable()
-    size = min(batch_size or 1, TINY_BATCH) if tiny else batch_size or 1
-    sequence = min(recipe.sequence, _TINY_SEQUENCE) if tiny else recipe.sequence
+    size, sequence = wanted.batch_size or 1, recipe.sequence
+    if wanted.tiny:
+        size, sequence = min(size, TINY_BATCH), min(sequence, _TINY_SEQUENCE)
     return Built(
         module=module,
-        inputs=_inputs(recipe, config, device, size, sequence),
+        inputs=_inputs(recipe, config, wanted.device, size, sequence),
         loss=_own_loss,
         batch_size=size,
-        size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if tiny else "",
+        size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if wanted.tiny else "",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, mean_of
+from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, Wanted, mean_of
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _SCALED_LOSS = ("mobilevit_s",)
@@ -32,37 +32,30 @@ def _timm() -> Any:
     return importlib.import_module("timm")
 
 
-def build(
-    case: str,
-    *,
-    device: str,
-    batch_size: int | None,
-    tiny: bool,
-    training: bool,
-    dropout: bool,  # noqa: ARG001 - the harness has none in this suite
-    checkpointing: bool,
-) -> Built:
-    """The model of a case, and standardised noise of the size that its configuration names."""
+def build(case: str, wanted: Wanted) -> Built:
+    """The model of a case, and standardised noise of the size that its configuration names. Without
+    dropout in any case, as the harness has it."""
     timm = _timm()
-    if checkpointing or batch_size is None:
+    if wanted.checkpointing or wanted.batch_size is None:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
-    settings = _TINY.get(case, {}) if tiny else {}
-    with torch.device(device):
+    batch_size = wanted.batch_size
+    settings = _TINY.get(case, {}) if wanted.tiny else {}
+    with torch.device(wanted.device):
         module = timm.create_model(case, pretrained=False, drop_rate=0.0, **settings)
-    channels, height, width = timm.data.resolve_data_config({}, model=module, use_test_size=not training)[
-        "input_size"
-    ]
-    if tiny:
+    channels, height, width = timm.data.resolve_data_config(
+        {}, model=module, use_test_size=not wanted.training
+    )["input_size"]
+    if wanted.tiny:
         height = width = settings.get("img_size", _TINY_IMAGE)
         batch_size = min(batch_size, TINY_BATCH)
-    noise = torch.randint(256, (batch_size, channels, height, width), device=device).float()
+    noise = torch.randint(256, (batch_size, channels, height, width), device=wanted.device).float()
     scale = 1000.0 if case in _SCALED_LOSS else 1.0
     return Built(
         module=module,
         inputs=((noise - noise.mean()) / noise.std(),),
         loss=lambda output: mean_of(output[0] if isinstance(output, tuple) else output) / scale,
         batch_size=batch_size,
-        size_note=_size_note(settings, height) if tiny else "",
+        size_note=_size_note(settings, height) if wanted.tiny else "",
     )
 
 

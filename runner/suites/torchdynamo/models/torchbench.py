@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
-from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, mean_of
+from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, Wanted, mean_of, without_dropout
 from runner.suites.torchdynamo.models.vision import torchvision
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
@@ -32,61 +33,52 @@ _BATCH_NOT_FIRST = (  # the size is spread over several dimensions, or is not th
 )
 
 
-def build(
-    case: str,
-    *,
-    device: str,
-    batch_size: int | None,
-    tiny: bool,
-    training: bool,
-    dropout: bool,
-    checkpointing: bool,
-) -> Built:
+def build(case: str, wanted: Wanted) -> Built:
     """The model of a case. Raises TaskFailure (unsupported) where it needs a checkout that is not here."""
-    if checkpointing:
+    if wanted.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
-    if tiny and batch_size is not None:
-        batch_size = min(batch_size, TINY_BATCH)
+    if wanted.tiny and wanted.batch_size is not None:
+        wanted = replace(wanted, batch_size=min(wanted.batch_size, TINY_BATCH))
     if case in OF_TORCHVISION:
-        built = _of_torchvision(case, device, batch_size or 1, tiny)
-        if dropout:  # not in an accuracy check
+        built = _of_torchvision(case, wanted)
+        if wanted.dropout:  # not in an accuracy check
             torch.backends.cudnn.benchmark = True  # as torchbench's own class of these models
     else:
-        built = _of_checkout(case, device, batch_size, training=training)
-        if tiny:
+        built = _of_checkout(case, wanted)
+        if wanted.tiny:
             built.size_note = f"reduced: batch of {built.batch_size}"
-    if not dropout:
-        for module in built.module.modules():
-            if isinstance(module, torch.nn.modules.dropout._DropoutNd):
-                module.p = 0.0
+    if not wanted.dropout:
+        without_dropout(built.module)
     return built
 
 
-def _of_torchvision(case: str, device: str, batch_size: int, tiny: bool) -> Built:
-    with torch.device(device):
+def _of_torchvision(case: str, wanted: Wanted) -> Built:
+    with torch.device(wanted.device):
         module = getattr(torchvision().models, case)(weights=None)
-    image = _TINY_IMAGE if tiny else _IMAGE
+    image = _TINY_IMAGE if wanted.tiny else _IMAGE
+    batch_size = wanted.batch_size or 1
     return Built(
         module=module,
-        inputs=(torch.randn(batch_size, 3, image, image, device=device),),
+        inputs=(torch.randn(batch_size, 3, image, image, device=wanted.device),),
         loss=mean_of,
         batch_size=batch_size,
-        size_note=f"reduced: images of {image}×{image}" if tiny else "",
+        size_note=f"reduced: images of {image}×{image}" if wanted.tiny else "",
     )
 
 
-def _of_checkout(case: str, device: str, batch_size: int | None, *, training: bool) -> Built:
-    if device == "meta":
+def _of_checkout(case: str, wanted: Wanted) -> Built:
+    if wanted.device == "meta":
         raise NotImplementedError("a checkout's models change settings and read data where they are built")
-    if training and case in _INFERENCE_ONLY:
+    if wanted.training and case in _INFERENCE_ONLY:
         raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
-    if device == "cpu" and case in _CUDA_ONLY:
+    if wanted.device == "cpu" and case in _CUDA_ONLY:
         raise TaskFailure("unsupported", "cuda_only", f"{case} runs on CUDA only")
     kind = _model_class(case)
-    if not getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True):
-        batch_size = None
     benchmark = kind(
-        test="train" if training else "eval", device=device, batch_size=batch_size, extra_args=[]
+        test="train" if wanted.training else "eval",
+        device=wanted.device,
+        batch_size=wanted.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
+        extra_args=[],
     )
     module, inputs = benchmark.get_module()
     return Built(
