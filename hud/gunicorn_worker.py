@@ -36,7 +36,6 @@ _SLOWEST_BYTES_PER_S = 20_000  # who sends at least as fast gets the time it tak
 _MAX_WAITING_BYTES = 2**30  # of bodies that are promised to this worker
 _LEAVE_S = 2  # for the other side to read its answer before the connection goes
 _SEND_BYTES = 4 * 2**20
-_CLOSED = b""
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
@@ -74,18 +73,23 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
 
     def _receive(self, conn: TConn, sock: socket.socket) -> None:
         for _ in range(_PIECES):
-            try:
-                data = sock.recv(_PIECE_BYTES)
-            except BlockingIOError:
+            data = self._read(conn, sock)
+            if data:
+                self._feed(conn, data)
+            if not data or conn not in self._incoming:
                 return
-            except OSError:
-                data = _CLOSED
-            if not data:
-                self._drop(conn)
-                return
-            self._feed(conn, data)
-            if conn not in self._incoming:
-                return
+
+    def _read(self, conn: TConn, sock: socket.socket) -> bytes:
+        """What has come in, b'' for nothing. A connection that has ended is dropped."""
+        try:
+            data = sock.recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(conn)
+        return data
 
     def _feed(self, conn: TConn, data: bytes) -> None:
         incoming = self._incoming[conn]
@@ -152,17 +156,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
             return
         conn.timeout = time.monotonic() + _LEAVE_S
         self._leaving.add(conn)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._discard, conn))
-
-    def _discard(self, conn: TConn, sock: socket.socket) -> None:
-        try:
-            data = sock.recv(_PIECE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = _CLOSED
-        if not data:
-            self._drop(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._read, conn))
 
     def _drop(self, conn: TConn) -> None:
         """Of a connection in the main loop's care: closes it without a word."""
