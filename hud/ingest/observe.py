@@ -6,24 +6,23 @@ Everything that decides which series a number belongs to happens here and nowher
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
 
 from hud.ingest.errors import Fault
 from hud.ingest.formats import Placed, reasons
-from hud.ingest.parameters import Parameters, parse_time
+from hud.ingest.parameters import Parameters
+from hud.ingest.run_keys import Origin, RunKey, RunKeys, exported_run
 from hud.ingest.systems import WrongRecord, describe
 from hud.ingest.systems.about import About
+from hud.ingest.texts import composed, text
 from hud.ingest.values import MAX_VALUE, said_status, status_of_code, target_of, values_of
 from runner.catalog import knobs_key
 from runner.catalog.metrics import metric_info
 from runner.records import Environment, Record
 
-_MAX_PAIRS = 10_000
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {  # characters, in the order of an identity
@@ -39,23 +38,6 @@ _LIMITS = {  # characters, in the order of an identity
 _ALWAYS_FITS = 40  # characters in each text: within all limits, also together
 _MAX_SAMPLES = 100_000
 _EMPTY = "the name is empty"
-
-
-@dataclass(frozen=True)
-class RunKey:
-    """One upload makes one run for each of these."""
-
-    source: str
-    external_id: str | None
-    host: str
-    commit: str
-    branch: str
-    repo: str
-    at: datetime | None
-    at_source: str
-    uid: str | None = None  # of the run that an export of ours names
-    environment: str = ""  # of a run in pairs: the names of both
-    base_environment: str = ""
 
 
 Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order
@@ -99,23 +81,6 @@ class Expected:
         return self.value - slack if self.direction == "up" else self.value + slack
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """What `runners` says of a record's run: the host, both environments of a run in pairs, its process."""
-
-    host: str
-    base: str
-    new: str
-    process: int
-
-    @classmethod
-    def of(cls, record: Record) -> _Origin:
-        pair = _pair(record)
-        # of a pair: twice its number, and one more for the new side
-        process = 2 * pair["number"] + (pair["side"] == "new") if pair else 0
-        return cls(_runner_name(record), _text(pair.get("base"))[:60], _text(pair.get("new"))[:60], process)
-
-
 class Observer:
     """Turns the records of one upload into observations; collects what cannot be one."""
 
@@ -129,8 +94,8 @@ class Observer:
         self.unsaid: set[str] = set()  # parts of an identity that neither content, parameter nor name says
         self._environments: dict[str, Environment] = {}  # by fingerprint: records share one object
         self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
-        self._run_keys: dict[tuple[Any, ...], RunKey] = {}
-        self._origins: dict[bytes, _Origin] = {}  # by runners and dependencies, as JSON
+        self._run_keys = RunKeys()
+        self._origins: dict[bytes, Origin] = {}  # by runners and dependencies, as JSON
 
     def hand_over(self) -> list[Observation]:
         """The observations so far; the next ones start anew."""
@@ -192,8 +157,8 @@ class Observer:
         margin = (record.metric.extra_info or {}).get("noise_margin")
         self.expected.append(
             Expected(
-                metric=_composed(about.metric),
-                case=_composed(about.case),
+                metric=composed(about.metric),
+                case=composed(about.case),
                 dtype=about.dtype,
                 arch=about.arch,
                 value=target,
@@ -214,22 +179,22 @@ class Observer:
         facts = msgspec.json.encode((record.runners, record.dependencies))
         origin = self._origins.get(facts)
         if origin is None:
-            origin = self._origins[facts] = _Origin.of(record)
+            origin = self._origins[facts] = Origin.of(record)
         if not (about.mode and about.dtype and about.arch):
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(about, name))
         return Observation(
             identity=_identity(about),
-            metric=_composed(about.metric),
-            run=_exported_run(about) or self._run_key(record, origin, given),
+            metric=composed(about.metric),
+            run=exported_run(about) or self._run_keys.of(record, origin, given),
             environment=self._environment(record, facts, about.device_name, given),
             samples=[number * about.scale for number in numbers] if about.scale != 1 else numbers,
             status=status,
             code=code,
             target=target,
-            target_arch=(_text(extra.get("target_arch"))[:60] or about.target_arch)
+            target_arch=(text(extra.get("target_arch"))[:60] or about.target_arch)
             if target is not None
             else None,
-            warning=_text(extra.get("warning"))[:300] or None,
+            warning=text(extra.get("warning"))[:300] or None,
             process=about.exported.process if about.exported else origin.process,
             pointer=placed.pointer,
             line=placed.line,
@@ -242,49 +207,9 @@ class Observer:
         silent = {name: value for name, value in placed.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **silent)
 
-    def _run_key(self, record: Record, origin: _Origin, given: Parameters) -> RunKey:
-        """Of a record that says the same as one before it, that one's."""
-        said = (
-            record.benchmark.name,
-            origin.base,
-            origin.new,
-            origin.host,
-            record.timestamp,
-            record.repo,
-            record.head_branch,
-            record.head_sha,
-            record.workflow_id,
-            record.job_id,
-            record.run_attempt,
-        )
-        found = self._run_keys.get(said)
-        if found is None:
-            found = self._run_keys[said] = self._new_run_key(record, origin, given)
-        return found
-
-    def _new_run_key(self, record: Record, origin: _Origin, given: Parameters) -> RunKey:
-        external_id = None
-        if record.workflow_id not in (None, 0, "0", ""):
-            external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
-        commit_time = parse_time(given.commit_date) if given.commit_date else None
-        run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
-        at_source = "commit" if commit_time else "run" if run_time else "upload"
-        return RunKey(
-            source=_composed(given.source or record.benchmark.name)[:100],
-            external_id=external_id or given.run_id or None,
-            host=_composed(origin.host or given.host)[:200],
-            commit=(record.head_sha or given.commit)[:64],
-            branch=_composed(record.head_branch or given.branch)[:200],
-            repo=_composed(record.repo or given.repo)[:200],
-            at=commit_time or run_time,
-            at_source=at_source,
-            environment=origin.new,
-            base_environment=origin.base,
-        )
-
     def _environment(self, record: Record, facts: bytes, device_name: str, given: Parameters) -> Environment:
         """Records of one upload mostly say the same here; only what is new is read."""
-        device = _text((record.benchmark.extra_info or {}).get("device")) or given.device
+        device = text((record.benchmark.extra_info or {}).get("device")) or given.device
         said = (facts, device, device_name)
         found = self._environments_said.get(said)
         if found is None:
@@ -303,26 +228,6 @@ def _environment_of(record: Record, device: str, device_name: str, given: Parame
     return environment
 
 
-def _exported_run(about: About) -> RunKey | None:
-    """The run that an export of ours names."""
-    run = about.exported.run if about.exported else None
-    if run is None:
-        return None
-    return RunKey(
-        source=run.source[:100],
-        external_id=run.external_id,
-        host=run.host,
-        commit=run.commit[:64],
-        branch=run.branch,
-        repo=run.repo,
-        at=parse_time(run.at),
-        at_source=run.at_source,
-        uid=str(run.uid),
-        environment=run.environment[:60],
-        base_environment=run.base_environment[:60],
-    )
-
-
 def _bounded(value: Any) -> Any:
     """A setting as it is; a number beyond 64 bits as text, since JSON's readers disagree about those."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -335,16 +240,11 @@ def skipped(placed: Placed | Observation, reason: str) -> dict[str, Any]:
     return entry if placed.line is None else {**entry, "line": placed.line}
 
 
-def _composed(name: str) -> str:
-    """The same name in the one way it is kept: é is one character, however its writer spelt it."""
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
-
-
 def _identity(about: About) -> Identity:
     knobs = knobs_key({name: _bounded(value) for name, value in about.knobs.items()}) if about.knobs else "{}"
     texts = about.suite, about.case, knobs, about.mode, about.dtype, about.backend, about.device, about.arch
     if not "".join(texts).isascii():
-        texts = tuple(map(_composed, texts))  # type: ignore[assignment]  # as many
+        texts = tuple(map(composed, texts))  # type: ignore[assignment]  # as many
     return (*texts, about.dynamic)
 
 
@@ -356,40 +256,6 @@ def _nameless(record: Record) -> Fault | None:
     if not record.model.name.strip():
         return Fault("/model/name", _EMPTY)
     return None if record.benchmark.name.strip() else Fault("/benchmark/name", _EMPTY)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _pair(record: Record) -> dict[str, Any]:
-    """Its place among process pairs, {} for a record of no pair or of a pair that is not whole."""
-    facts = _first_runner(record).get("extra_info")
-    said = facts.get("pair") if isinstance(facts, dict) else None
-    if not isinstance(said, dict) or said.get("side") not in {"base", "new"}:
-        return {}
-    number = said.get("number")
-    numbered = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MAX_PAIRS
-    return said if numbered and _text(said.get("base")) and _text(said.get("new")) else {}
-
-
-def _first_runner(record: Record) -> dict[str, Any]:
-    runners = record.runners if isinstance(record.runners, list) else []
-    return next((entry for entry in runners if isinstance(entry, dict)), {})
-
-
-def _runner_name(record: Record) -> str:
-    """A host's name. Upstream's convention writes the kind of device there, which names no host."""
-    name = _text(_first_runner(record).get("name"))
-    return "" if name in {"cuda", "cpu", "rocm", "xpu", "mps", "hpu"} else name
-
-
-def _from_epoch(moment: float | None) -> datetime | None:
-    """Seconds since 1970, or the milliseconds that some uploaders write; None for what is no moment."""
-    seconds = moment / 1000 if moment and moment > 1e11 else moment
-    if not seconds or not 0 < seconds < 7e9:
-        return None
-    return datetime.fromtimestamp(seconds, tz=timezone.utc)
 
 
 def _too_long(observation: Observation) -> Fault | None:

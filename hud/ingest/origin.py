@@ -10,8 +10,9 @@ from uuid import UUID, uuid4
 from django.db.models import Q
 from django.utils import timezone
 
-from hud.ingest.observe import Observation, RunKey
+from hud.ingest.observe import Observation
 from hud.ingest.parameters import Parameters
+from hud.ingest.run_keys import RunKey
 from hud.models import Run, State
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from django.db import connection
 
 from hud.ingest.formats import reasons
-from hud.ingest.observe import Observation, RunKey
+from hud.ingest.observe import Observation
+from hud.ingest.run_keys import RunKey
 from hud.models import STATUS_CODES
 from runner.catalog.metrics import metric_info
 from runner.records import Environment

@@ -14,6 +14,7 @@ from hud.ingest.errors import Fault
 from hud.ingest.formats import Placed, reasons
 from hud.ingest.formats.json_text import Item, begins_with, finite, first, items, shortened
 from hud.ingest.formats.table import number
+from hud.ingest.texts import text
 from runner.catalog.codes import status_of_error
 from runner.records import Benchmark, Metric, Model, Record
 
@@ -114,14 +115,14 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
     origin = value["model"].get("suite_name")
     if isinstance(origin, str) and origin:
         knobs["origin"] = origin
-    test = _text(experiment.get("test"))
+    test = text(experiment.get("test"))
     return Benchmark(
         "PyTorch/XLA benchmark",
         _MODES.get(test, test) or None,
-        _text(experiment.get("dtype")) or None,
+        text(experiment.get("dtype")) or None,
         extra_info={
-            "device": _text(experiment.get("accelerator")),
-            "arch": _text(experiment.get("accelerator_model")),
+            "device": text(experiment.get("accelerator")),
+            "arch": text(experiment.get("accelerator_model")),
             "knobs": knobs,
         },
     )
@@ -131,7 +132,7 @@ def _model(value: dict[str, Any]) -> Model:
     """Without dynamo it is XLA's lazy tensors that run, torchax, or nothing but eager."""
     experiment = value["experiment"]
     plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
-    return Model(value["model"]["model_name"], "OSS model", _text(experiment.get("dynamo")) or plain)
+    return Model(value["model"]["model_name"], "OSS model", text(experiment.get("dynamo")) or plain)
 
 
 def _spelled(name: str) -> str:
@@ -141,10 +142,6 @@ def _spelled(name: str) -> str:
 
 def _timestamp(value: Any) -> float | None:
     return number(value) if isinstance(value, str) else finite(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _measured(item: Item, name: str, values: Any, record: Record) -> Iterator[Placed]:

@@ -10,6 +10,7 @@ import msgspec
 
 from hud.ingest.errors import Fault
 from hud.ingest.parameters import Parameters
+from hud.ingest.texts import text
 from runner.records import Record
 
 # Upstream's names of the suites that are called otherwise here.
@@ -127,8 +128,7 @@ class Said:
 
     @property
     def runner(self) -> dict[str, Any]:
-        runners = self.record.runners if isinstance(self.record.runners, list) else []
-        return next((entry for entry in runners if isinstance(entry, dict)), {})
+        return first_runner(self.record)
 
     @property
     def origin(self) -> str:
@@ -136,12 +136,14 @@ class Said:
         return suite_name((self.record.model.origins or [""])[0])
 
 
+def first_runner(record: Record) -> dict[str, Any]:
+    """What the record says first of where it ran, {} for nothing."""
+    runners = record.runners if isinstance(record.runners, list) else []
+    return next((entry for entry in runners if isinstance(entry, dict)), {})
+
+
 def suite_name(name: str) -> str:
     return _SUITES.get(name, name)
-
-
-def text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def batch_size(value: Any) -> int | None:
