@@ -12,7 +12,7 @@ from ninja import Router, Status
 
 from hud import hosts
 from hud.api.auth import reader, scope
-from hud.api.problems import Problem
+from hud.api.rows import row_of
 from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
 from hud.matching import visible_hosts
 from hud.models import ApiKey, Host, Task
@@ -73,9 +73,7 @@ def detach(request: HttpRequest, host_id: int) -> dict[str, Any]:
 
 
 def _do(host_id: int, act: Callable[[Host], None]) -> dict[str, Any]:
-    host = Host.objects.filter(pk=host_id).first() if host_id < 2**31 else None
-    if host is None:
-        raise Problem(404, f"no host has the id {host_id}")
+    host = row_of(Host, host_id)
     act(host)
     host.refresh_from_db()
     return _host_out(host, _running())

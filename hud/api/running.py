@@ -11,6 +11,7 @@ from ninja import Router, Status
 from hud import matching, runs, tasklogs
 from hud.api.auth import reader, scope, spend_call
 from hud.api.problems import Problem
+from hud.api.rows import row_of
 from hud.api.schemas import Error, RunIn, RunOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Experiment, Host, Run, Task
@@ -44,9 +45,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     }
     try:
         if given.experiment is not None:
-            experiment = Experiment.objects.filter(pk=given.experiment).first()
-            if experiment is None:
-                raise Problem(404, f"no experiment has the id {given.experiment}")
+            experiment = row_of(Experiment, given.experiment)
             run = runs.request_rerun(experiment=experiment, device=given.device, knobs=given.knobs, **wish)
         else:
             device = given.device or ("" if host else _only_device(given.arch))
@@ -98,7 +97,7 @@ def _host(name: str) -> Host | None:
 
 @router.get("/runs/{int:run_id}", auth=reader, response={200: RunOut, (401, 403, 404): Error})
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    return _run_out(_run(run_id))
+    return _run_out(row_of(Run, run_id))
 
 
 @router.post(
@@ -106,8 +105,8 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
 )
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     key: ApiKey = request.auth  # type: ignore[attr-defined]
-    runs.cancel(run=_run(run_id), who=f"key {key.prefix}")
-    return _run_out(_run(run_id))
+    runs.cancel(run=row_of(Run, run_id), who=f"key {key.prefix}")
+    return _run_out(row_of(Run, run_id))
 
 
 @router.get(
@@ -126,7 +125,7 @@ def get_log(
     `X-More` whether more will come."""
     if not 0 <= start < 2**62:
         raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
-    run = _run(run_id)
+    run = row_of(Run, run_id)
     tasks = Task.objects.filter(run=run, attempt__gt=0).order_by("position")
     chosen = tasks.filter(position=task).first() if task is not None else tasks.last()
     data = tasklogs.read(chosen, start, _MAX_LOG_PIECE_BYTES, attempt=attempt) if chosen else b""
@@ -137,13 +136,6 @@ def get_log(
     response["X-More"] = "1" if more or (data and not latest) else "0"
     response["X-Content-Type-Options"] = "nosniff"
     return response
-
-
-def _run(run_id: int) -> Run:
-    run = Run.objects.filter(pk=run_id).first() if run_id < 2**31 else None
-    if run is None:
-        raise Problem(404, f"no run has the id {run_id}")
-    return run
 
 
 def _run_out(run: Run) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ninja import Router, Status
 from hud import schedules
 from hud.api.auth import reader, scope
 from hud.api.problems import Problem
+from hud.api.rows import row_of
 from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Schedule
@@ -41,7 +42,7 @@ def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, A
 @router.put("/schedules/{int:schedule_id}", auth=_ADMIN, response={200: ScheduleOut, **_ERRORS})
 def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> dict[str, Any]:
     """Other settings for it, all of them; `enabled` switches it on and off."""
-    found = _found(schedule_id)
+    found = row_of(Schedule, schedule_id)
     try:
         changed = schedules.update(schedule=found, who=_who(request), **given.model_dump())
     except ValidationError as error:
@@ -52,15 +53,8 @@ def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> d
 @router.delete("/schedules/{int:schedule_id}", auth=_ADMIN, response={204: None, **_ERRORS})
 def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
     """It comes no more; its runs stay."""
-    schedules.delete(schedule=_found(schedule_id), who=_who(request))
+    schedules.delete(schedule=row_of(Schedule, schedule_id), who=_who(request))
     return Status(204, None)
-
-
-def _found(schedule_id: int) -> Schedule:
-    found = Schedule.objects.filter(pk=schedule_id).first() if schedule_id < 2**31 else None
-    if found is None:
-        raise Problem(404, f"no schedule has the id {schedule_id}")
-    return found
 
 
 def _out(schedule: Schedule) -> dict[str, Any]:
