@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Required, TypedDict, Unpack
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -22,8 +23,6 @@ MAX_REPEATS = 20
 MAX_TASKS = 500
 DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
-
-
 _NO_OPTIONS: Mapping[str, bool | int] = MappingProxyType({})
 
 
@@ -31,41 +30,39 @@ class NotPossible(ValueError):
     """The request cannot be run; the text says why, in words for a person."""
 
 
+class Terms(TypedDict, total=False):
+    """Where a run goes, in which environments, how often, and who asks for it."""
+
+    host: Required[Host | None]
+    arch: Required[str]
+    repeats: Required[int]
+    who: Required[str]
+    labels: Mapping[str, str]
+    environment: str
+    base_environment: str
+    new_options: Mapping[str, bool | int]
+
+
 def request_rerun(
     *,
     experiment: Experiment,
-    host: Host | None,
-    arch: str,
     device: str,
-    repeats: int,
-    who: str,
-    labels: Mapping[str, str] = _NO_LABELS,
-    environment: str = "",
-    base_environment: str = "",
-    new_options: Mapping[str, bool | int] = _NO_OPTIONS,
     knobs: Mapping[str, KnobValue] | None = None,
+    **terms: Unpack[Terms],
 ) -> Run:
     """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs`, where given,
     stand for the experiment's own. Raises NotPossible."""
-    spec = spec_of(
-        experiment, device=device or (host_device(host) if host else experiment.device), knobs=knobs
-    )
+    device = device or (host_device(terms["host"]) if terms["host"] else experiment.device)
+    spec = spec_of(experiment, device=device, knobs=knobs)
     earlier = Run.objects.filter(experiment=experiment).order_by("-created").values_list("pk", flat=True)
     return request_run(
         specs=[spec],
         title=f"{experiment.suite}: {experiment.title}",
-        host=host,
-        arch=arch,
         device=spec.device,
-        labels=labels,
-        environment=environment,
-        base_environment=base_environment,
-        new_options=new_options,
-        repeats=repeats,
-        who=who,
         experiment=experiment,
         retry_of=earlier.first(),
         watched=True,
+        **terms,
     )
 
 
@@ -73,35 +70,22 @@ def request_suite(
     *,
     suite: str,
     cases: Sequence[str],
-    host: Host | None,
-    arch: str,
     device: str,
-    repeats: int,
-    who: str,
-    labels: Mapping[str, str] = _NO_LABELS,
-    environment: str = "",
-    base_environment: str = "",
-    new_options: Mapping[str, bool | int] = _NO_OPTIONS,
     filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
     knobs: Mapping[str, KnobValue] = MappingProxyType({}),
     firing: Firing | None = None,
+    **terms: Unpack[Terms],
 ) -> Run:
     """A new run of (part of) a suite; `filters` are modes, dtypes and backends. Raises NotPossible."""
-    specs = plan_suite(suite, cases, device or (host_device(host) if host else "cuda"), filters, knobs)
+    device = device or (host_device(terms["host"]) if terms["host"] else "cuda")
+    specs = plan_suite(suite, cases, device, filters, knobs)
     return request_run(
         specs=specs,
         title=f"{suite}: {', '.join(cases) if cases else 'all cases'}",
-        host=host,
-        arch=arch,
         device=specs[0].device,
-        labels=labels,
-        environment=environment,
-        base_environment=base_environment,
-        new_options=new_options,
-        repeats=repeats,
-        who=who,
         watched=firing is None,
         firing=firing,
+        **terms,
     )
 
 
