@@ -24,6 +24,7 @@ STANDIN = ROOT / "tests" / "faults" / "standin.py"
 
 
 def alive(pid: int) -> bool:
+    """False for a zombie too: the tests may have been made the parent of orphans, and reap none."""
     process = read_process(pid)
     return process is not None and not process.dead
 

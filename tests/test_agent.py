@@ -224,10 +224,11 @@ def test_an_orphan_makes_the_accelerator_dirty(agent: HostProcess, fake: FakeHud
 
 def test_a_person_at_a_terminal_makes_it_dirty_too(agent: HostProcess, fake: FakeHud, tmp_path: Path) -> None:
     hold = (
-        "import sys, time; from pathlib import Path; from runner import locks\n"
-        "locks.acquire(Path(sys.argv[1]), 'cpu', what='python -m runner run'); time.sleep(600)"
+        "import sys; from pathlib import Path; from runner import locks\n"
+        "locks.acquire(Path(sys.argv[1]), 'cpu', what='python -m runner run'); input()"
     )
-    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path / "locks")]) as person:
+    command = [sys.executable, "-c", hold, str(tmp_path / "locks")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as person:
         text = f"in use by process {person.pid} (python -m runner run)"
         wait_for(lambda: fake.beats[-1]["devices"][0]["dirty"] == text, "a dirty accelerator")
         person.kill()

@@ -17,26 +17,28 @@ from runner import locks
 from runner.catalog import TaskSpec
 from runner.launch import Outcome, launch
 from runner.log import CappedLog
-from runner.processes import read_process
+from tests.hosts import alive
 from tests.servers import ROOT
 from tests.waiting import wait_for
 
 SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", timeout_s=60)
 OK = "import json; open('outcome.json', 'w').write(json.dumps({'status': 'ok'}))\n"
+# Hangs until it is ended; for ten minutes, so that it stays not for ever where that fails.
+HANG = "import time\nprint('hanging', flush=True)\ntime.sleep(600)\n"
 # A process in a session of its own whose parent is gone, as compile workers are.
 STRAY = """
 import os, time
+there, born = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork():
         os._exit(0)
     open('stray', 'w').write(str(os.getpid()))
-    time.sleep(600)
-while not os.path.exists('stray') or not open('stray').read():
-    time.sleep(0.01)
+    os.write(born, b'!')
+    time.sleep(600)  # as HANG
+os.read(there, 1)
 """
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-HANG = "import time\nprint('hanging', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +51,6 @@ def run(folder: Path, code: str, **arguments: object) -> Outcome:
     timeout_s = arguments.pop("timeout_s", 60)
     spec = TaskSpec(**{**SPEC.to_json(), "timeout_s": timeout_s})
     return launch(spec, folder, command=[sys.executable, "-c", code], **arguments)  # type: ignore[arg-type]
-
-
-def alive(pid: int) -> bool:
-    process = read_process(pid)
-    return process is not None and not process.dead
 
 
 def pid_in(path: Path) -> int:
@@ -198,10 +195,7 @@ def test_the_lock_outlives_its_holder_in_the_child(tmp_path: Path) -> None:
     """An orphan keeps the accelerator, and frees it by its death."""
     folder = tmp_path / "locks"
     lock_fd = locks.acquire(folder, "cpu")
-    spinning = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", spinning], cwd=tmp_path, pass_fds=(lock_fd,), start_new_session=True
-    )
+    process = subprocess.Popen(["sleep", "600"], pass_fds=(lock_fd,), start_new_session=True)
     os.close(lock_fd)
     with pytest.raises(locks.Busy):
         locks.acquire(folder, "cpu", wait_s=0)
@@ -285,8 +279,8 @@ for _ in range(200):
     if os.fork():
         os._exit(0)
     os.setsid()
-    time.sleep(0.02)
-time.sleep(600)
+    time.sleep(0.02)  # the pace: it does so for 4 s, and has 1 s
+time.sleep(600)  # as HANG
 """
     outcome = run(tmp_path, restless, timeout_s=1)
     assert not outcome.leftover

@@ -14,6 +14,7 @@ import pytest
 
 from hud import supervisor
 from hud.processes import descendants
+from tests.hosts import alive
 from tests.waiting import wait_for
 
 
@@ -40,7 +41,7 @@ def test_descendants_are_the_living_ones_of_all_generations() -> None:
 
 def test_a_program_that_was_reaped_leaves_no_pipe_behind(tmp_path: Path) -> None:
     """Its numbers may be the next program's at once: circus would refuse to listen on them twice."""
-    code = "import time; print('hi', flush=True); time.sleep(60)"
+    code = "import signal; print('hi', flush=True); signal.pause()"
     sleeper = supervisor.Program("sleeper", [sys.executable, "-c", code])
 
     async def play() -> None:
@@ -50,11 +51,9 @@ def test_a_program_that_was_reaped_leaves_no_pipe_behind(tmp_path: Path) -> None
         (pid,) = watcher.processes
         assert watcher.stream_redirector.pipes
         log = tmp_path / "sleeper.log"
-        while not log.read_text():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for, log.read_text, "its output")
         os.kill(pid, signal.SIGKILL)
-        while (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            pass
+        wait_for(lambda: not alive(pid), "its end")
         kept._arbiter.reap_processes()  # before the loop has seen the end of the pipes
         assert not watcher.stream_redirector.pipes
         await kept.stop()

@@ -19,8 +19,8 @@ from django.db import connection
 
 from hud.keys import create_key
 from hud.models import Experiment, IdempotencyKey, Measurement, Run, Upload
-from runner.processes import read_process
 from tests.faults.invariants import violations
+from tests.hosts import alive
 from tests.records import as_list, v3_record
 from tests.servers import Hud, RedisServer
 from tests.waiting import wait_for
@@ -77,18 +77,12 @@ def workers_of(hud: Hud) -> list[int]:
     return [int(word) for word in Path(f"/proc/{hud.pid}/task/{hud.pid}/children").read_text().split()]
 
 
-def lives(pid: int) -> bool:
-    """False for a zombie too: this process may have been made the parent of orphans, and reaps none."""
-    process = read_process(pid)
-    return process is not None and not process.dead
-
-
 def kill_web(hud: Hud, *, master: bool) -> None:
     """kill -9 of the worker, whose master makes a new one, or of the master, which is started anew."""
     workers = workers_of(hud)
     if master:
         hud.kill()
-        wait_for(lambda: not any(map(lives, workers)), "the workers' end")
+        wait_for(lambda: not any(map(alive, workers)), "the workers' end")
         hud.start()
     else:
         for worker in workers:
@@ -129,7 +123,7 @@ def test_half_a_request_keeps_no_orphan_alive(hud_process: Hud) -> None:
     with socket.create_connection(("127.0.0.1", hud_process.port)) as client:
         client.sendall(b"POST /api/v1/results HTTP/1.1\r\nHost: 127")
         kill_web(hud_process, master=True)
-        assert not any(map(lives, workers))
+        assert not any(map(alive, workers))
 
 
 @pytest.mark.parametrize(

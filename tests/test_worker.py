@@ -298,11 +298,12 @@ def test_a_busy_accelerator_claims_nothing(
 ) -> None:
     task = fake.add()
     hold = (
-        "import sys, time; from pathlib import Path; from runner import locks; "
-        "locks.acquire(Path(sys.argv[1]), 'cpu'); Path(sys.argv[2]).touch(); time.sleep(600)"
+        "import sys; from pathlib import Path; from runner import locks; "
+        "locks.acquire(Path(sys.argv[1]), 'cpu'); Path(sys.argv[2]).touch(); input()"
     )
     held = tmp_path / "held"
-    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path / "locks"), str(held)]) as other:
+    command = [sys.executable, "-c", hold, str(tmp_path / "locks"), str(held)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
         wait_for(held.exists, "the lock")
         ring(fake.redis_url, QUEUE, RUN)
         wait_for(lambda: "is in use by process" in worker.log, "the refusal")

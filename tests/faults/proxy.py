@@ -24,7 +24,6 @@ FAULTS = {
     "half_open": "what the server answers does not arrive",
 }
 DRIP_BYTES, DRIP_S = 400, 0.05
-_POLL_S = 0.05
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 
 Address = tuple[str, int] | str  # host and port, or the path of a unix socket
@@ -33,44 +32,69 @@ Address = tuple[str, int] | str  # host and port, or the path of a unix socket
 class Proxy:
     def __init__(self, target: Address, *, latency_s: float = 0.5) -> None:
         self._target = target
-        self._latency_s = latency_s
-        self.fault = ""
+        self._late_s = {"slow": latency_s, "drip": DRIP_S}
+        self._fault = ""
         self._closed = False
+        self._changed = threading.Condition()  # of the fault; guards what is below
+        self._ends: set[socket.socket] = set()  # of the connections that are there
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._listener.settimeout(_POLL_S)
         self.port = int(self._listener.getsockname()[1])
         self._start(self._accept)
 
-    def close(self) -> None:
-        self._closed = True
+    @property
+    def fault(self) -> str:
+        return self._fault
 
-    def _start(self, work: Callable[..., None], *arguments: Any) -> None:
-        threading.Thread(target=work, args=arguments, daemon=True).start()
+    @fault.setter
+    def fault(self, fault: str) -> None:
+        assert fault in FAULTS
+        with self._changed:
+            self._fault = fault
+            if fault == "reset":
+                for end in self._ends:
+                    _reset(end)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            for end in (self._listener, *self._ends):
+                _stop_reading(end)
+            self._changed.notify_all()
+
+    def _start(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        thread.start()
+        return thread
 
     def _accept(self) -> None:
         with self._listener:
             while not self._closed:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # also where `close` ends the wait
                     client, _address = self._listener.accept()
                     self._start(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:
         """Both directions of one connection, until either side ends or a fault ends it."""
         self._wait_while_black()
-        try:
-            server = self._connect()
-        except OSError:
-            _reset(client)
-            return
-        ended = threading.Event()
-        self._start(self._pump, client, server, "up", ended)
-        self._pump(server, client, "down", ended)
-        ended.wait()
-        for end in (client, server):
-            _reset(end) if self.fault == "reset" else end.close()
+        with client, contextlib.ExitStack() as stack:
+            try:
+                server = stack.enter_context(self._connect())
+            except OSError:
+                _reset(client)
+                return
+            with self._changed:
+                self._ends |= {client, server}
+            if self.fault == "reset":  # since a moment ago
+                _reset(client)
+            upwards = self._start(self._pump, client, server, "up")
+            self._pump(server, client, "down")
+            upwards.join()
+            with self._changed:
+                self._ends -= {client, server}
 
     def _connect(self) -> socket.socket:
-        if self.fault == "reset":
+        if self.fault == "reset" or self._closed:
             raise ConnectionResetError
         if isinstance(self._target, str):
             server = socket.socket(socket.AF_UNIX)
@@ -78,38 +102,41 @@ class Proxy:
             return server
         return socket.create_connection(self._target, timeout=10)
 
-    def _pump(
-        self, source: socket.socket, sink: socket.socket, direction: str, ended: threading.Event
-    ) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         try:
-            while not self._closed and not ended.is_set() and self.fault != "reset":
+            while self.fault != "reset" and not self._closed:
+                select.select([source], [], [])
                 self._wait_while_black()
-                if not select.select([source], [], [], _POLL_S)[0]:
-                    continue
                 data = source.recv(DRIP_BYTES if self.fault == "drip" else 65536)
                 if not data:
                     return
                 self._pass_on(sink, data, direction)
-        except (OSError, ValueError):  # closed meanwhile
+        except OSError:
             return
         finally:
-            ended.set()
+            for end in (source, sink):  # the other direction ends too
+                _stop_reading(end)
 
     def _pass_on(self, sink: socket.socket, data: bytes, direction: str) -> None:
-        if self.fault == "slow":
-            time.sleep(self._latency_s)
-        elif self.fault == "drip":
-            time.sleep(DRIP_S)
+        if late_s := self._late_s.get(self.fault):
+            time.sleep(late_s)  # the fault itself: so late is each piece
         self._wait_while_black()
         if self.fault != "half_open" or direction == "up":
             sink.sendall(data)
 
     def _wait_while_black(self) -> None:
-        while self.fault == "blackhole" and not self._closed:
-            time.sleep(_POLL_S)
+        with self._changed:
+            self._changed.wait_for(lambda: self._fault != "blackhole" or self._closed)
 
 
 def _reset(end: socket.socket) -> None:
+    """When it is closed, which is soon, the other side is told by a reset."""
     with contextlib.suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    end.close()
+    _stop_reading(end)
+
+
+def _stop_reading(end: socket.socket) -> None:
+    """Whoever waits for this socket goes on, with nothing."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RD)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 SAMPLES = 20
+HANG_S = 3600  # longer than any test: what hangs is to be ended, but stays not for ever where that fails
 
 
 def run(spec: Any, report: Any) -> Any:
@@ -52,7 +53,7 @@ def _leave(control: Path, plan: dict[str, Any], device: str) -> None:
     if plan.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if plan.get("stray"):
-        _leave_stray(control, lambda: time.sleep(3600))
+        _leave_stray(control, lambda: time.sleep(HANG_S))
     if "orphan_s" in plan:
         _leave_stray(control, lambda: _use(device, plan["orphan_s"]))
 
@@ -65,8 +66,9 @@ def _work(control: Path, plan: dict[str, Any], device: str) -> None:
     if plan.get("spin"):
         hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 2**31 - 1)
     if "wait_for" in plan:
-        while not (control / plan["wait_for"]).exists():
-            time.sleep(0.02)
+        from tests.waiting import wait_for
+
+        wait_for((control / plan["wait_for"]).exists, f"{plan['wait_for']} of the test", HANG_S)
 
 
 def _plan(control: Path, number: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import time
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -87,7 +86,7 @@ def test_the_disk_of_a_host_is_full(site: Site) -> None:
         assert (ended.state, only_task(run).attempt) == (State.FAILED, 1)
         assert ended.reason
         waiting = site.request()
-        time.sleep(2 * site.times.ring_s)  # it is rung again and again
+        site.wait_for_rings(2)
         waiting.refresh_from_db()
         assert (waiting.state, site.control.starts) == (State.QUEUED, 1), "a host without room claims nothing"
     with site.measured("the next task, from when there was room"):

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
@@ -159,8 +158,7 @@ def test_a_frozen_host_wakes_up(site: Site) -> None:
         site.wait(lambda: only_task(run).state == Task.State.QUEUED, "the broken lease")
     assert only_task(run).attempt == 1
     site.wait(lambda: site.host_state("here") == "lost", "a lost host")
-    if not site.times.scaled:
-        time.sleep(60)  # two minutes in all
+    site.let_last(60)  # two minutes in all
     site.control.go()  # it would end ok now, were it still its task
     thaw(pids)
     with site.measured("awake, old attempt refused, new one succeeded"):
@@ -192,12 +190,10 @@ def test_a_frozen_host_and_another_one(site: Site) -> None:
 
 
 def test_the_web_is_down_while_a_result_is_delivered(site: Site) -> None:
+    site.forgive_silence()
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     benchmark = site.control.wait_for_start()
-    if site.times.scaled:  # a busy machine takes longer for a start than a scaled lease lasts
-        site.stop_tick()
-        site.start_tick(HUD_GRACE_S="30")
     site.hud.kill()
     site.control.go()
     site.wait(lambda: not alive(benchmark), "the end of the benchmark")
@@ -221,7 +217,7 @@ def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
     with connection.cursor() as cursor:  # the lease ends meanwhile
         cursor.execute("UPDATE hud_task SET lease_until = now() - interval '1 s' WHERE state = 'running'")
     site.start_web()
-    site.start_tick()
+    site.start_tick(**site.times.forgiving)
     site.control.go()
     with site.measured("delivered, from when the web was back"):
         (ended,) = site.wait_for_end(run)
@@ -229,12 +225,11 @@ def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
 
 
 def test_postgresql_is_killed_while_a_task_runs(site: Site, postgres_server: EmbeddedServer) -> None:
+    site.forgive_silence()
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     benchmark = site.control.wait_for_start()
     site.wait(Measurement.objects.exists, "the first results")
-    site.stop_tick()
-    site.start_tick(HUD_GRACE_S="30")  # longer than the hud tells hosts to wait: silence that is ours
     with connection.cursor() as cursor:  # the tests' server answers before it has written
         cursor.execute("CHECKPOINT")
     connection.close()
@@ -245,8 +240,7 @@ def test_postgresql_is_killed_while_a_task_runs(site: Site, postgres_server: Emb
     assert site.ask("/readyz")[0] == 503
     site.control.go()
     site.wait(lambda: not alive(benchmark), "the end of the benchmark")
-    if not site.times.scaled:
-        time.sleep(10)
+    site.let_last(10)
     postgres_server.start()
     with site.measured("delivered, from when PostgreSQL was back"):
         (ended,) = site.wait_for_end(run)

@@ -49,7 +49,7 @@ def test_networks_that_are_slow_drop_reset_and_swallow(site: Site, network: Prox
         with site.measured(f"{fault}: succeeded"):
             if fault == "reset":  # for less than a lease
                 site.wait(lambda: not alive(site.controls["far"].pids[-1]), "the end of the benchmark")
-                time.sleep(1 if site.times.scaled else 20)
+                site.let_last(20, scaled_s=1)
                 network.fault = ""
             (ended,) = site.wait_for_end(run)
         assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1), fault
@@ -85,7 +85,7 @@ def test_answers_that_never_arrive(site: Site, network: Proxy) -> None:
     run = start(site, 1)
     network.fault = "half_open"
     site.controls["far"].go("go-1")
-    time.sleep(30)
+    site.let_last(30)
     network.fault = ""
     with site.measured("half open: succeeded, from the network's return"):
         (ended,) = site.wait_for_end(run)
@@ -111,8 +111,8 @@ def test_a_redis_that_never_answers(site: Site) -> None:
         (ended,) = site.wait_for_end(run)
     assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
     if not site.times.scaled:
-        proxy.fault = "half_open"  # until the worker's wait for the bell has lost its answer
-        time.sleep(12)
+        proxy.fault = "half_open"
+        site.let_last(12)  # over ten seconds: the worker's wait for the bell has lost its answer
         proxy.fault = ""
         with site.measured("run and succeeded, from when the worker's line was cut"):
             (ended,) = site.wait_for_end(request_over_http(site))

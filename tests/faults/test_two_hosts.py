@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -145,8 +144,7 @@ def _one_sleeps_and_one_dies(site: Site) -> None:
         )
     site.hosts["right"].start()
     site.wait(lambda: site.host_state("left") == "lost", "a lost host")
-    if not site.times.scaled:
-        time.sleep(60)
+    site.let_last(60)
     go(site, "late")
     thaw(sleepers)
     with site.measured("all finished, from the waking"):
