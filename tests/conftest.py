@@ -14,6 +14,8 @@ from django.conf import settings
 from django.db import connection
 
 from hud import embedded
+from hud.models import Accelerator
+from tests.claims import attach
 from tests.servers import EmbeddedServer, Hud, RedisServer
 
 if TYPE_CHECKING:
@@ -148,6 +150,12 @@ def live_hud(hud_process: Hud, redis_server: RedisServer) -> Hud:
     """The web application under gunicorn, answering at `live_hud.url`."""
     hud_process.start()
     return hud_process
+
+
+@pytest.fixture
+def accelerator(db: None) -> Accelerator:
+    """Of host h1, which is attached: what `tests/claims.py` claims with."""
+    return attach("h1")
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,8 @@ from django.test import Client
 
 from hud import hosts
 from hud.keys import create_key
-from hud.models import Artifact, Audit, Host, Measurement, Run, State
-from hud.runs import request_run
-from runner.catalog import plan
+from hud.models import Artifact, Audit, Host, Measurement, State
+from tests.claims import request
 from tests.records import as_lines, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -58,11 +57,6 @@ def agent(client: Client) -> Agent:
     return Agent(client, answer.json()["key"])
 
 
-def start_run() -> Run:
-    specs = plan("micro", cases=["layer_norm"], device="cpu")
-    return request_run(specs=specs, title="t", host=None, arch="", device="cpu", repeats=1, who="me")
-
-
 def test_a_token_opens_the_door_once(client: Client) -> None:
     token = hosts.create_token(who="op")
     body = {"token": token, "name": "gpu-1"}
@@ -93,7 +87,7 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
     assert agent.post("tasks/claim", claim).status_code == 204
-    run = start_run()
+    run = request()
     task = agent.post("tasks/claim", claim).json()
     assert (task["run"], task["attempt"], task["spec"]["case"]) == (run.pk, 1, "layer_norm")
     path, token = f"tasks/{task['task']}", task["token"]
@@ -121,7 +115,7 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
 
 def test_a_status_nobody_knows_is_refused(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
-    start_run()
+    request()
     task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
     answer = agent.post(f"tasks/{task['task']}/finish", {"status": "great"}, task["token"])
     assert answer.status_code == 422
@@ -129,7 +123,7 @@ def test_a_status_nobody_knows_is_refused(agent: Agent) -> None:
 
 def test_a_drained_host_gets_nothing(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
-    start_run()
+    request()
     host = Host.objects.get()
     hosts.drain(host=host, note="new driver", who="op")
     answer = agent.beat().json()
@@ -142,7 +136,7 @@ def test_a_drained_host_gets_nothing(agent: Agent) -> None:
 
 def test_a_host_s_key_opens_nothing_else_and_others_open_no_task(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
-    start_run()
+    request()
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
     admin = Agent(agent.client, create_key(name="a", scopes=["admin"], who="t")[1])
     assert admin.post("tasks/claim", claim).status_code == 403

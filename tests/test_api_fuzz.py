@@ -21,14 +21,13 @@ from schemathesis.checks import (
 )
 from schemathesis.core.result import Ok
 
-from hud import hosts, tasks
 from hud.api import api
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.keys import SCOPES, create_key
-from hud.models import Experiment, Host
-from hud.runs import request_run
-from runner.catalog import PROTOCOL, plan
+from hud.models import Experiment
+from runner.catalog import PROTOCOL
+from tests.claims import attach, claim, request
 from tests.records import as_list, v3_record
 from tests.servers import Hud, RedisServer
 
@@ -72,22 +71,18 @@ class World:
 
 def make_world() -> World:
     ingest(as_list(v3_record()), Parameters())
-    host = Host.objects.create(name="h")
-    device = hosts.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=("micro",))
-    accelerator = hosts.beat(host=host, protocol=1, sent_at=0, facts={}, labels={}, devices=[device])["cpu"]
-    specs = plan("micro", cases=["layer_norm"], device="cpu")
-    run = request_run(specs=specs, title="t", host=None, arch="", device="cpu", repeats=1, who="t")
-    claimed = tasks.claim(accelerator=accelerator, nonce="n")
-    assert claimed
-    _key, secret = create_key(name="fuzz", scopes=list(SCOPES), who="t", host=host)
+    accelerator = attach("h")
+    run = request()
+    task = claim(accelerator)
+    _key, secret = create_key(name="fuzz", scopes=list(SCOPES), who="t", host=accelerator.host)
     parts = {
         "run_id": run.pk,
         "experiment": Experiment.objects.get().pk,
         "metric": "memory_bandwidth(GB/s)",
-        "uid": str(claimed.task.uid),
+        "uid": str(task.uid),
         "kind": "trace",
     }
-    return World(secret, parts, str(claimed.task.token), accelerator.pk)
+    return World(secret, parts, str(task.token), accelerator.pk)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ def key() -> str:
     return create_key(name="t", scopes=["upload", "read"], who="t")[1]
 
 
+@pytest.fixture
+def five(settings: Any) -> bytes:
+    """Records, where a request may carry three."""
+    settings.HUD_MAX_RECORDS = 3
+    return as_lines(*(v3_record(case=f"c{number}") for number in range(5)))
+
+
 def post(client: Client, body: bytes, key: str = "", query: str = "", **headers: str) -> Any:
     if key:
         headers["authorization"] = f"Bearer {key}"
@@ -123,16 +130,14 @@ def test_a_refused_upload_has_not_used_its_idempotency_key(client: Client, key: 
 
 
 def test_more_records_than_a_request_may_carry_become_an_import_job(
-    client: Client, key: str, settings: Any
+    client: Client, key: str, five: bytes, settings: Any
 ) -> None:
-    settings.HUD_MAX_RECORDS = 3
-    body = as_lines(*(v3_record(case=f"c{number}") for number in range(5)))
-    answer = post(client, body, key, "?filename=big.jsonl")
+    answer = post(client, five, key, "?filename=big.jsonl")
     assert answer.status_code == 202
     assert not Measurement.objects.exists()
     where = answer["Location"]
     assert client.get(where).json()["state"] == "queued"
-    assert post(client, body, key)["Location"] == where, "the same content is the same job"
+    assert post(client, five, key)["Location"] == where, "the same content is the same job"
     call_command("judge", "--once")
     job = client.get(where).json()
     assert (job["state"], job["receipt"]["stored"], job["done_records"]) == ("done", 5, 5)
@@ -140,27 +145,23 @@ def test_more_records_than_a_request_may_carry_become_an_import_job(
     assert not list((Path(settings.HUD_DATA) / "imports").iterdir())
 
 
-def test_an_import_job_is_refused_whole_with_its_faults(client: Client, key: str, settings: Any) -> None:
-    settings.HUD_MAX_RECORDS = 3
-    body = as_lines(*(v3_record(case=f"c{number}") for number in range(4)), v3_record(values=["x"]))
-    where = post(client, body, key)["Location"]
+def test_an_import_job_is_refused_whole_with_its_faults(client: Client, key: str, five: bytes) -> None:
+    where = post(client, five + as_lines(v3_record(values=["x"])), key)["Location"]
     call_command("judge", "--once")
     job = client.get(where).json()
     assert (job["state"], job["receipt"]) == ("failed", None)
-    assert job["problem"]["errors"][0]["line"] == 5
+    assert job["problem"]["errors"][0]["line"] == 6
     assert not Measurement.objects.exists()
     assert_problem(client.get("/api/v1/imports/00000000-0000-0000-0000-000000000000"), 404)
 
 
 def test_a_dry_run_of_a_large_upload_does_not_stand_for_the_real_one(
-    client: Client, key: str, settings: Any
+    client: Client, key: str, five: bytes
 ) -> None:
-    settings.HUD_MAX_RECORDS = 3
-    body = as_lines(*(v3_record(case=f"c{number}") for number in range(5)))
-    dry = post(client, body, key, "?dry_run=1")
+    dry = post(client, five, key, "?dry_run=1")
     assert dry.json()["stored"] == 5
     assert not Measurement.objects.exists()
-    post(client, body, key)
+    post(client, five, key)
     call_command("judge", "--once")
     assert Measurement.objects.count() == 5
 

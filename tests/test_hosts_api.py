@@ -14,8 +14,9 @@ from django.utils import timezone
 from hud import hosts, tasks
 from hud.keys import create_key
 from hud.models import Accelerator, Audit, Host, Run, State
+from tests.claims import request
 from tests.factories import create_accelerator, create_host, create_run, create_task
-from tests.test_agent_api import Agent, agent, start_run
+from tests.test_agent_api import Agent, agent
 
 __all__ = ["agent"]
 pytestmark = pytest.mark.django_db
@@ -110,7 +111,7 @@ def test_a_token_attaches_one_host(admin: Agent) -> None:
 
 def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> None:
     agent.beat()
-    anywhere, here = start_run(), start_run()
+    anywhere, here = request(), request()
     Run.objects.filter(pk=here.pk).update(host=Host.objects.get())
     hosts.detach(host=Host.objects.get(), who="olga")
     states = dict(Run.objects.values_list("pk", "state"))
@@ -120,7 +121,7 @@ def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> 
 
 def test_a_dirty_accelerator_gets_nothing_new_but_the_answer_it_missed(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
-    start_run()
+    request()
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
     device = {"name": "cpu", "device": "cpu", "arch": "cpu-x86_64", "suites": ["micro"]}
     agent.beat(devices=[{**device, "dirty": "process 7 is still there"}])
@@ -186,7 +187,7 @@ def test_a_host_is_what_its_last_beat_says(settings: Any, age_s: float, state: s
 
 def test_the_log_of_a_lost_attempt_stays_as_evidence(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
-    run = start_run()
+    run = request()
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
     first = agent.post("tasks/claim", claim).json()
     agent.put(f"tasks/{first['task']}/log?offset=0", b"first words", first["token"])
@@ -206,7 +207,7 @@ def test_the_log_of_a_lost_attempt_stays_as_evidence(agent: Agent) -> None:
 
 def test_the_queue_over_the_api(client: Client, agent: Agent) -> None:
     agent.beat()
-    first, second = start_run(), start_run()
+    first, second = request(), request()
     answer = client.get("/api/v1/queue").json()
     assert [(line["run"], line["position"]) for line in answer["items"]] == [(first.pk, 0), (second.pk, 1)]
     assert (answer["items"][0]["wants"], answer["items"][0]["hindrance"]) == ("any host, cpu", "")

@@ -6,13 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
 from hud import runs, schedules
-from hud.models import ApiKey, Audit, Host, Run, Schedule
+from hud.models import ApiKey, Audit, Host, Schedule
 from hud.queries import facts, queue
 from hud.queries.progress import starts_in_s
+from tests.claims import request
 from tests.factories import create_accelerator, create_host, create_run, create_task, create_user
 
 pytestmark = pytest.mark.django_db
@@ -103,15 +105,20 @@ def test_telling_a_host_needs_a_login_and_a_post(client: Client, action: str) ->
     assert client.get(address).status_code == 405
 
 
+def tell(client: Client, action: str, **said: str) -> str:
+    """What the page says after olga has told the only host something."""
+    host = Host.objects.get()
+    client.force_login(User.objects.filter(username="olga").first() or create_user())
+    return str(client.post(f"/hosts/{host.pk}/{action}", said, follow=True).content.decode())
+
+
 def test_drain_pause_and_resume(client: Client) -> None:
-    host = create_host("gpu-1")
-    client.force_login(create_user())
-    text = client.post(f"/hosts/{host.pk}/drain", {"note": "moves"}, follow=True).content.decode()
-    assert "takes nothing more" in text
+    create_host("gpu-1")
+    assert "takes nothing more" in tell(client, "drain", note="moves")
     assert Host.objects.get().drained
-    client.post(f"/hosts/{host.pk}/resume")
+    tell(client, "resume")
     assert not Host.objects.get().drained
-    client.post(f"/hosts/{host.pk}/pause", {"minutes": "30", "note": "firmware"})
+    tell(client, "pause", minutes="30", note="firmware")
     paused = Host.objects.get()
     assert paused.paused_until
     assert timedelta(minutes=29) < paused.paused_until - timezone.now() <= timedelta(minutes=30)
@@ -120,10 +127,8 @@ def test_drain_pause_and_resume(client: Client) -> None:
 
 @pytest.mark.parametrize("minutes", ["", "0", "-3", "soon", "999999999999999999999"])
 def test_a_pause_that_cannot_be_is_refused_with_words(client: Client, minutes: str) -> None:
-    host = create_host()
-    client.force_login(create_user())
-    text = client.post(f"/hosts/{host.pk}/pause", {"minutes": minutes}, follow=True).content.decode()
-    assert "minutes:" in text
+    create_host()
+    assert "minutes:" in tell(client, "pause", minutes=minutes)
     assert Host.objects.get().paused_until is None
 
 
@@ -177,9 +182,9 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
         started=now - timedelta(seconds=90),
         finished=now,
     )
-    nightly = request_micro(watched=False)
-    second = request_micro(watched=False)
-    rerun = request_micro(watched=True)
+    nightly = request(watched=False)
+    second = request(watched=False)
+    rerun = request(watched=True)
     lines = {line.run: line for line in queue.read().lines}
     assert list(lines) == [rerun.pk, nightly.pk, second.pk]
     assert [line.position for line in lines.values()] == [0, 1, 2]
@@ -194,13 +199,6 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     assert "any host, cpu" in text
     Host.objects.filter(pk=accelerator.host_id).update(drained=True)
     assert "no accelerator that fits takes work now" in text_of(client)
-
-
-def request_micro(*, watched: bool) -> Run:
-    return runs.request_run(
-        specs=runs.plan_suite("micro", ["layer_norm"], "cpu", {}), title="micro", host=None, arch="",
-        device="cpu", repeats=1, who="olga", watched=watched,
-    )  # fmt: skip
 
 
 def test_schedules_are_listed_and_switched(client: Client) -> None:
@@ -223,8 +221,6 @@ def test_schedules_are_listed_and_switched(client: Client) -> None:
 
 
 def test_detach_ends_the_hosts_key(client: Client) -> None:
-    host = create_host("gpu-1")
-    client.force_login(create_user())
-    text = client.post(f"/hosts/{host.pk}/detach", {"sure": "on"}, follow=True).content.decode()
-    assert "is detached" in text
+    create_host("gpu-1")
+    assert "is detached" in tell(client, "detach", sure="on")
     assert Host.objects.get().detached_at

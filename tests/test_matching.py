@@ -10,27 +10,14 @@ from django.utils import timezone
 from redis import Redis
 
 from hud import doorbell, hosts, queueing, runs, tasks
-from hud.models import Accelerator, Host, Run, Task
+from hud.models import Accelerator, Host, Task
 from hud.queries.progress import starts_in_s
 from runner.catalog import plan
-from tests.factories import create_accelerator, create_host, create_run, create_task
+from tests.claims import attach, request
+from tests.factories import create_run, create_task
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.django_db
-
-
-def attach(name: str, **labels: str) -> Accelerator:
-    return create_accelerator(
-        create_host(name), arch="cpu-x86_64", labels={**labels, "host": name, "arch": "cpu-x86_64"}
-    )
-
-
-def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
-    specs = plan("micro", cases=cases, device="cpu")
-    given: dict[str, Any] = {
-        "specs": specs, "title": "t", "host": None, "arch": "", "device": "cpu", "repeats": 1, "who": "me",
-    }  # fmt: skip
-    return runs.request_run(**{**given, **over})
 
 
 def claimed(accelerator: Accelerator, nonce: str = "n") -> int | None:
@@ -79,7 +66,6 @@ def test_a_run_goes_where_its_interpreter_is() -> None:
             "with device cpu and the label gpu=h200 has the label site=oslo; there are: site=berlin",
         ),
         ({"environment": "nightly"}, "has an interpreter called nightly; there are: default"),
-        ({"arch": "h200"}, "has arch h200; there are: cpu-x86_64"),
     ],
 )
 def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> None:

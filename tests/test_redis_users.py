@@ -19,9 +19,9 @@ from rq.serializers import JSONSerializer
 
 from hud import doorbell, hosts, redis_users
 from hud.models import Accelerator, Host
-from runner.catalog import plan
 from runner.station import Station
 from runner.worker import AcceleratorWorker
+from tests.claims import request
 from tests.servers import free_port, start_process
 from tests.waiting import wait_for
 
@@ -98,7 +98,7 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
     host, url = register("one")
     assert url.startswith(f"redis://host-{host.pk}:")
     assert "boss" not in url
-    _request_run()
+    request()
     assert doorbell.ring_idle() == 1
     accelerator = Accelerator.objects.get()
     station = Station(
@@ -119,13 +119,6 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
         refused = {entry["object"] for entry in redis.acl_log()}
         assert refused <= {"client"}, "redis-py tells its name and version where it may"
         assert not redis.exists(job.key, f"rq:queue:{accelerator.queue}:intermediate")
-
-
-def _request_run() -> None:
-    from hud.runs import request_run
-
-    specs = plan("micro", cases=["layer_norm"], device="cpu")
-    request_run(specs=specs, title="t", host=None, arch="", device="cpu", repeats=1, who="me")
 
 
 def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:

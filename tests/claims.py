@@ -1,0 +1,66 @@
+"""Runs that are asked for, and hosts that take their tasks: the product's own calls, as plain functions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from hud import hosts, runs, tasks
+from hud.models import Accelerator, Host, Run, Task
+from runner.catalog import plan
+
+
+def attach(name: str, **labels: str) -> Accelerator:
+    """The only accelerator of a new host, which said so in a beat."""
+    suites = ("micro", "ceilings")
+    device = hosts.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=suites, pythons=("default",))
+    host = Host.objects.create(name=name)
+    hosts.beat(
+        host=host, protocol=1, sent_at=timezone.now().timestamp(), facts={}, labels=labels, devices=[device]
+    )
+    return Accelerator.objects.select_related("host").get(host=host)
+
+
+def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
+    """A run of cases of `micro` on any host's processor."""
+    specs = plan("micro", cases=cases, device="cpu")
+    given: dict[str, Any] = {
+        "specs": specs, "title": "t", "host": None, "arch": "", "device": "cpu", "repeats": 1, "who": "me",
+    }  # fmt: skip
+    return runs.request_run(**{**given, **over})
+
+
+def claim(accelerator: Accelerator, nonce: str = "n") -> Task:
+    claimed = tasks.claim(accelerator=accelerator, nonce=nonce)
+    assert claimed
+    return claimed.task
+
+
+def end(task: Task, accelerator: Accelerator, status: str = "ok", **over: str) -> Task:
+    assert task.token
+    words = {"code": "", "reason": "", **over}
+    return tasks.finish(uid=task.uid, token=task.token, host=accelerator.host, status=status, **words)
+
+
+def expire(task: Task) -> None:
+    """Its lease has ended a second ago."""
+    Task.objects.filter(pk=task.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+
+
+def in_thread(work: Callable[[], Any]) -> threading.Thread:
+    """Does it in a thread with a connection of its own, which is closed."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
