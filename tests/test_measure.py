@@ -122,8 +122,17 @@ def test_bytes_and_flops_are_those_of_the_script() -> None:
 def test_operands_of_one_round_are_four_times_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "free_bytes", lambda _self: 2**40)
     operands = (torch.zeros(2**20, dtype=torch.uint8),)
-    assert graph_replay._sets(operands, GPU, 2**20) == 240
-    assert graph_replay._sets(operands, GPU, 2**30) == 4  # large ones rotate too
+    assert graph_replay._sets(operands, GPU, 2**20) == (240, "")
+    assert graph_replay._sets(operands, GPU, 2**30) == (4, "")  # large ones rotate too
+
+
+def test_of_large_operands_that_are_hardly_touched_as_many_sets_as_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Device, "free_bytes", lambda _self: 100 * 2**20)
+    sets, note = graph_replay._sets((torch.zeros(2**20, dtype=torch.uint8),), GPU, 2**17)
+    assert sets == 60
+    assert "cache" in note
 
 
 def test_operands_that_do_not_fit_are_said_to_be_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

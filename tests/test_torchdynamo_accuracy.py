@@ -15,6 +15,7 @@ from runner.failures import TaskFailure
 from runner.records import STATUSES
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
+from runner.suites.torchdynamo.bench import settings
 from runner.suites.torchdynamo.comparison import NotComparable, Rules, compare
 from runner.suites.torchdynamo.step import Step, StepFunction
 from runner.suites.torchdynamo.subject import Subject
@@ -174,11 +175,18 @@ def test_what_happens_is_said_in_the_harness_s_words(
         assert result.rmse_ratio is not None
 
 
+def _switches() -> tuple[str, bool, bool]:
+    half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, half_sums
+
+
 def test_the_switches_end_with_the_check() -> None:
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    before = _switches()
     checked(raising(ValueError("no"), 3))
     assert not torch.are_deterministic_algorithms_enabled()
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+    assert _switches() == before
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
     assert not torch._inductor.config.fallback_random
 
 
@@ -321,3 +329,9 @@ def test_nan_is_equal_only_where_it_may_be() -> None:
 def test_a_thing_that_is_no_number_is_not_comparable() -> None:
     with pytest.raises(NotComparable, match="object"):
         compare({"x": object()}, {"x": object()}, None, Rules(1e-3))
+
+
+def test_timing_lets_attention_sum_in_its_own_type_as_the_harness_does() -> None:
+    settings(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
+    assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)

@@ -37,6 +37,11 @@ class ReplayTimes:
     eager: list[float] = field(default_factory=list)
     compiled: list[float] = field(default_factory=list)
     sets: int = 0
+    note: str = ""  # what the reader must know of the sets
+
+    @property
+    def facts(self) -> dict[str, int | str]:
+        return {"operand_sets": self.sets, **({"note": self.note} if self.note else {})}
 
 
 def replay(
@@ -50,8 +55,8 @@ def replay(
     warm_ms: float = _WARM_MS,
 ) -> ReplayTimes:
     """Both functions over the same rotating operands; `touched_bytes` of one call decide how many sets."""
-    sets = _sets(operands, device, touched_bytes)
-    times = ReplayTimes(sets=sets)
+    sets, note = _sets(operands, device, touched_bytes)
+    times = ReplayTimes(sets=sets, note=note)
     for capture in range(captures):
         device.release()
         rotation = [copy.deepcopy(operands) for _ in range(sets)]
@@ -63,17 +68,22 @@ def replay(
     return times
 
 
-def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> int:
-    sets = max(_LEAST_SETS, math.ceil(_CACHES * device.cache_bytes / max(1, touched_bytes)))
-    sets = min(sets, _MOST_NODES)  # what is so small stays in a cache of every model too
-    needed = sets * max(touched_bytes, _bytes_of(operands))
-    if needed > _MEMORY_SHARE * device.free_bytes():
+def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> tuple[int, str]:
+    """How many sets, and what is to be said of them. Raises TaskFailure: oom."""
+    wanted = max(_LEAST_SETS, math.ceil(_CACHES * device.cache_bytes / max(1, touched_bytes)))
+    wanted = min(wanted, _MOST_NODES)  # what is so small stays in a cache of every model too
+    one_bytes = max(touched_bytes, _bytes_of(operands))
+    sets = min(wanted, int(_MEMORY_SHARE * device.free_bytes()) // max(1, one_bytes))
+    if sets < _LEAST_SETS:
+        needed_gib = _LEAST_SETS * one_bytes / 2**30
         raise TaskFailure(
             "oom",
             "out_of_memory",
-            f"{sets} sets of operands need {needed / 2**30:.1f} GiB of device memory",
+            f"{_LEAST_SETS} sets of operands need {needed_gib:.1f} GiB of device memory",
         )
-    return sets
+    if sets < wanted:  # of large operands little is touched
+        return sets, f"{sets} of {wanted} sets of operands fit: what is touched may come from the cache"
+    return sets, ""
 
 
 def _bytes_of(operands: tuple[Any, ...]) -> int:

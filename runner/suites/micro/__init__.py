@@ -150,7 +150,7 @@ def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[
     speedup = median(times.eager) / median(times.compiled)
     clock = graph_replay.CLOCK
     return [
-        Result("device_latency_ms", times.compiled, clock, facts={"operand_sets": times.sets}),
+        Result("device_latency_ms", times.compiled, clock, facts=times.facts),
         *_shares(kernel, times.compiled, device),
         Result("device_speedup", [speedup], clock, n=len(times.compiled)),
     ]

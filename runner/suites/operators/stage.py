@@ -107,7 +107,7 @@ class _Rows:
         ]
         if times.device:
             clock = graph_replay.CLOCK
-            facts = {"moved_bytes": times.moved_bytes, "operand_sets": times.device.sets}
+            facts = {"moved_bytes": times.moved_bytes, **times.device.facts}
             ratio = median(times.device.eager) / median(times.device.compiled)
             gbps = [times.moved_bytes / (ms * 1e6) for ms in times.device.compiled]
             results += [

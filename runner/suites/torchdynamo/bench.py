@@ -61,6 +61,7 @@ class Bench:
             "batch_size": subject.batch_size,
             "parameters": subject.parameters,
             "matmul_precision": torch.get_float32_matmul_precision(),
+            "half_attention_sums": torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
             **({"size_note": subject.size_note} if subject.size_note else {}),
         }
 
@@ -76,6 +77,8 @@ def settings(spec: TaskSpec) -> None:
         torch.set_num_threads(threads)
     precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
     torch.set_float32_matmul_precision(str(precision))
+    # As the harness: attention that is spelled out sums in its own type, not in float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     if knobs.get("deterministic"):
         torch.use_deterministic_algorithms(True)
     percent = knobs.get("memory_percent", 100)

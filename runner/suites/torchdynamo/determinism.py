@@ -20,14 +20,16 @@ _NO_SPLIT_SUMS = ("nvidia_deeprecommender",)
 
 @contextlib.contextmanager
 def deterministic(spec: TaskSpec) -> Iterator[None]:
-    """Deterministic algorithms, no TF32, eager's random numbers in compiled code. All of it ends again.
+    """Deterministic algorithms, no TF32, attention's sums in float32, eager's random numbers in compiled code.
 
-    cuBLAS reads its variable when its first handle is made: this comes before any product of matrices.
+    All of it ends again. cuBLAS reads its variable when its first handle is made: this comes before any product of matrices.
     """
     precision, algorithms = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     os.environ[_CUBLAS] = ":4096:8"
     torch.use_deterministic_algorithms(rules.deterministic_algorithms(spec))
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
     with contextlib.ExitStack() as switches:
         for place, name, value in _switches(spec):
             if hasattr(place, name):  # not every release has them all
@@ -38,6 +40,7 @@ def deterministic(spec: TaskSpec) -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(algorithms)
             torch.set_float32_matmul_precision(precision)
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(half_sums)
             os.environ.pop(_CUBLAS)
 
 
