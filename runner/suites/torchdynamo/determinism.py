@@ -20,9 +20,10 @@ _NO_SPLIT_SUMS = ("nvidia_deeprecommender",)
 
 @contextlib.contextmanager
 def deterministic(spec: TaskSpec) -> Iterator[None]:
-    """Deterministic algorithms, no TF32, attention's sums in float32, eager's random numbers in compiled code.
+    """Deterministic algorithms, no TF32, sums in float32, eager's random numbers in compiled code.
 
-    All of it ends again. cuBLAS reads its variable when its first handle is made: this comes before any product of matrices.
+    All of it ends again. cuBLAS reads its variable when its first handle is made: this comes before any
+    product of matrices.
     """
     precision, algorithms = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
     half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
