@@ -199,12 +199,11 @@ class Site:
         self.wait(lambda: ended.count() == len(ids), f"the end of runs {ids}", timeout_s)
         return list(ended.order_by("pk"))
 
-    def wait_for_rings(self, times: int) -> None:
-        """Until tick has rung the first host's accelerator so often again, for work that waits."""
-        here = Accelerator.objects.filter(host__name="here")
+    def wait_for_changes(self, times: int, look: Callable[[], object], what: str) -> None:
+        """Until what `look` sees has changed so often: by the product's own clock, not by ours."""
         for _ in range(times):
-            before = here.get().rung_at
-            self.wait(lambda before=before: here.get().rung_at != before, "another ring")  # type: ignore[misc]
+            before = look()
+            self.wait(lambda before=before: look() != before, what)  # type: ignore[misc]
 
     def ask(self, path: str) -> tuple[int, Any]:
         """Status and JSON of the web's answer; it is here within ten seconds whatever goes on."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from django.db import connection
 
-from hud.models import Measurement, State
+from hud.models import Accelerator, Measurement, State
 from tests.faults.site import Site, only_task, tree
 from tests.hosts import alive
 
@@ -86,7 +86,7 @@ def test_the_disk_of_a_host_is_full(site: Site) -> None:
         assert (ended.state, only_task(run).attempt) == (State.FAILED, 1)
         assert ended.reason
         waiting = site.request()
-        site.wait_for_rings(2)
+        site.wait_for_changes(2, lambda: Accelerator.objects.get().rung_at, "another ring of the bell")
         waiting.refresh_from_db()
         assert (waiting.state, site.control.starts) == (State.QUEUED, 1), "a host without room claims nothing"
     with site.measured("the next task, from when there was room"):

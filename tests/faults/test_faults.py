@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from hud import doorbell, runs
-from hud.models import Measurement, Run, State, Task
+from hud.models import Beacon, Measurement, Run, State, Task
 from hud.tasklogs import read
 from tests.faults.site import Site, freeze, only_task, thaw, tree, worker_of
 from tests.hosts import alive, parent_of
@@ -216,8 +216,10 @@ def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
     site.hud.kill()
     with connection.cursor() as cursor:  # the lease ends meanwhile
         cursor.execute("UPDATE hud_task SET lease_until = now() - interval '1 s' WHERE state = 'running'")
-    site.start_web()
     site.start_tick(**site.times.forgiving)
+    tick = Beacon.objects.filter(name="tick").values_list("last")
+    site.wait_for_changes(3, tick.first, "another round of tick")  # not one breaks the lease
+    site.start_web()
     site.control.go()
     with site.measured("delivered, from when the web was back"):
         (ended,) = site.wait_for_end(run)
