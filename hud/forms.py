@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from django import forms
+from django.http import QueryDict
 from django.utils import timezone
 
 from hud.knob_fields import knob_field, knob_text
@@ -34,6 +35,15 @@ def _word(max_length: int = 200) -> forms.CharField:
 
 class FilterForm(forms.Form):
     """Of a page's query string. `kept` holds the values that can be."""
+
+    def clean(self) -> dict[str, Any]:
+        """Of two values for one name neither is meant more than the other."""
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        if isinstance(self.data, QueryDict):
+            for name in self.fields:
+                if len(self.data.getlist(name)) > 1:
+                    self.add_error(name, "It is said twice; it takes one value.")
+        return values
 
     def kept(self) -> dict[str, Any]:
         self.is_valid()

@@ -144,6 +144,10 @@ def test_filters_narrow_and_unknown_ones_are_refused(client: Client) -> None:
     assert body.count(b"\n") == 1
     assert client.get("/api/v1/export?format=xml").status_code == 422
     assert client.get("/api/v1/export?drop=table").status_code == 422
+    for room in ("export", "experiments"):
+        answer = client.get(f"/api/v1/{room}?case=b&case=layer_norm")
+        assert answer.status_code == 422
+        assert answer.json()["errors"] == [{"pointer": "?case", "detail": "said twice"}]
 
 
 def test_an_upload_repeats_a_runner_s_own_run_but_adds_nothing_to_it() -> None:

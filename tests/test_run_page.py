@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from runner.catalog import TaskSpec
 from tests.factories import (
     create_accelerator,
     create_experiment,
+    create_host,
     create_measurement,
     create_run,
     create_task,
@@ -26,7 +28,8 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11  # one more while the run is queued: its position
+STATEMENTS = 11
+STATEMENTS_QUEUED = 10  # 3 of them for why it waits, none for results
 GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 
@@ -95,7 +98,60 @@ def test_the_time_left_comes_from_past_tasks(client: Client) -> None:
 def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run) -> None:
     waiting = create_run("queued", device="cuda", arch="h200")
     create_task(waiting)
-    assert "queue position 1" in text_of(client, f"/runs/{waiting.pk}/")
+    text = text_of(client, f"/runs/{waiting.pk}/")
+    assert "queue position 1" in text
+    assert "1 run goes ahead of it." in text
+    assert f'busy</span> with <a href="/runs/{running.pk}/">run {running.pk}</a>' in text
+    assert "No past run tells when it will start." in text
+    assert "Why it waits" not in text_of(client, f"/runs/{running.pk}/")
+
+
+def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
+    client: Client, django_assert_num_queries: Any
+) -> None:
+    waiting = create_run("queued", device="cuda", title="micro")
+    create_task(waiting)
+    assert "no host is attached; attach one with" in text_of(client, f"/runs/{waiting.pk}/")
+    create_accelerator(create_host("cpu-only"), arch="cpu-x86_64")
+    assert "no attached host has device cuda; there are: cpu" in text_of(client, f"/runs/{waiting.pk}/")
+    create_accelerator(create_host("silent", age_s=4000))
+    create_accelerator(create_host("moves", drained=True, note="new rack"))
+    resting = create_host("resting", paused_until=timezone.now() + timedelta(minutes=5))
+    for name in ("cuda:0", "cuda:1"):
+        create_accelerator(resting, name=name)
+    create_accelerator(create_host("shared"), dirty="another process holds 3.2 GB")
+    with django_assert_num_queries(STATEMENTS_QUEUED):
+        text = text_of(client, f"/runs/{waiting.pk}/live")
+    assert "No accelerator that fits takes work now." in text
+    assert re.search(r"silent <span[^>]*><span[^>]*>✗</span> lost</span> last heard <time", text)
+    assert 'drained</span> <span class="reason">new rack</span>' in text
+    assert text.count("<li>resting") == 1
+    assert "paused</span> until <time" in text
+    assert '<span class="reason">another process holds 3.2 GB</span>' in text
+    create_accelerator(create_host("free"))
+    assert "It is next and starts as soon as" in text_of(client, f"/runs/{waiting.pk}/")
+    said = client.get(f"/runs/{waiting.pk}.json").json()["waiting"]
+    assert (said["position"], said["starts_in_s"], said["lacking"]) == (0, 0.0, "")
+    states = {place["name"]: place["state"] for place in said["places"]}
+    assert states == {
+        "free cuda:0": "idle",
+        "moves": "drained",
+        "resting": "paused",
+        "shared cuda:0": "dirty",
+        "silent": "lost",
+    }
+
+
+def test_the_mode_is_shown_where_a_run_has_more_than_one(client: Client) -> None:
+    run = create_run()
+    create_measurement(create_experiment(mode="inference"), run=run)
+    assert '<th scope="col">Mode</th>' not in text_of(client, f"/runs/{run.pk}/")
+    create_measurement(create_experiment(mode="training"), run=run)
+    create_measurement(create_experiment(mode=""), run=run)
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert '<th scope="col">Mode</th>' in text
+    for mode in ("inference", "training", "unknown"):
+        assert f"<td>{mode}</td>" in text
 
 
 def test_results_land_while_it_runs(client: Client, running: Run) -> None:
@@ -264,6 +320,17 @@ def test_the_list_takes_a_fixed_number_of_statements(
         client.get("/runs/")
 
 
+def test_two_uploads_of_one_title_are_told_apart(client: Client) -> None:
+    for file, commit in (("first.json", "1234567890abcdef"), ("second.json", "")):
+        create_run(upload=create_upload(file), title="ci: micro", commit=commit, external_id=f"7/{file}")
+    create_run(upload=create_upload("third.json"), title="")
+    text = text_of(client, "/runs/")
+    assert 'ci: micro <span class="dim file">first.json · commit 1234567890 · id 7/first.json</span>' in text
+    assert 'ci: micro <span class="dim file">second.json · id 7/second.json</span>' in text
+    assert text.count("third.json") == 1
+    assert client.get("/runs.json").json()["items"][2]["filename"] == "first.json"
+
+
 def test_the_list_is_filtered_by_the_url(client: Client) -> None:
     create_run(title="nightly")
     create_run("failed", title="broken", host_name="far-away")
@@ -280,6 +347,8 @@ def test_the_list_is_filtered_by_the_url(client: Client) -> None:
     assert "No run fits these filters" in text_of(client, "/runs/?q=nothing")
     assert "Left out: state" in text_of(client, "/runs/?state=exploded")
     assert client.get("/runs.json?state=exploded").status_code == 400
+    assert "Left out: host: It is said twice" in text_of(client, "/runs/?host=far&host=near")
+    assert client.get("/runs.json?host=far&host=near").status_code == 400
 
 
 def test_older_runs_stand_on_the_next_page(client: Client) -> None:

@@ -92,6 +92,20 @@ def test_filters_stand_in_the_url(client: Client) -> None:
     assert '<option value="">any</option><option>bfloat16</option><option selected>int8</option>' in text
 
 
+def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client: Client) -> None:
+    create_experiment(suite="odd", case="a", backend="")
+    text = client.get("/suites/odd/").content.decode()
+    assert "all inference, bfloat16, h200." in text
+    assert '<th scope="col">Backend</th>' not in text, "of no experiment it is known"
+    create_experiment(suite="odd", case="b", backend="inductor", arch="")
+    text = client.get("/suites/odd/").content.decode()
+    assert "all inference, bfloat16." in text
+    for name in ("Backend", "Arch"):
+        assert f'<th scope="col">{name}</th>' in text
+    assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 2
+    assert '<select name="arch"><option value="">any</option><option>h200</option></select>' in text
+
+
 def test_small_sizes_stand_before_large_ones(client: Client) -> None:
     for size in (16384, 1024, 4096):
         create_measurement(create_experiment(knobs={"D": size}))

@@ -40,7 +40,7 @@ class ExperimentFilter(Schema):
 @router.get("/experiments", auth=reader, response={200: ExperimentsOut, (401, 403, 422): Error})
 def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
     """Experiments in the order of their ids; `next` is the cursor of the next page."""
-    _refuse_unknown(request, ExperimentFilter)
+    _check_query(request, ExperimentFilter)
     wanted = {name: value for name, value in given.model_dump(exclude={"cursor", "limit"}).items() if value}
     found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
     page = found[: given.limit]
@@ -52,12 +52,16 @@ def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dic
     }
 
 
-def _refuse_unknown(request: HttpRequest, known: type[Schema]) -> None:
-    """A filter that is misspelt must not answer with everything."""
+def _check_query(request: HttpRequest, known: type[Schema]) -> None:
+    """A filter that is misspelt must not answer with everything, nor one of two values with its half."""
     unknown = [name for name in request.GET if name not in known.model_fields]
     if unknown:
         detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(known.model_fields)}"
         raise Problem(422, detail, errors=[Fault(f"?{unknown[0][:60]}", "unknown filter")])
+    twice = [name for name, values in request.GET.lists() if len(values) > 1]
+    if twice:
+        detail = f"the filter {twice[0]!r} is said twice; it takes one value"
+        raise Problem(422, detail, errors=[Fault(f"?{twice[0]}", "said twice")])
     if any("\0" in value for value in request.GET.values()):
         raise Problem(422, "a filter holds a NUL character")
 
@@ -111,7 +115,7 @@ class _Released:
 )
 def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
     """Every measurement that fits, streamed."""
-    _refuse_unknown(request, ExportFilter)
+    _check_query(request, ExportFilter)
     if not _EXPORTS.acquire(blocking=False):
         raise Problem(503, "other exports are running; try again", retry_after_s=5)
     filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}

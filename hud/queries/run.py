@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from hud.models import ACTIVE, Environment, Experiment, Metric, Run, Series, Task, Upload
-from hud.queries import pairs, values
+from hud.queries import pairs, values, waiting
 from hud.queries.pairs import PairLine
 from hud.queries.progress import Progress, progress_of
 from hud.queries.runs import host_of, seconds_of, title_of
@@ -20,7 +20,7 @@ from hud.queries.suite import identity
 from hud.queries.targets import Targets
 from hud.queries.uploads import uploads_of_run
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
-from hud.runs import queue_position
+from hud.queries.waiting import Waiting
 
 SHOWN_RESULTS = 150
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
@@ -69,7 +69,7 @@ class RunPage:
     tasks: list[TaskLine]
     progress: Progress
     retries: list[Run] = field(default_factory=list)
-    queue_position: int | None = None
+    waiting: Waiting | None = None  # while it is queued
     results: list[Reading] = field(default_factory=list)
     more_results: bool = False
     environments: list[Environment] = field(default_factory=list)
@@ -114,6 +114,11 @@ class RunPage:
         return next((line for line in started if line.running), started[-1] if started else None)
 
     @property
+    def modes(self) -> set[str]:
+        """Training, inference: the page says which where there are several."""
+        return {one.experiment.mode for one in self.results}
+
+    @property
     def overdue(self) -> bool:
         """It takes longer than such tasks took before."""
         return self.active and self.progress.eta_s == 0.0
@@ -131,12 +136,12 @@ class RunPage:
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
-    """The page in 11 statements, one more while it waits or where it was uploaded; None for no such run."""
+    """The page in 11 statements, 3 or 4 more while it waits, one where it was uploaded; None for no run."""
     run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
     if run is None:
         return None
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
-    page.queue_position = queue_position(run)
+    page.waiting = waiting.read(run)
     if run.upload_id:
         page.uploads = uploads_of_run(run.pk)
     _fill_results(page, results)

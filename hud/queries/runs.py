@@ -12,6 +12,7 @@ from django.utils import timezone
 from hud.models import ACTIVE, Run, Task
 
 PAGE_ROWS = 50
+SHORT_COMMIT = 10  # characters
 Kind = Literal["", "rerun", "upload"]
 
 
@@ -39,6 +40,15 @@ class RunLine:
         return title_of(self.run)
 
     @property
+    def origin(self) -> list[str]:
+        """What tells it from others of its title: file, commit, its id where it ran."""
+        run = self.run
+        file = (run.upload.filename or f"upload {run.upload_id}") if run.upload else ""
+        commit = f"commit {run.commit[:SHORT_COMMIT]}" if run.commit else ""
+        its_id = f"id {run.external_id}" if run.external_id else ""
+        return [text for text in (file, commit, its_id) if text and text != self.title]
+
+    @property
     def active(self) -> bool:
         return self.run.state in ACTIVE
 
@@ -58,6 +68,8 @@ class RunLine:
             "arch": run.arch,
             "source": run.source,
             "commit": run.commit,
+            "filename": run.upload.filename if run.upload else "",
+            "external_id": run.external_id,
             "done": self.done,
             "total": self.total,
             "created": run.created,

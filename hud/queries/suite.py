@@ -55,17 +55,22 @@ class SuitePage:
     columns: list[Metric] = field(default_factory=list)
     hidden_columns: int = 0  # further metrics, shown on the experiment's own page
     total: int = 0
-    choices: dict[str, list[str]] = field(default_factory=dict)
+    words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
+
+    @property
+    def choices(self) -> dict[str, list[str]]:
+        """What can be chosen."""
+        return {name: [word for word in self.words[name] if word] for name in CHOICES}
 
     @property
     def varying(self) -> list[str]:
         """Choices that need a column, because the suite's experiments differ in them."""
-        return [name for name in CHOICES if len(self.choices[name]) > 1]
+        return [name for name in CHOICES if len(self.words[name]) > 1]
 
     @property
     def constant(self) -> list[str]:
         """What all experiments of the suite have in common, said once."""
-        return [words[0] for words in self.choices.values() if len(words) == 1]
+        return [words[0] for words in self.words.values() if len(words) == 1 and words[0]]
 
 
 @dataclass(slots=True)
@@ -86,10 +91,10 @@ def suite_title(name: str) -> str:
 
 def read(name: str, filters: Filters) -> SuitePage | None:
     """The page in 8 statements; None where neither data nor the catalogue know the suite."""
-    choices = _choices(name)
-    if choices is None and name not in SUITES:
+    words = _words(name)
+    if words is None and name not in SUITES:
         return None
-    page = SuitePage(name, suite_title(name), choices=choices or {choice: [] for choice in CHOICES})
+    page = SuitePage(name, suite_title(name), words=words or {choice: [] for choice in CHOICES})
     experiments = list(_experiments(name, filters))
     page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
     by_id = {experiment.pk: experiment for experiment in experiments}
@@ -113,13 +118,13 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     return page
 
 
-def _choices(name: str) -> dict[str, list[str]] | None:
+def _words(name: str) -> dict[str, list[str]] | None:
     """What the suite's experiments say of each choice; None where it has none."""
     combinations = list(Experiment.objects.filter(suite=name).values_list(*CHOICES).distinct())
     if not combinations:
         return None
     columns = zip(*combinations, strict=True)
-    return {choice: sorted(set(column) - {""}) for choice, column in zip(CHOICES, columns, strict=True)}
+    return {choice: sorted(set(column)) for choice, column in zip(CHOICES, columns, strict=True)}
 
 
 def matching(text: str) -> Q:

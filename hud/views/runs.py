@@ -54,7 +54,9 @@ def run(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
         compared = [one.to_row() for one in page.pairs]
         if twin == "csv" and request.GET.get("table") == "pairs":
             return twins.answer(twin, f"run-{pk}-pairs", compared)
-        return twins.answer(twin, f"run-{pk}", page.to_rows(), run=line.to_row(), pairs=compared)
+        waiting = page.waiting.to_row() if page.waiting else None
+        about = {"run": line.to_row(), "pairs": compared, "waiting": waiting}
+        return twins.answer(twin, f"run-{pk}", page.to_rows(), **about)
     form = LogPosition(request.GET)
     return render(request, "run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
 
