@@ -274,6 +274,19 @@ def test_shipped_samples_go_in_whole_and_once(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_what_a_manifest_says_of_a_file_goes_before_what_it_says_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_bytes(as_list(v3_record(case="one")))
+    (tmp_path / "two.json").write_bytes(as_list(v3_record(case="two")))
+    said = {
+        "provenance": "of the folder",
+        "parameters": {"arch": "h200", "run_id": "folder"},
+        "files": {"two.*": {"provenance": "of the file", "run_id": "file"}},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(said))
+    call_command("ingest", str(tmp_path))
+    assert sorted(Run.objects.values_list("provenance", flat=True)) == ["of the file", "of the folder"]
+
+
 @pytest.mark.parametrize("container", ["lines", "list", "gzip"])
 def test_a_file_over_the_limit_is_taken_in_by_pieces_with_one_receipt(
     tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str], container: str

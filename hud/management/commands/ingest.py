@@ -137,11 +137,11 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
     if problem:
         raise BadUpload(f"{manifest}: {problem}")
     parameters = dict(said.get("parameters", {}))
+    if "provenance" in said:
+        parameters["provenance"] = said["provenance"]
     for pattern, own in said.get("files", {}).items():
         if fnmatch.fnmatchcase(path.name, pattern):
             parameters.update(own)
-    if "provenance" in said:
-        parameters["provenance"] = said["provenance"]
     return {name: str(value) for name, value in parameters.items()}
 
 
