@@ -145,6 +145,15 @@ def test_more_records_than_a_request_may_carry_become_an_import_job(
     assert not list((Path(settings.HUD_DATA) / "imports").iterdir())
 
 
+def test_an_import_job_is_promised_before_any_record_is_stored(
+    client: Client, key: str, five: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud.ingest.Observer", None)
+    for body in (five, as_list(*map(json.loads, five.splitlines()))):
+        assert post(client, body, key).status_code == 202
+    assert not Upload.objects.exists()
+
+
 def test_an_import_job_is_refused_whole_with_its_faults(client: Client, key: str, five: bytes) -> None:
     where = post(client, five + as_lines(v3_record(values=["x"])), key)["Location"]
     call_command("judge", "--once")

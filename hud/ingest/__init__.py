@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -40,6 +41,7 @@ __all__ = [
 _MAX_FAULTS = 20
 _PIECE = 5000  # observations that are stored together; bounds the memory of a large upload
 _MAX_RATIO = 100  # inflated bytes for each byte on the wire
+_OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
 _MARK = b"\xef\xbb\xbf"  # with which some editors begin a text; it says nothing
 
 
@@ -124,6 +126,8 @@ def ingest(
         if upload_id is None:
             receipt = _receipt_again(content_key, file_format, body, parameters)
         else:
+            if max_records is not None and _plainly_more(file_format, body, parameters, max_records):
+                raise TooManyRecords(f"more than {max_records} records in one upload")
             observer = Observer(parameters)
             pieces = _pieces(file_format, body, observer, max_records)
             receipt = _stored(pieces, observer, upload_id, on_progress)
@@ -217,6 +221,14 @@ def _pieces(
         kind = MalformedUpload if malformed else BadUpload
         raise kind("parts of the upload are wrong; nothing was stored", observer.faults)
     yield observer.hand_over()
+
+
+def _plainly_more(file_format: Format, body: bytes, parameters: Parameters, most: int) -> bool:
+    """Whether it holds more records, said before any is stored. False where that is not plain: `_pieces`
+    counts anew. Raises BadUpload as reading does."""
+    if body.count(_OF_EVERY_RECORD) <= most:
+        return False
+    return sum(1 for _ in islice(file_format.read(body, parameters.filename), most + 1)) > most
 
 
 def _unsaid_warning(names: set[str]) -> str:
