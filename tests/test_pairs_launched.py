@@ -1,0 +1,165 @@
+"""Two environments measured in turn, on a host: whose processes run, and with what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from torch._inductor import config
+
+from runner.catalog import BadRequest, TaskSpec, inductor_options
+from runner.failures import TaskFailure
+from runner.launch import Outcome
+from runner.measure.compiled import compile_inductor
+from runner.measure.device import prepare
+from runner.measure.inductor_options import tried_options
+from runner.pairs import Pair, launch_pair
+from runner.station import Interpreter
+from runner.suites.torchdynamo.backends import Compiler
+from tests.hosts import Control
+
+SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    return Control(tmp_path / "control")
+
+
+def launched(
+    control: Control,
+    tmp_path: Path,
+    number: int,
+    new_options: Mapping[str, bool | int] = MappingProxyType({}),
+    **options: Any,
+) -> tuple[Outcome, Path]:
+    """One pair of two environments that differ in a variable, as a host would run it."""
+    pythons = {
+        name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})
+        for name in ("plain", "tuned")
+    }
+    folder = tmp_path / f"task-{number}"
+    outcome = launch_pair(
+        SPEC,
+        folder,
+        Pair("plain", "tuned", number, tmp_path / "caches", new_options),
+        pythons=pythons,
+        environment={"CUDA_VISIBLE_DEVICES": ""},
+        lock_fd=None,
+        **{"on_event": lambda _event: None, "should_stop": lambda: "", **options},
+    )
+    return outcome, folder
+
+
+def sides(folder: Path) -> list[tuple[str, int]]:
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    pairs = [json.loads(line)["runners"][0]["extra_info"]["pair"] for line in lines]
+    return [(pair["side"], pair["number"]) for pair in pairs]
+
+
+def test_each_side_throws_its_first_process_away_and_keeps_its_kernels(
+    control: Control, tmp_path: Path
+) -> None:
+    events: list[dict[str, Any]] = []
+    outcome, folder = launched(control, tmp_path, 0, on_event=events.append)
+    assert (outcome.status, control.starts) == ("ok", 4)
+    assert sorted(sides(folder)) == [("base", 0), ("base", 0), ("new", 0), ("new", 0)]
+    log = (folder / "log").read_text()
+    assert log.count("stand-in at work") == 4
+    assert "[runner] pair 0: base, first process, environment plain" in log
+    assert [path.name for path in sorted((folder / "artifacts/notes").iterdir())] == [
+        "base-notes.txt",
+        "new-notes.txt",
+    ]
+    assert not (folder / "base").exists()
+    places = [(event["done"], event["total"]) for event in events]
+    assert places == sorted(places)
+    assert set(places) == {(0, 4), (1, 4), (2, 4), (3, 4)}
+    assert events[1]["label"].endswith(", first process, D=256, 0 of 2")
+    outcome, folder = launched(control, tmp_path, 1)
+    assert (outcome.status, control.starts) == ("ok", 6)
+    assert {number for _side, number in sides(folder)} == {1}
+
+
+def test_a_side_that_fails_leaves_the_other_one_measured(control: Control, tmp_path: Path) -> None:
+    launched(control, tmp_path, 0)
+    control.plan({"5": {"status": "oom", "code": "out_of_memory", "reason": "too large"}})
+    outcome, folder = launched(control, tmp_path, 1)
+    assert (outcome.status, outcome.code) == ("oom", "out_of_memory")
+    assert outcome.reason in {"base (plain): too large", "new (tuned): too large"}
+    assert {side for side, _number in sides(folder)} == {"base", "new"}
+
+
+def test_options_reach_the_new_side_alone(control: Control, tmp_path: Path) -> None:
+    _outcome, folder = launched(control, tmp_path, 0, {"max_fusion_size": 8, "epilogue_fusion": False})
+    text = (folder / "results.jsonl").read_text()
+    runners = [json.loads(line)["runners"][0]["extra_info"] for line in text.splitlines()]
+    said = {runner["pair"]["side"]: runner.get("variables") for runner in runners}
+    options = '{"epilogue_fusion": false, "max_fusion_size": 8}'
+    assert said == {"base": None, "new": {"RUNNER_INDUCTOR_OPTIONS": options}}
+    assert runners[0]["pair"]["new"] == "tuned with epilogue_fusion=off, max_fusion_size=8"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "no object"),
+        ("{", "no JSON"),
+        ('{"cpp.simdlen": 10000}', "10000 is not within 0 to 512"),
+        ('{"epilogue_fusion": 1}', "neither true nor false"),
+        ('{"triton.store_cubin": true}', "no option that can be set"),
+    ],
+)
+def test_only_what_the_catalogue_lists_is_tried(
+    monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setenv(inductor_options.VARIABLE, text)
+    with pytest.raises(TaskFailure, match=said) as refused:
+        tried_options()
+    assert (refused.value.status, refused.value.code) == ("unsupported", "no_such_option")
+
+
+def test_an_option_that_this_torch_has_not_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
+    assert tried_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
+    monkeypatch.delattr("torch._inductor.config.cpp.min_chunk_size")
+    with pytest.raises(TaskFailure, match=r"has no cpp\.min_chunk_size"):
+        tried_options()
+    monkeypatch.delenv(inductor_options.VARIABLE)
+    assert tried_options() == {}
+
+
+def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs = {"max_fusion_size": 16, "unroll_reductions_threshold": 4}
+    spec = TaskSpec("timm", "resnet18", "inference", "float32", "inductor", "cpu", knobs=knobs)
+    monkeypatch.setenv(inductor_options.VARIABLE, '{"max_fusion_size": 8}')
+    with config.patch():
+        Compiler(spec)
+        assert (config.max_fusion_size, config.unroll_reductions_threshold) == (8, 4)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("torch.compile", lambda function, **given: asked.update(given) or function)
+    with pytest.raises(TaskFailure, match="no kernel"):
+        compile_inductor(abs, (1,), prepare("cpu"), {"max_fusion_size": 16, "epilogue_fusion": True})
+    assert asked["options"] == {"max_fusion_size": 8, "epilogue_fusion": True}
+
+
+@pytest.mark.parametrize("text", ["epilogue_fusion", "epilogue_fusion=8", "max_fusion_size=on", "x=on"])
+def test_options_that_are_typed_wrong_are_refused(text: str) -> None:
+    assert inductor_options.parsed(["epilogue_fusion=Off", "max_fusion_size=8"]) == {
+        "epilogue_fusion": False,
+        "max_fusion_size": 8,
+    }
+    with pytest.raises(BadRequest):
+        inductor_options.parsed([text])
+
+
+def test_a_cancel_ends_the_pair_where_it_is(control: Control, tmp_path: Path) -> None:
+    control.plan({"2": {"spin": True}})
+    outcome, _folder = launched(
+        control, tmp_path, 0, should_stop=lambda: "cancelled" if control.starts == 2 else ""
+    )
+    assert (outcome.status, control.starts) == ("cancelled", 2)
