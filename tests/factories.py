@@ -69,8 +69,7 @@ def create_accelerator(
 
 def create_metric(name: str = "device_bandwidth_gbps") -> Metric:
     """The registry's row of a metric."""
-    info = metric_info(name)
-    fields = asdict(info)
+    fields = metric_info(name).to_row()
     fields.pop("name")
     return Metric.objects.get_or_create(name=name, defaults=fields)[0]
 

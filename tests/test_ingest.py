@@ -181,6 +181,29 @@ def test_a_metric_nobody_knows_has_no_direction() -> None:
 
 
 @pytest.mark.parametrize(
+    "metric",
+    ["memory_bandwidth(GB/s)", "abs_latency", "peak_rss_bytes", "compile_file", "xla_ExecuteTime_time_s"],
+)
+def test_what_cannot_be_below_zero_is_refused(metric: str) -> None:
+    body = as_lines(v3_record(metric, [1.0, 0, -2.5]), v3_record("speedup", [0]))
+    with pytest.raises(BadUpload) as caught:
+        ingest(body, Parameters())
+    (fault,) = caught.value.faults
+    assert (fault.pointer, fault.line) == ("/metric/benchmark_values/2", 1)
+    assert fault.detail == f"-2.5 is below zero, which {metric} cannot be"
+    receipt = ingest(body, Parameters(partial="1"))
+    assert (receipt.stored, receipt.skipped[0]["reason"]) == (1, fault.detail)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["Speedup (%)", "compile_time_reduction", "accuracy_cosine", "inductor_ops.a.self_cpu_time_s", "x"],
+)
+def test_a_difference_may_be_below_zero(metric: str) -> None:
+    assert ingest(as_list(v3_record(metric, [-0.5])), Parameters()).stored == 1
+
+
+@pytest.mark.parametrize(
     ("body", "kind", "pointer", "line"),
     [
         (b"not json", MalformedUpload, "", None),

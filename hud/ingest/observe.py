@@ -138,7 +138,7 @@ class Observer:
             self._take_expected(record, placed)
             return
         observation = self._observe(record, numbers, code, placed)
-        if fault := _too_long(observation):
+        if fault := _too_long(observation) or _below_zero(observation):
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
         self.observations.append(observation)
@@ -272,6 +272,16 @@ def _too_long(observation: Observation) -> Fault | None:
     if len(observation.metric) > 200:
         return Fault("/metric/name", "the metric's name is longer than 200 characters")
     return _too_many(observation.samples)
+
+
+def _below_zero(observation: Observation) -> Fault | None:
+    """A bandwidth, a time or an amount of memory is never negative; a difference may be."""
+    samples = observation.samples
+    if not samples or min(samples) >= 0 or metric_info(observation.metric).signed:
+        return None
+    index = next(index for index, sample in enumerate(samples) if sample < 0)
+    detail = f"{samples[index]:g} is below zero, which {observation.metric} cannot be"
+    return Fault(f"/metric/benchmark_values/{index}", detail)
 
 
 def _too_many(samples: list[float]) -> Fault | None:

@@ -6,8 +6,8 @@ A name that is not here is stored without a direction and never coloured.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
@@ -15,7 +15,10 @@ Kind = Literal["timing", "deterministic", "status"]
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """`floor` is the smallest relative change that may count; any change of a deterministic metric does."""
+    """`floor` is the smallest relative change that may count; any change of a deterministic metric does.
+
+    `signed` metrics may be below zero: differences, and numbers of which that is not known.
+    """
 
     name: str
     title: str
@@ -24,12 +27,26 @@ class MetricInfo:
     kind: Kind = "timing"
     precision: int = 2  # digits after the point on a page
     floor: float = 0.05
+    signed: bool = False
+
+    def to_row(self) -> dict[str, Any]:
+        """What the hud's table of metrics keeps of it."""
+        row = asdict(self)
+        del row["signed"]
+        return row
 
 
 def _timing(  # noqa: PLR0917 - a table reads best in rows
-    name: str, title: str, unit: str, direction: Direction, precision: int, floor: float
+    name: str,
+    title: str,
+    unit: str,
+    direction: Direction,
+    precision: int,
+    floor: float,
+    *,
+    signed: bool = False,
 ) -> MetricInfo:
-    return MetricInfo(name, title, unit, direction, "timing", precision, floor)
+    return MetricInfo(name, title, unit, direction, "timing", precision, floor, signed)
 
 
 def _count(name: str, title: str, direction: Direction = "down") -> MetricInfo:
@@ -53,7 +70,7 @@ _UPSTREAM = (
     _timing("compilation_time(s)", "Compile time", "s", "down", 2, 0.15),
     _timing("Cold compile time (s)", "Cold compile time", "s", "down", 2, 0.15),
     _timing("Warm compile time (s)", "Warm compile time", "s", "down", 2, 0.15),
-    _timing("Speedup (%)", "Time saved by the cache", "%", "up", 1, 0.05),
+    _timing("Speedup (%)", "Time saved by the cache", "%", "up", 1, 0.05, signed=True),
     _timing("20th", "Speedup over shapes, 20th percentile", "x", "up", 3, 0.05),
     _timing("50th", "Speedup over shapes, median", "x", "up", 3, 0.05),
     _timing("80th", "Speedup over shapes, 80th percentile", "x", "up", 3, 0.05),
@@ -64,8 +81,8 @@ _UPSTREAM = (
     _timing("cache_lookup_latency", "Time of dynamo's cache lookups", "µs", "down", 1, 0.15),
     _timing("time_baseline", "Latency, eager", "s", "down", 6, 0.05),
     _timing("time_xla", "Latency, PyTorch/XLA", "s", "down", 6, 0.05),
-    _timing("tolerance_max", "Largest relative difference", "", "down", 6, 0.15),
-    _timing("tolerance_mean", "Mean relative difference", "", "down", 6, 0.15),
+    _timing("tolerance_max", "Largest relative difference", "", "down", 6, 0.15, signed=True),
+    _timing("tolerance_mean", "Mean relative difference", "", "down", 6, 0.15, signed=True),
     _timing("tolerance_std", "Spread of the relative differences", "", "down", 6, 0.15),
     _timing("pct_ops", "Share of operations captured", "ratio", "up", 3, 0.05),
     _timing("pct_time", "Share of time captured", "ratio", "up", 3, 0.05),
@@ -81,8 +98,9 @@ _XLA = (
     _timing("total_cuda_time_s", "CUDA time of all iterations", "s", "down", 4, 0.05),
     _timing("per_iter_cpu_time_s", "CPU time of an iteration", "s", "down", 5, 0.05),
     _timing("per_iter_cuda_time_s", "CUDA time of an iteration", "s", "down", 5, 0.05),
-    _timing("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05),
-    _timing("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05),
+    # a profiler's total less its children's, at times below zero
+    _timing("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05, signed=True),
+    _timing("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05, signed=True),
     _count("num_of_calls", "Calls of an operation", "none"),
     _count("xla_CompileTime_number", "Graphs that XLA compiled"),
     _count("xla_ExecuteTime_number", "Executions of compiled graphs", "none"),
@@ -170,9 +188,17 @@ _OURS = (
     _timing("private_pool_bytes", "Memory held for CUDA graphs", "B", "down", 0, 0.15),
     _timing("eager_peak_rss_bytes", "Peak memory of the process, eager", "B", "down", 0, 0.15),
     _timing("accuracy_rmse_ratio", "Error of the compiled result over eager's", "x", "down", 3, 0.15),
-    _timing("accuracy_cosine", "Cosine of the compiled result and eager's", "", "up", 6, 0.01),
+    _timing("accuracy_cosine", "Cosine of the compiled result and eager's", "", "up", 6, 0.01, signed=True),
     _timing("warm_to_cold_ratio", "Warm compile time by cold", "ratio", "down", 3, 0.15),
-    _timing("compile_time_reduction", "Share of compile time that the cache saves", "ratio", "up", 3, 0.05),
+    _timing(
+        "compile_time_reduction",
+        "Share of compile time that the cache saves",
+        "ratio",
+        "up",
+        3,
+        0.05,
+        signed=True,
+    ),
     _timing("cache_bytes", "Size of the compile caches", "B", "down", 0, 0.15),
     _count("cache_entries", "Files in the compile caches", "none"),
     _count("cache_hits", "Cache hits", "none"),
@@ -192,7 +218,7 @@ _FAMILIES = (
     # XLA's maps: <map>.<operation>.<one of the names above>, dynamo_counters.<group>.<counter>
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+_time_s"), METRICS["self_cpu_time_s"]),
-    (re.compile(r"dynamo_counters\..+"), _count("", "", "none")),
+    (re.compile(r"dynamo_counters\..+"), replace(_count("", "", "none"), signed=True)),
     # operators: speedup over shapes by our clocks, each shape once or as often as models call it
     (re.compile(r"(weighted_)?(call|device)_(20|50|80)th"), _timing("", "", "x", "up", 3, 0.05)),
     # dynamo's compile phases, as *_compilation_metrics.csv names them
@@ -227,4 +253,4 @@ def metric_info(name: str) -> MetricInfo:
     for pattern, info in _FAMILIES:
         if pattern.fullmatch(name):
             return replace(info, name=name, title=name)
-    return MetricInfo(name, name, "", "none", "timing", 4)
+    return MetricInfo(name, name, "", "none", "timing", 4, signed=True)

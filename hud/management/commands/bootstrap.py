@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import platform
 import secrets
@@ -51,12 +50,12 @@ class Command(BaseCommand):
 
 def sync_metrics() -> None:
     """Brings the registry's rows to what `runner.catalog.metrics` says; unknown metrics keep their rows."""
-    names = [item.name for item in dataclasses.fields(next(iter(METRICS.values())))]
+    rows = [info.to_row() for info in METRICS.values()]
     Metric.objects.bulk_create(
-        [Metric(**dataclasses.asdict(info)) for info in METRICS.values()],
+        [Metric(**row) for row in rows],
         update_conflicts=True,
         unique_fields=["name"],
-        update_fields=[name for name in names if name != "name"],
+        update_fields=[name for name in rows[0] if name != "name"],
     )
 
 
