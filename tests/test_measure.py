@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,15 +207,24 @@ def test_a_host_without_a_cpp_compiler_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvidia_smi(tmp_path, monkeypatch, 'echo "9000, 97, 80, 690.1, 1200, 0x0000000000000044"')
+    fake_nvidia_smi(tmp_path, monkeypatch, 'echo "9000, 97, 80, 690.1, 1200, 1980, 0x0000000000000044"')
     state = gpu_state(GPU)
     assert state is not None
-    free = GpuState("4", "0", "35", "70", "1980", "0x0000000000000001")
+    free = GpuState("4", "0", "35", "70", "1980", "1980", "0x0000000000000001")
     assert warning([free, free]) == ""
-    assert warning([free, state]) == "slowed by power cap; slowed by thermal limit (hardware)"
+    slowed = "slowed by power cap (1200 MHz); slowed by thermal limit (hardware) (1200 MHz)"
+    assert warning([free, state]) == slowed
     assert warning([state, free]) == "9000 MiB of GPU memory were in use before the start"
     assert warning([None]) == ""
     assert gpu_state(CPU) is None
+
+
+def test_a_gpu_of_our_own_weights_at_its_full_clock_is_no_warning() -> None:
+    capped = GpuState("13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004", 13400)
+    others = "13829 MiB of GPU memory were in use before the start"
+    assert warning([capped, capped]) == ""
+    assert warning([replace(capped, own_memory_mib=0)]) == others
+    assert warning([capped, replace(capped, sm_clock="1755")]) == "slowed by power cap (1755 MHz)"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")

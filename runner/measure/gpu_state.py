@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from runner import host
 from runner.measure.device import Device
 
-_FIELDS = "memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm,clocks_event_reasons.active"
-_BUSY_MIB = 2048  # contexts of a driver's own services stay below
+_FIELDS = "memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm,clocks.max.sm,clocks_event_reasons.active"
+_BUSY_MIB = 2048  # contexts, our own too, and a driver's services stay below
+_POWER_CAP = 0x4  # told of a card at its full clock too, where results were the same without it
+_FULL_CLOCK = 0.99
 # Bits of NVML's clock event reasons that cut a benchmark's speed; idle (0x1) and the like do not.
 _SLOWED = {
-    0x4: "power cap",
+    _POWER_CAP: "power cap",
     0x8: "hardware slowdown",
     0x20: "thermal limit (software)",
     0x40: "thermal limit (hardware)",
@@ -21,33 +25,52 @@ _SLOWED = {
 
 @dataclass(frozen=True)
 class GpuState:
-    """As nvidia-smi says it: MiB, %, °C, W, MHz, and a hexadecimal mask."""
+    """As nvidia-smi says it: MiB, %, °C, W, MHz, and a hexadecimal mask; and what of the MiB is our own."""
 
     memory_used: str
     utilization: str
     temperature: str
     power: str
     sm_clock: str
+    max_sm_clock: str
     clock_event_reasons: str
+    own_memory_mib: int = 0
 
     def slowed_by(self) -> list[str]:
         try:
             mask = int(self.clock_event_reasons, 16)
         except ValueError:
             return []
-        return [name for bit, name in _SLOWED.items() if mask & bit]
+        if self._at_full_clock():
+            mask &= ~_POWER_CAP
+        return [f"{name} ({self.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
+
+    def others_mib(self) -> int:
+        """Memory that other processes hold, contexts among it."""
+        return int(self.memory_used) - self.own_memory_mib if self.memory_used.isdigit() else 0
+
+    def _at_full_clock(self) -> bool:
+        if not (self.sm_clock.isdigit() and self.max_sm_clock.isdigit()):
+            return False
+        return int(self.sm_clock) >= _FULL_CLOCK * int(self.max_sm_clock)
 
 
 def gpu_state(device: Device) -> GpuState | None:
     """None on a CPU, or where nvidia-smi says nothing."""
     rows = host.nvidia_smi(_FIELDS, gpu=device.key) if device.type == "cuda" else []
-    return GpuState(*rows[0]) if rows else None
+    if not rows:
+        return None
+    own_bytes = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
+    memory, utilization, temperature, power, sm_clock, max_sm_clock, reasons = rows[0]
+    return GpuState(
+        memory, utilization, temperature, power, sm_clock, max_sm_clock, reasons, own_bytes // 2**20
+    )
 
 
 def warning(states: list[GpuState | None]) -> str:
     """Who else was on the GPU before the start, and what slows it now; '' where nothing did."""
     first, last = states[0], states[-1]
     told = [f"slowed by {reason}" for reason in (last.slowed_by() if last else [])]
-    if first and first.memory_used.isdigit() and int(first.memory_used) > _BUSY_MIB:
-        told.insert(0, f"{first.memory_used} MiB of GPU memory were in use before the start")
+    if first and first.others_mib() > _BUSY_MIB:
+        told.insert(0, f"{first.others_mib()} MiB of GPU memory were in use before the start")
     return "; ".join(told)
