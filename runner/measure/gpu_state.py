@@ -9,9 +9,9 @@ import torch
 from runner import host
 from runner.measure.device import Device
 
-_FIELDS = ",".join(
-    ("memory.used", "utilization.gpu", "temperature.gpu", "power.draw", "clocks.sm", "clocks.max.sm")
-    + ("clocks_event_reasons.active",)
+_FIELDS = (
+    "memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm,clocks.max.sm,"
+    "clocks_event_reasons.active"
 )
 _BUSY_MIB = 2048  # contexts, our own too, and a driver's services stay below
 _POWER_CAP = 0x4  # told of a card at its full clock too, where results were the same without it
