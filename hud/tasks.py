@@ -170,7 +170,7 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
     with transaction.atomic():
         task = held(uid=uid, token=token, host=host, lock=True)
         run = Run.objects.get(pk=task.run_id)
-        receipt = ingest.deliver(body, run, process=task.process)
+        receipt = ingest.deliver(body, run, suite=task.spec["suite"], process=task.process)
         _note_environment(run)
         Task.objects.filter(pk=task.pk).update(lease_until=_lease_end())
     return receipt

@@ -83,6 +83,34 @@ def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
     assert agent.beat(devices=[{"name": "../../x", "device": "cpu"}]).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("over", "pointer"),
+    [
+        ({"facts": {"os": "x" * 2**18}}, "/facts"),
+        ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x" * 61]}]}, "/devices/0/suites/0"),
+        ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x"] * 51}]}, "/devices/0/suites"),
+    ],
+)
+def test_a_beat_says_no_more_than_fits(agent: Agent, over: dict[str, Any], pointer: str) -> None:
+    answer = agent.beat(**over)
+    assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
+    assert answer.json()["errors"][0]["pointer"].endswith(pointer)
+    assert not Host.objects.get().accelerators.exists()
+
+
+def test_a_task_delivers_results_of_its_own_suite_only(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    path = f"tasks/{task['task']}/results"
+    other = {**v3_record()["benchmark"], "name": "TorchInductor"}
+    answer = agent.put(path, as_lines(v3_record(), v3_record(benchmark=other)), task["token"])
+    assert (answer.status_code, answer.json()["code"]) == (422, "other_suite")
+    assert answer.json()["errors"][0]["line"] == 2
+    assert not Measurement.objects.exists()
+    assert agent.put(path, as_lines(v3_record(case="gemv")), task["token"]).json()["stored"] == 1
+
+
 def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}

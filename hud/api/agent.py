@@ -20,7 +20,7 @@ from hud.api.door import body_of, bytes_of, refusal
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.problems import Problem
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
-from hud.ingest import BadUpload
+from hud.ingest import BadUpload, OtherSuite
 from hud.models import Accelerator
 from runner.catalog import PROTOCOL
 
@@ -45,7 +45,7 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     return Status(201, answer)
 
 
-@router.post("/hosts/beat", auth=_HOST, response={200: dict[str, Any], 409: Error})
+@router.post("/hosts/beat", auth=_HOST, response={200: dict[str, Any], (409, 422): Error})
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     """The host lives, and this is what it has."""
     host = host_of(request)
@@ -136,11 +136,13 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
     openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD}),
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
-    """v3 records of this task."""
+    """v3 records of this task, all of its own suite."""
     try:
         receipt = tasks.take_results(
             uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
         )
+    except OtherSuite as error:
+        raise Problem(422, error.detail, errors=error.faults, code="other_suite") from error
     except BadUpload as error:
         raise refusal(error) from error
     return receipt.to_json()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
+import orjson
 from ninja import Schema
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
+MAX_FACTS_BYTES = 256 * 1024  # what a host says of itself; some 5 kB for each of its interpreters
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
 
@@ -229,16 +231,23 @@ class DeviceIn(Told):
     arch: str = Field("", max_length=60)
     uuid: str = Field("", max_length=80)
     dirty: str = Field("", max_length=300)
-    suites: list[str] = Field([], max_length=50)
+    suites: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
     pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
 
 
 class BeatIn(Told):
     protocol: int
     sent_at: float
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = Field({}, description=f"at most {MAX_FACTS_BYTES} bytes as JSON")
     labels: Labels = Field({}, max_length=64)
     devices: list[DeviceIn] = Field(max_length=64)
+
+    @field_validator("facts")
+    @classmethod
+    def _not_too_many(cls, facts: dict[str, Any]) -> dict[str, Any]:
+        if len(orjson.dumps(facts)) > MAX_FACTS_BYTES:
+            raise ValueError(f"the facts are over {MAX_FACTS_BYTES} bytes as JSON")
+        return facts
 
 
 class RegisterIn(Told):

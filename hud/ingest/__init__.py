@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from hud.ingest.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
+from hud.ingest.errors import BadUpload, Fault, MalformedUpload, OtherSuite, UploadTooLarge
 from hud.ingest.expected import keep
 from hud.ingest.formats import Format, format_of, said_by_name
 from hud.ingest.observe import Observation, Observer, skipped
@@ -29,6 +29,7 @@ __all__ = [
     "BadUpload",
     "KeyInUse",
     "KeyMisused",
+    "OtherSuite",
     "Receipt",
     "TooManyRecords",
     "_content_key",
@@ -174,8 +175,10 @@ def _stored(
     return receipt
 
 
-def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
-    """Stores what a task of `run` measured, in the caller's transaction. Raises BadUpload.
+def deliver(body: bytes, run: Run, *, suite: str, process: int) -> Receipt:
+    """Stores what a task of `run` measured, in the caller's transaction. Raises BadUpload, and OtherSuite
+    for results that are not of its `suite`. Cases may be others than the task's: one task of operators
+    measures many.
 
     A later attempt of a task replaces what an earlier one delivered. Of a run in pairs, each record says
     its side.
@@ -185,12 +188,23 @@ def deliver(body: bytes, run: Run, *, process: int) -> Receipt:
     observer = Observer(parameters)
     receipt = Receipt(run_ids=[run.pk])
     for observations in _pieces(file_format, body, observer, settings.HUD_MAX_RECORDS):
+        _refuse_others(observations, suite)
         for item in observations:
             item.process = 2 * process + item.process % 2 if run.in_pairs else process
         run_ids = {item.run: (run.pk, run.at) for item in observations}
         _add(receipt, store(observations, run_ids=run_ids, replace=True))
     receipt.skipped += observer.skipped
     return receipt
+
+
+def _refuse_others(observations: list[Observation], suite: str) -> None:
+    faults = [
+        Fault(item.pointer, f"a result of the suite {item.identity[0]}", item.line)
+        for item in observations
+        if item.identity[0] != suite
+    ]
+    if faults:
+        raise OtherSuite(f"the task is one of the suite {suite}; nothing was stored", faults[:_MAX_FAULTS])
 
 
 def _format(body: bytes, parameters: Parameters) -> tuple[str, Format]:
