@@ -60,6 +60,7 @@ urlpatterns = [
     path("hosts/token", hosts.token, name="host_token"),
     path("hosts/<int:pk>/<str:action>", hosts.act, name="host_act"),
     path("schedules/<int:pk>", hosts.schedule, name="schedule_act"),
+    path("schedules/<int:pk>/delete", hosts.delete_schedule, name="schedule_delete"),
     path("keys/", account.key_list, name="keys"),
     path("keys.<twin:twin>", account.key_list, name="keys"),
     path("keys/<int:pk>/revoke", account.revoke, name="key_revoke"),

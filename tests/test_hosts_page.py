@@ -220,6 +220,22 @@ def test_schedules_are_listed_and_switched(client: Client) -> None:
     assert list(actions)[-2:] == ["schedule.disable", "schedule.enable"]
 
 
+def test_a_schedule_is_deleted_by_who_is_sure(client: Client) -> None:
+    schedules.ship()
+    create_schedule()
+    address = f"/schedules/{Schedule.objects.get(name='nightly').pk}/delete"
+    assert client.post(address, {"sure": "on"})["Location"].startswith("/login/")
+    assert "/delete" not in text_of(client)
+    client.force_login(create_user())
+    assert text_of(client).count("/delete") == 1, "the one that every installation has comes back"
+    assert client.get(address).status_code == 405
+    assert "sure: tick it" in client.post(address, follow=True).content.decode()
+    assert "its runs stay" in client.post(address, {"sure": "on"}, follow=True).content.decode()
+    assert [one.name for one in Schedule.objects.all()] == [schedules.CEILINGS]
+    assert Audit.objects.get(action="schedule.delete", who="olga").subject == "schedule nightly"
+    assert client.post(address, {"sure": "on"}).status_code == 404
+
+
 def test_detach_ends_the_hosts_key(client: Client) -> None:
     create_host("gpu-1")
     assert "is detached" in tell(client, "detach", sure="on")

@@ -111,7 +111,9 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
 ) -> None:
     waiting = create_run("queued", device="cuda", title="micro")
     create_task(waiting)
-    assert "no host is attached; attach one with" in text_of(client, f"/runs/{waiting.pk}/")
+    text = text_of(client, f"/runs/{waiting.pk}/")
+    assert "no host is attached; attach one with" in text
+    assert "queue position" not in text
     create_accelerator(create_host("cpu-only"), arch="cpu-x86_64")
     assert "no attached host has device cuda; there are: cpu" in text_of(client, f"/runs/{waiting.pk}/")
     create_accelerator(create_host("silent", age_s=4000))
@@ -123,13 +125,16 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
     with django_assert_num_queries(STATEMENTS_QUEUED):
         text = text_of(client, f"/runs/{waiting.pk}/live")
     assert "No accelerator that fits takes work now." in text
+    assert "queue position 0<" in text
     assert re.search(r"silent <span[^>]*><span[^>]*>✗</span> lost</span> last heard <time", text)
     assert 'drained</span> <span class="reason">new rack</span>' in text
     assert text.count("<li>resting") == 1
     assert "paused</span> until <time" in text
     assert '<span class="reason">another process holds 3.2 GB</span>' in text
     create_accelerator(create_host("free"))
-    assert "It is next and starts as soon as" in text_of(client, f"/runs/{waiting.pk}/")
+    text = text_of(client, f"/runs/{waiting.pk}/")
+    assert "queue position 0: next" in text
+    assert "It is next and starts as soon as" in text
     said = client.get(f"/runs/{waiting.pk}.json").json()["waiting"]
     assert (said["position"], said["starts_in_s"], said["lacking"]) == (0, 0.0, "")
     states = {place["name"]: place["state"] for place in said["places"]}

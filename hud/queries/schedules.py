@@ -10,7 +10,7 @@ from django.db.models import Prefetch
 from django.utils import timezone
 
 from hud.models import Firing, Run, Schedule
-from hud.schedules import next_due
+from hud.schedules import CEILINGS, next_due
 
 
 @dataclass(slots=True)
@@ -19,6 +19,11 @@ class ScheduleLine:
     next_due: datetime | None  # None where it is switched off
     last: Firing | None = None
     runs: list[Run] = field(default_factory=list)  # of its last time
+
+    @property
+    def shipped(self) -> bool:
+        """`manage.py bootstrap` makes it again where it is deleted; it can be switched off."""
+        return self.schedule.name == CEILINGS
 
     @property
     def asks(self) -> str:

@@ -118,3 +118,16 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
         request, f"{found.name} {'comes again' if switch is schedules.enable else 'comes no more'}."
     )
     return redirect("hosts")
+
+
+@require_POST
+@login_required
+def delete_schedule(request: HttpRequest, pk: int) -> HttpResponse:
+    """It comes no more; its runs stay."""
+    found = get_object_or_404(Schedule, pk=pk)
+    if not request.POST.get("sure"):
+        messages.error(request, "sure: tick it; a schedule that is deleted does not come back.")
+        return redirect("hosts")
+    schedules.delete(schedule=found, who=request.user.get_username())
+    messages.success(request, f"{found.name} is deleted; its runs stay.")
+    return redirect("hosts")
