@@ -14,7 +14,8 @@ from runner.upload import PARAMETERS, check, connect, upload_file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all well, 1 something failed or was refused, 2 usage, 130 cancelled."""
+    """Exit status: 0 all well, 1 something failed or was refused, 2 usage or a hud that cannot be reached,
+    130 cancelled."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
@@ -104,11 +105,15 @@ def _upload(options: argparse.Namespace) -> int:
     values = {name: getattr(options, f"given_{name}") for name in PARAMETERS}
     given = {name: value for name, value in values.items() if value}
     accepted = True
-    for path in options.files:
+    for number, path in enumerate(options.files, start=1):
         answer = upload_file(path, hud, given)
         accepted = accepted and answer.accepted
         for line in answer.lines:
             print(f"{path}: {line}")
+        if not answer.delivered:
+            for other in options.files[number:]:
+                print(f"{other}: not tried")
+            return 2  # whatever became of the files before: the same command again stores nothing twice
     return 0 if accepted else 1
 
 

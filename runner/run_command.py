@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner import durations, request, tables, terminal, workers
+from runner import dry_run, durations, request, tables, terminal, workers
 from runner.accelerators import Accelerator
 from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
@@ -93,10 +93,6 @@ def main(options: argparse.Namespace) -> int:
     if options.partition:
         tasks = request.partition(tasks, options.partition)
     new_options = _new_options(options.new_opt, tasks)
-    if options.dry_run:
-        for task in tasks:
-            print(task.command())
-        return 0
     baseline = _baseline(options.baseline)
     pythons, python, base = _pythons(options)
     base = base or (python if new_options else "")  # against itself
@@ -106,10 +102,13 @@ def main(options: argparse.Namespace) -> int:
         for process in range(_repeats(options, base))
         for task in tasks
     ]
-    output = _output(options)
+    output = None if options.dry_run and not options.resume else _output(options)
     earlier = output.earlier() if output and options.resume else []
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
+    if options.dry_run:
+        print(*dry_run.lines(options, waiting), sep="\n")
+        return 0
     where = ", ".join(one.device_name for one in chosen)
     print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)
     finished = _run(waiting, chosen, Bench(pythons), output.add if output else _ignore)

@@ -26,10 +26,12 @@ _POLL_S = 1.0  # of an import job
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one file. `accepted`: every record was stored, or was there already."""
+    """What came of one file. `accepted`: every record was stored, or was there already; `delivered`: the
+    hud has said what it thinks of it."""
 
     accepted: bool
     lines: list[str]
+    delivered: bool = True
 
 
 # What may be given with a file, as the door knows it: the same names in its query string.
@@ -65,7 +67,8 @@ def upload_file(path: Path, hud: Hud, given: Mapping[str, str], *, patience_s: f
         for number, body in enumerate(split(path, min(_PIECE_BYTES, _limit())), start=1):
             answer = upload(path.name, body, hud, given=given, patience_s=patience_s)
             lines = [f"piece {number}: {line}" for line in answer.lines]
-            whole = Answer(whole.accepted and answer.accepted, [*whole.lines, *lines])
+            accepted = whole.accepted and answer.accepted
+            whole = Answer(accepted, [*whole.lines, *lines], answer.delivered)
             if not answer.accepted:
                 break
     except (CannotSplit, OSError, EOFError, UnicodeDecodeError) as error:
@@ -89,7 +92,7 @@ def upload(
     except Refused as error:
         return Answer(False, [f"refused, {error}", *_faults(error.problem)])
     except HudError as error:
-        return Answer(False, [f"not delivered: {error}"])
+        return Answer(False, [f"not delivered: {error}"], delivered=False)
     return _told(receipt, hud)
 
 

@@ -7,11 +7,13 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from runner.output import Output, records_of
 from runner.processes import read_process
 from runner.tables import results
 from runner.terminal import Finished
-from runner.upload import PARAMETERS, connect, upload
+from runner.upload import PARAMETERS, connect, upload, upload_file
 from tests.servers import ROOT
 
 TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
@@ -328,7 +330,23 @@ def test_a_hud_that_stays_away_is_given_up(door: Door) -> None:
     door.answers = [(503, {})]
     answer = upload("r.json", b"{}", connect(door.url, "k"), patience_s=0)
     assert not answer.accepted
+    assert not answer.delivered
     assert "not delivered: 503" in answer.lines[0]
+
+
+def test_an_upload_to_nobody_ends_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("runner.__main__.upload_file", partial(upload_file, patience_s=0))
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    words = ["upload", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--key", "k"]
+    assert main([*words, "--hud", f"http://127.0.0.1:{port}"]) == 2
+    first, second = capsys.readouterr().out.splitlines()
+    assert "a.json: not delivered" in first
+    assert second.endswith("b.json: not tried")
 
 
 def test_a_file_that_is_too_large_is_not_sent(
@@ -401,7 +419,9 @@ def test_a_file_of_ones_own_is_a_case(
     before = line["task"]["case"]
     path.write_text(OWN.replace("0.1", "0.2"))
     assert main([*words, "--dry-run"]) == 0
-    assert before not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert before not in said
+    assert said.startswith(f"python -m runner run --file '{path}' --case my-model-")
 
 
 def test_nobody_else_can_ask_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

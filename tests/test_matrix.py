@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner import durations, locks, tables, workers
+from runner import durations, locks, request, run_command, tables, terminal, workers
 from runner.__main__ import main
 from runner.accelerators import Accelerator
 from runner.catalog import TaskSpec
 from runner.launch import Outcome
+from runner.output import Output
 from runner.station import Interpreter
 from runner.terminal import Bench, Finished, Job
 from tests.hosts import Control, parent_of
@@ -171,6 +174,74 @@ def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_asked(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *words.split(), "--device", "cpu"]) == 2
     assert said in capsys.readouterr().err
+
+
+HERE = f"new={sys.executable},A='x y'"
+REQUESTS = [
+    "micro --case gemv[D=256+512] --dtype int8 --repeat 30 --timeout 77 --device cpu",
+    "timm --case ghostnet_100 --backend inductor eager --dtype float32 --verify --dynamic --device cpu",
+    f"huggingface --case T5Small --dtype float32 --python {HERE} --repeats 3 --device cpu",
+    f"huggingface timm --filter T5|ghost --dtype float32 --base-python old={sys.executable} --python {HERE}",
+    "huggingface --case T5Small --dtype amp --new-opt nan_asserts=true size_asserts=false --repeats 2",
+    "xla --case dummy --device cpu",
+    "micro --case gemv --dtype int8 --device cuda:1",
+    "micro --case gemv --devices 0,1",
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_printed_command_does_its_part_of_the_request(
+    request_: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def run(jobs: list[Job], chosen: list[Accelerator], bench: Bench, _on_finished: Any) -> list[Finished]:
+        places = [one.name for one in chosen]
+        asked.extend((job.key, job.task.timeout_s, bench.pythons[job.python], places) for job in jobs)
+        return []
+
+    monkeypatch.setattr(run_command, "_run", run)
+    monkeypatch.setattr(terminal, "accelerators", fake_accelerators)
+    words = ["run", *shlex.split(request_)]
+    main(words)
+    whole = sorted(asked, key=str)
+    capsys.readouterr()
+    main([*words, "--dry-run"])
+    printed = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    asked.clear()
+    for line in printed:
+        main(shlex.split(line)[3:])
+    assert sorted(asked, key=str) == whole
+    assert whole
+
+
+def fake_accelerators(wanted: list[str]) -> list[Accelerator]:
+    cards = {str(index): card for index, card in enumerate(GPUS)}
+    cpu = Accelerator("cpu", "cpu", "a CPU", "cpu-x86_64", "")
+    return [cards.get(name, cpu) for name in wanted or ["0"]]
+
+
+def test_what_a_command_cannot_say_is_remarked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = "huggingface timm --filter T5Small|ghost --dtype float32 --new-opt nan_asserts=true --repeats 3"
+    pairs, turns, *commands = dry(capsys, f"{words} --output {tmp_path / 'r.json'}")
+    assert "in 3 pairs of fresh processes, base (default) and new (default with nan_asserts=on)" in pairs
+    assert "takes turns" in turns
+    assert len(commands) == 2
+    assert all(line.endswith(f"--output {tmp_path / 'r.json'} --resume") for line in commands)
+    assert not list(tmp_path.iterdir())
+    words = "micro --case gemv --dtype int8 --format v3"
+    remark, command = dry(capsys, f"{words} --output {tmp_path / 'r.json'}")
+    assert "give each its own --output" in remark
+    assert "--output" not in command
+
+
+def test_what_is_done_is_not_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    cases, path = ["gemv", "layer_norm"], tmp_path / "r.json"
+    (task, _other) = request.tasks(request.Request(["micro"], "cpu", cases, dtypes=["bfloat16"]))
+    Output(path, "ours", suites=["micro"], resume=False).add(finished(task))
+    words = "micro --case gemv --case layer_norm --dtype bfloat16"
+    (line,) = dry(capsys, f"{words} --resume --output {path}")
+    assert "layer_norm" in line
 
 
 # Tables

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,13 +79,16 @@ class TaskSpec:
         said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
         return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
 
-    def command(self) -> str:
-        """The line a person types to reproduce this task, without the web application."""
+    def command(self, *, where: str = "") -> str:
+        """The line a person types to reproduce this task, without the web application; `where` are the
+        options that name its device, if not the first of its kind."""
         knobs = ",".join(f"{name}={_knob_text(value)}" for name, value in sorted(self.knobs.items()))
         case = f"{self.case}[{knobs}]" if knobs else self.case
-        parts = ["python -m runner run", self.suite, f"--case '{case}'" if knobs else f"--case {case}"]
+        path = own_file() if self.suite == OWN_FILE else None
+        suite = f"--file {shlex.quote(str(path))}" if path else self.suite
+        parts = ["python -m runner run", suite, f"--case '{case}'" if knobs else f"--case {case}"]
         parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]
-        parts += [f"--device {self.device}"]
+        parts += [where or f"--device {self.device}"]
         if self.dynamic:
             parts.append("--dynamic")
         return " ".join(parts)
