@@ -1,7 +1,8 @@
 """The agent of a host: beats, keeps one worker per accelerator alive, delivers what was left over.
 
-It runs until SIGTERM or SIGINT; then each running task is given back to the hud undone, and every process
-it started is gone within about twelve seconds. If it is killed instead, the kernel ends its workers, and
+It runs until SIGTERM or SIGINT, or until the hud says that its key opens nothing any more: an operator has
+detached the host. Then each running task is given back to the hud undone, and every process it started is
+gone within about twelve seconds. If it is killed instead, the kernel ends its workers, and
 they their benchmarks.
 """
 
@@ -39,6 +40,7 @@ from runner.processes import adopt_orphans, below_me, dying_with_me, read_proces
 from runner.spool import Folder, left_over
 from runner.station import Interpreter, Station
 
+DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
 _LOOK_S = 0.25
 _FIRST_BEAT_S = 10.0  # until the hud says how often
@@ -96,10 +98,11 @@ class Agent:
         self._said = ""
         self._workers: dict[str, _Worker] = {}
         self._stopping = False
+        self._detached = False
         self._seen: dict[Path, float] = {}  # left-over folders without outcome: since when
 
     def run(self) -> int:
-        """Works until a signal; returns the exit status. Call it in the main thread."""
+        """Works until a signal (0) or until it is detached (DETACHED). Call it in the main thread."""
         adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
@@ -109,7 +112,7 @@ class Agent:
             threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
         self._repeat(self._supervise)
         self._end_workers()
-        return 0
+        return DETACHED if self._detached else 0
 
     def _repeat(self, step: Callable[[], None]) -> None:
         while not self._stopping:
@@ -178,8 +181,7 @@ class Agent:
             with said_where_silent(self._say_waiting):
                 answer = self._hud.beat(facts, self._labels, self._devices())
         except KeyRefused as error:
-            self._say(f"the hud does not know this host's key (any more): {error}; attach with a new token")
-            return _REFUSED_S
+            return self._refused(error)
         except Refused as error:
             self._say(f"the hud refuses this host: {error}")
             return _REFUSED_S
@@ -187,12 +189,26 @@ class Agent:
             self._say(str(error))
             return random.uniform(0.5, 1.0) * _UNREACHABLE_S  # noqa: S311 - spreads the hosts
         self._answer = answer
+        if answer.get("state") == "detached":
+            return self._end_as_detached("an operator has detached it")
         note = f" ({answer['note']})" if answer.get("note") else ""
         self._say(
             f"{self._attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}"
             + _redis_problem(str(answer.get("redis_url", "")))
         )
         return float(answer.get("beat_s") or _FIRST_BEAT_S)
+
+    def _refused(self, error: KeyRefused) -> float:
+        if error.problem.get("status") == error.status:
+            return self._end_as_detached(str(error))
+        self._say(f"something before the hud refuses this host: {error}")  # a proxy's word is not the hud's
+        return _REFUSED_S
+
+    def _end_as_detached(self, why: str) -> float:
+        name, url = self._attachment.name, self._hud.url
+        self._say(f"{name} is no host of {url} any more ({why}): it ends; attach with a new token")
+        self._detached = self._stopping = True
+        return 0.0
 
     def _say_waiting(self) -> None:
         """At the first beat; later silences are said when a call has failed."""

@@ -61,7 +61,8 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Registers where needed, then works. 2 for a command line that cannot be."""
+    """Registers where needed, then works. 0 after a signal, 1 where the hud detached this host, 2 for a
+    command line that cannot be."""
     data = (options.data or _data_folder()).expanduser().resolve()
     try:
         pythons_of(options.python), labels_of(options.label)  # before a token is spent on a wrong line
@@ -78,7 +79,7 @@ def _data_folder() -> Path:
 
 
 def run(attachment: Attachment, data: Path, options: argparse.Namespace) -> int:
-    """Works for a hud until a signal. Raises CannotAttach."""
+    """Works for a hud until a signal (0), or until it is detached (1). Raises CannotAttach."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         devices = accelerators([name for name in options.devices.split(",") if name])

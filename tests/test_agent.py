@@ -21,7 +21,7 @@ from runner import accelerators, host
 from runner.accelerators import NoSuchDevice
 from runner.agent import Agent, Attachment
 from runner.attach import CannotAttach, labels_of, pythons_of
-from runner.client import Lease
+from runner.client import KeyRefused, Lease
 from runner.spool import Folder
 from tests.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.hosts import Control, HostProcess, alive, ring
@@ -334,10 +334,31 @@ def test_it_says_what_it_waits_for(make_agent: Callable[..., HostProcess], known
         wait_for(lambda: f"waiting for {address} to answer" in agent.log, "the word")
 
 
-def test_a_revoked_key_is_said_and_waited_for(agent: HostProcess, fake: FakeHud) -> None:
-    fake.keys.clear()
-    wait_for(lambda: "attach with a new token" in agent.log, "the notice")
-    assert agent.stop(timeout_s=12) == 0
+@pytest.mark.parametrize("how", ["its key is revoked", "it is told so"])
+def test_a_detached_host_says_so_and_ends(
+    how: str, agent: HostProcess, fake: FakeHud, control: Control
+) -> None:
+    fake.add()
+    control.plan({"*": {"spin": True}})
+    ring(fake.redis_url, QUEUE, RUN)
+    pid, worker = control.wait_for_start(), worker_of(agent)
+    if how == "it is told so":
+        fake.state = "detached"
+    else:
+        fake.keys.clear()
+    assert agent.process
+    assert agent.process.wait(15) == 1
+    assert [alive(number) for number in (pid, worker)] == [False, False]
+    assert agent.log.count("attach with a new token") == 1
+
+
+def test_a_proxy_that_refuses_detaches_nobody(fake: FakeHud, tmp_path: Path) -> None:
+    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [], pythons={}, labels={})
+    for problem in ({}, {"message": "Forbidden"}):
+        assert agent._refused(KeyRefused(403, "Forbidden", problem)) > 0
+        assert not agent._stopping
+    agent._refused(KeyRefused(401, "this key is unknown", {"status": 401}))
+    assert agent._stopping
 
 
 def test_a_python_without_torch_offers_no_suite(
@@ -361,8 +382,13 @@ def test_the_embedded_agent_reads_its_host_file(fake: FakeHud, control: Control,
     agent = HostProcess(tmp_path, command, {"HUD_DATA": str(data), "DJANGO_SETTINGS_MODULE": "hud.settings"})
     agent.start()
     wait_for(lambda: fake.beats, f"a beat: {agent.log}")
-    assert agent.stop(timeout_s=12) == 0
     assert (data / "agent" / "agent.lock").exists()
+    wait_for(lambda: children_of(agent.pid), "a worker")
+    fake.keys.clear()
+    wait_for(lambda: "attach with a new token" in agent.log, "the notice")
+    wait_for(lambda: not children_of(agent.pid), "the end of what it started")
+    assert agent.running  # or the supervisor would start it again and again
+    assert agent.stop(timeout_s=12) == 0
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,11 +414,25 @@ def test_a_full_disk_takes_no_task(fake: FakeHud, tmp_path: Path, monkeypatch: p
     assert fake.beats[-1]["devices"][0]["dirty"] == ""
 
 
+def test_an_interpreter_is_found_where_a_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python-next"
+    program.symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = pythons_of(["next=python-next,A=1"])["next"]
+    assert found.path == str(program)  # the link itself, which a virtual environment is
+    monkeypatch.chdir(tmp_path)
+    assert pythons_of(["next=./python-next"])["next"].path == str(program)  # tasks start elsewhere
+    with pytest.raises(CannotAttach, match="python-old is no program that can be run here"):
+        pythons_of(["old=python-old"])
+
+
 def test_interpreters_and_labels() -> None:
     found = pythons_of([f"next={sys.executable},A=1,PYTHONPATH=/x"])
     assert found["default"].path == sys.executable
     assert found["next"].environment == {"A": "1", "PYTHONPATH": "/x"}
     assert labels_of(["a=b=c"]) == {"a": "b=c"}
-    for text in ("", "x", f"x={sys.executable},y", "=x"):
+    for text in ("", "x", f"x={sys.executable},y", "=x", "x=no-such-program", "x=/"):
         with pytest.raises(CannotAttach):
             pythons_of([text])

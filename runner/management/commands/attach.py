@@ -1,18 +1,21 @@
 """`manage.py attach`: the agent of the machine that `make up` runs on.
 
-The same as `python -m runner attach`, for the host that `manage.py bootstrap` has made.
+The same as `python -m runner attach`, for the host that `manage.py bootstrap` has made. Once detached it
+does nothing, but stays: whoever keeps it running would only start it again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
+import threading
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from runner.agent import Attachment
+from runner.agent import DETACHED, Attachment
 from runner.attach import CannotAttach, add_device_arguments, only_agent, run
 
 
@@ -32,8 +35,15 @@ class Command(BaseCommand):
         data = settings.HUD_DATA / "agent"
         try:
             with only_agent(data):
-                run(
-                    Attachment(known["hud"], known["name"], known["key"]), data, argparse.Namespace(**options)
-                )
+                attachment = Attachment(known["hud"], known["name"], known["key"])
+                if run(attachment, data, argparse.Namespace(**options)) == DETACHED:
+                    _wait_for_a_signal()
         except CannotAttach as error:
             raise CommandError(str(error)) from error
+
+
+def _wait_for_a_signal() -> None:
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopped.set())
+    stopped.wait()
