@@ -25,7 +25,7 @@ from runner.report import Report
 from runner.suites import operators
 from runner.suites.operators import inputs, one, stage, tensors
 from runner.suites.operators.inputs import BadInputs, Call, TensorForm, Word
-from runner.suites.operators.trace import Recording, shape_file
+from runner.suites.operators.trace import Recording, shape_file, trace_model
 from runner.summary import quantiles
 from runner.terminal import Finished
 from runner.upstream.operatorbench import OperatorbenchFiles
@@ -223,6 +223,14 @@ def test_a_trace_counts_what_computes() -> None:
     }
     (text,) = recording.counts["aten.mm.default"]
     assert inputs.parse(text)[0][1] == TensorForm((8, 4), "float16", (1, 8))
+
+
+def test_a_model_that_asks_for_values_is_traced_too() -> None:
+    """GPT-2's attention mask depends on whether any sequence is packed."""
+    pytest.importorskip("transformers")
+    counts = trace_model("huggingface", "DistillGPT2", 2)
+    assert any("T([1024, 768], f16)" in text for text in counts["aten.addmm.default"])
+    assert "aten._local_scalar_dense.default" not in counts
 
 
 def test_quantiles_over_shapes_weighted_and_not() -> None:
