@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from runner import host
 from runner.catalog import BadRequest, TaskSpec, plan
 from runner.catalog.backends import backend_of, identity
+from runner.measure import artifacts
 from tests.small_model import BREAKS
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
@@ -34,16 +36,31 @@ def task(
 
 
 _SPECS = {
-    "fine": task(**_QUICK),
+    "fine": task(keep_tlparse=True, **_QUICK),
     "training": task(mode="training", case=BREAKS, test="performance", **_QUICK),
     "dynamic": task(dynamic=True, test="performance", **_QUICK),
     "wrong": task("relu_accuracy_error_TESTING_ONLY", **_QUICK),
     "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
     "exported": task("inductor_export", test="accuracy"),
+    "precompiled": task("inductor", case=BREAKS, export="aot_precompile", test="accuracy"),
 }
 if host.cpp_compiler():
     _SPECS["inductor"] = task("inductor", caches="kept", keep_code=True, **_QUICK)
+
+
+# Stand-ins for the program, called as `tlparse LOG -o FOLDER --no-browser`.
+_REPORTS = 'mkdir "$3" && head -c 1 "$1" > "$3/index.html"'
+_HANGS = 'mkdir "$3" && exec sleep 1000'
+
+
+def tlparse(folder: Path, script: str) -> Path:
+    """A program of that name, in a folder for PATH."""
+    folder.mkdir()
+    program = folder / "tlparse"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
 
 
 @dataclass
@@ -74,6 +91,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, inductor_cache: Path) -> dict
         (base / name).mkdir()
         (base / name / "spec.json").write_text(json.dumps(spec.to_json()))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)}
+    environment["PATH"] = f"{tlparse(base / 'bin', _REPORTS).parent}:{environment['PATH']}"
     subprocess.run(
         [sys.executable, "-m", "tests.small_model", *(str(base / name) for name in _SPECS)],
         env=environment,
@@ -161,6 +179,39 @@ def test_a_backend_that_torch_does_not_have_is_unsupported(done: dict[str, Done]
 def test_an_exported_model_is_checked_too(done: dict[str, Done]) -> None:
     assert done["exported"].metric("accuracy")["extra_info"]["code"] == "pass"
     assert done["exported"].records[0]["model"]["backend"] == "inductor_export"
+
+
+def test_what_aot_precompile_refuses_says_why(done: dict[str, Done]) -> None:
+    found = done["precompiled"]
+    assert found.records[0]["model"]["backend"] == "aot_precompile"
+    said = found.metric("accuracy")["extra_info"]
+    assert said["status"] == found.outcome["status"] in {"failed", "unsupported"}
+    assert "graph_break" in said["reason"] or "no aot_compile" in said["reason"]
+
+
+def test_tlparse_s_report_is_an_artifact_where_it_is_installed(done: dict[str, Done]) -> None:
+    with tarfile.open(done["fine"].folder / "artifacts" / "tlparse" / "tlparse.tar.gz") as report:
+        assert {"tlparse", "tlparse/index.html"} <= set(report.getnames())
+        assert report.getmember("tlparse/index.html").size == 1  # it was given a log
+    assert not (done["training"].folder / "artifacts" / "tlparse").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"), [("exit 3", "exit status 3"), ("exit 0", "it wrote none"), (_HANGS, "timed out")]
+)
+def test_a_tlparse_that_fails_or_hangs_costs_the_report_alone(
+    script: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    program = tlparse(tmp_path / "bin", script)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setattr(artifacts, "_TLPARSE_S", 0.3)
+    (tmp_path / "trace.log").write_text("{}")
+    assert artifacts.tlparse_report(tmp_path) is None
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.skipif("inductor" not in _SPECS, reason="inductor needs a C++ compiler")

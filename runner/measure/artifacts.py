@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,20 +54,22 @@ def trace_compiles(folder: Path) -> None:
 
 
 def tlparse_report(traces: Path) -> bytes | None:
-    """tlparse's report on the logs in a folder, as a tar.gz; None where the program is not installed, or
-    has nothing to say."""
+    """tlparse's report on the logs in a folder, as a tar.gz; None where the program is not installed, fails
+    or takes too long, of which it says a word: a measurement needs no report."""
     program = shutil.which("tlparse")
     logs = sorted(traces.glob("*.log"))
     if program is None or not logs:
         return None
     target = traces / "report"
-    found = subprocess.run(
-        [program, str(logs[0]), "-o", str(target), "--no-browser"],
-        check=False,
-        capture_output=True,
-        timeout=_TLPARSE_S,
-    )
-    if found.returncode or not target.is_dir():
+    command = [program, str(logs[0]), "-o", str(target), "--no-browser"]
+    try:
+        # Its own words go where ours go: the end of a pipe could be held by what it started.
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_TLPARSE_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"no report of tlparse: {error}\n")
+        return None
+    if not target.is_dir():
+        sys.stderr.write("no report of tlparse: it wrote none\n")
         return None
     with io.BytesIO() as file:
         with tarfile.open(fileobj=file, mode="w:gz") as archive:

@@ -10,6 +10,7 @@ of other people's imports harmless.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -18,7 +19,8 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,6 +29,7 @@ from runner.processes import Tree, die_with, send
 from runner.records import Json
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
+_last_words: ContextVar[Path] = ContextVar("last_words")  # of this stage, should a signal end it
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
 
 
@@ -51,6 +54,7 @@ def run_stage(
     """
     answer = folder / f"stage_{name}.json"
     answer.unlink(missing_ok=True)
+    _words(answer).unlink(missing_ok=True)
     tree = Tree()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -76,6 +80,24 @@ def run_stage(
     return _answered(name, answer, status)
 
 
+@contextlib.contextmanager
+def last_words(text: str) -> Iterator[None]:
+    """Code that may crash the process: where a signal ends the stage inside, its reason says `text` too."""
+    path = _last_words.get(None)
+    if path is None:  # no stage
+        yield
+        return
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def _words(answer: Path) -> Path:
+    return answer.with_suffix(".words")
+
+
 def _stage(parent: int, work: Callable[[], Json], answer: Path, variables: Mapping[str, str]) -> None:
     """The forked process; never returns, and runs no exit handlers, which belong to the parent."""
     code = 1
@@ -87,6 +109,7 @@ def _stage(parent: int, work: Callable[[], Json], answer: Path, variables: Mappi
         os.environ.pop(ASK_NVML, None)
         os.environ.update(variables)
         tempfile.tempdir = None
+        _last_words.set(_words(answer))
         told = _told(work)
         fresh = answer.with_suffix(".new")
         fresh.write_text(json.dumps(told))
@@ -132,6 +155,8 @@ def _answered(name: str, answer: Path, status: int) -> Json:
     if os.WIFSIGNALED(status):
         word = signal.Signals(os.WTERMSIG(status)).name
         advice = " (the kernel does so when memory runs out)" if word == "SIGKILL" else ""
+        words = _words(answer)
+        advice += f"; {words.read_text()}" if words.exists() else ""
         raise TaskFailure("crashed", word, f"stage {name}: its process was ended by {word}{advice}")
     code = os.WEXITSTATUS(status)
     raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with exit code {code}")

@@ -5,6 +5,7 @@ Settings are made for the whole process, as the harness makes them: a stage is a
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,11 +17,16 @@ from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.failures import TaskFailure
 from runner.measure.inductor_options import check_option, tried_options
+from runner.measure.stages import last_words
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
 from runner.suites.torchdynamo.subject import Subject
 
+_OTHER_COMPILER = (
+    "the package that AOTInductor loaded was built by CXX={}; try another compiler, "
+    "as in --python NAME=PATH,CXX=/usr/bin/g++"
+)
 _INFERENCE_ONLY = "exporters and freezing take the forward pass alone"
 
 
@@ -147,9 +153,9 @@ def _aot_inductor(
 ) -> Callable[..., Any]:
     program = torch.export.export(module, args, dict(kwargs), strict=False)
     path = str(Path(tempfile.mkdtemp()) / "model.pt2")
-    loaded: Callable[..., Any] = torch._inductor.aoti_load_package(
-        torch._inductor.aoti_compile_and_package(program, package_path=path)
-    )
+    package = torch._inductor.aoti_compile_and_package(program, package_path=path)
+    with last_words(_OTHER_COMPILER.format(os.environ.get("CXX", "g++"))):
+        loaded: Callable[..., Any] = torch._inductor.aoti_load_package(package)
     return loaded
 
 
@@ -158,17 +164,29 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
     return exported
 
 
+class _Model(torch.nn.Module):
+    """A model whose class is not torch's own: those are compiled into functions that do not take `self`."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
 def _aot_precompile(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any]:
     if not hasattr(torch._dynamo.config, "enable_aot_compile"):
         raise TaskFailure("unsupported", "no_aot_precompile", f"torch {torch.__version__} has no aot_compile")
     options = {"guard_filter_fn": lambda guards: [False for _ in guards]}
+    model = _Model(module)
     with torch._dynamo.config.patch("enable_aot_compile", True):
-        compiled = torch.compile(module, fullgraph=True, options=options).forward.aot_compile(
+        compiled = torch.compile(model, fullgraph=True, options=options).forward.aot_compile(
             (args, dict(kwargs))
         )
-    return lambda *args, **kwargs: compiled(module, *args, **kwargs)
+    return lambda *args, **kwargs: compiled(model, *args, **kwargs)
 
 
 def _jit_trace(
