@@ -107,7 +107,8 @@ def main(options: argparse.Namespace) -> int:
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
     if options.dry_run:
-        print(*dry_run.lines(options, waiting), sep="\n")
+        for line in dry_run.lines(options, waiting):
+            print(line)
         return 0
     where = ", ".join(one.device_name for one in chosen)
     print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)

@@ -242,6 +242,7 @@ def test_what_is_done_is_not_printed(capsys: pytest.CaptureFixture[str], tmp_pat
     words = "micro --case gemv --case layer_norm --dtype bfloat16"
     (line,) = dry(capsys, f"{words} --resume --output {path}")
     assert "layer_norm" in line
+    assert dry(capsys, f"micro --case gemv --dtype bfloat16 --resume --output {path}") == []
 
 
 # Tables
