@@ -98,6 +98,7 @@ class Agent:
         self._said = ""
         self._workers: dict[str, _Worker] = {}
         self._stopping = False
+        self._asked = threading.Event()  # to stop, by a signal
         self._detached = False
         self._seen: dict[Path, float] = {}  # left-over folders without outcome: since when
 
@@ -114,6 +115,10 @@ class Agent:
         self._end_workers()
         return DETACHED if self._detached else 0
 
+    def wait_for_a_signal(self) -> None:
+        """After `run`; also one that came meanwhile counts."""
+        self._asked.wait()
+
     def _repeat(self, step: Callable[[], None]) -> None:
         while not self._stopping:
             self._try(step)
@@ -128,6 +133,7 @@ class Agent:
 
     def _ask_to_stop(self, *_signal: object) -> None:
         self._stopping = True
+        self._asked.set()
 
     # What this host is
 

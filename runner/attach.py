@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from runner.accelerators import NoSuchDevice, accelerators
-from runner.agent import Agent, Attachment
+from runner.agent import DETACHED, Agent, Attachment
 from runner.client import Hud, HudError, KeyRefused, patiently, said_where_silent
 from runner.spool import write_json
 from runner.station import Interpreter, interpreter_of
@@ -78,8 +78,11 @@ def _data_folder() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
 
 
-def run(attachment: Attachment, data: Path, options: argparse.Namespace) -> int:
-    """Works for a hud until a signal (0), or until it is detached (1). Raises CannotAttach."""
+def run(attachment: Attachment, data: Path, options: argparse.Namespace, *, stays: bool = False) -> int:
+    """Works for a hud until a signal (0), or until it is detached (1). Raises CannotAttach.
+
+    One that `stays` does nothing once detached, until a signal.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         devices = accelerators([name for name in options.devices.split(",") if name])
@@ -88,7 +91,10 @@ def run(attachment: Attachment, data: Path, options: argparse.Namespace) -> int:
     agent = Agent(
         attachment, data, devices, pythons=pythons_of(options.python), labels=labels_of(options.label)
     )
-    return agent.run()
+    status = agent.run()
+    if status == DETACHED and stays:
+        agent.wait_for_a_signal()
+    return status
 
 
 class only_agent:  # noqa: N801 - used as a context, like a function

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import threading
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from runner.agent import DETACHED, Attachment
+from runner.agent import Attachment
 from runner.attach import CannotAttach, add_device_arguments, only_agent, run
 
 
@@ -36,14 +34,6 @@ class Command(BaseCommand):
         try:
             with only_agent(data):
                 attachment = Attachment(known["hud"], known["name"], known["key"])
-                if run(attachment, data, argparse.Namespace(**options)) == DETACHED:
-                    _wait_for_a_signal()
+                run(attachment, data, argparse.Namespace(**options), stays=True)
         except CannotAttach as error:
             raise CommandError(str(error)) from error
-
-
-def _wait_for_a_signal() -> None:
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: stopped.set())
-    stopped.wait()
