@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from runner.catalog.suites import huggingface, torchbench
 from runner.catalog.suites.knobs import repeat, switch
-from runner.catalog.suites.suite import Case, Reason, Suite, options
+from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
 from runner.catalog.suites.torchdynamo_knobs import KNOBS
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
@@ -43,6 +43,7 @@ SUITE = Suite(
     modes=("training", "inference"),
     knobs=(
         repeat("pairs of a cold and a warm process", 1, 9, 1),
+        Knob("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
         *(knob for knob in KNOBS if knob.name in _SHARED_KNOBS),
         switch("fx_graph_cache", "inductor's cache of compiled graphs", default=True),
         switch("aot_autograd_cache", "AOTAutograd's cache, which holds those of inductor", default=True),
@@ -57,7 +58,7 @@ SUITE = Suite(
     options=options(
         {
             "--model": "--case",
-            "--benchmark": "--case",  # a model's name says its suite
+            "--benchmark": "origin",
             "--mode": "--mode",
             "--dynamic": "--dynamic",
             "--device": "--device",
