@@ -107,6 +107,9 @@ def test_a_file_of_inputs_is_ours_or_a_log(tmp_path: Path) -> None:
     path.write_text('{"operators": 3}')
     with pytest.raises(BadInputs, match="no shape file"):
         inputs.read_shapes(path)
+    path.write_bytes(b"\x93NUMPY\x00")
+    with pytest.raises(BadInputs, match="is no text: byte 0"):
+        inputs.read_shapes(path)
 
 
 def test_our_shape_files_hold_calls_of_every_frequent_operator() -> None:

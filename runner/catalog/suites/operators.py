@@ -76,7 +76,13 @@ SUITE = Suite(
     ),
     backends=("inductor", "autotune"),
     knobs=(
-        Knob("inputs", "choice", "whose recorded calls", choices=INPUTS, default="huggingface"),
+        Knob(
+            "inputs",
+            "choice",
+            "whose recorded calls; own: the log that RUNNER_OPERATOR_INPUTS names on the host",
+            choices=INPUTS,
+            default="huggingface",
+        ),
         Knob("shape", "word", "one recorded call only, by its name in the results"),
         count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
         count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),

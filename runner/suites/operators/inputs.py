@@ -229,7 +229,10 @@ def write_log(counts: Counts) -> str:
 
 def read_shapes(path: Path) -> Counts:
     """A shape file of ours, or a log. Raises BadInputs, OSError."""
-    text = path.read_text()
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
     if not text.lstrip().startswith("{"):
         return read_log(text)
     try:
