@@ -74,6 +74,13 @@ def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> b
         return file.read(min(limit, end - start))
 
 
+def artifact_path(artifact: Artifact) -> Path | None:
+    """Where its row says it lies, as long as that is below the artifacts; None where its file is gone."""
+    folder = (Path(settings.HUD_DATA) / "artifacts").resolve()
+    path = (Path(settings.HUD_DATA) / artifact.path).resolve()
+    return path if path.is_relative_to(folder) and path.is_file() else None
+
+
 def keep_artifact(
     *, uid: uuid.UUID, token: uuid.UUID, host: Host, kind: str, data: bytes, sha256: str
 ) -> Artifact:

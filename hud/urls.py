@@ -53,6 +53,7 @@ urlpatterns = [
     path("runs/<int:pk>.<twin:twin>", runs.run, name="run"),
     path("runs/<int:pk>/live", runs.live, name="run_live"),
     path("runs/<int:pk>/log", runs.log, name="run_log"),
+    path("runs/<int:pk>/artifacts/<int:artifact_pk>", runs.artifact, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<twin:twin>", hosts.host_list, name="hosts"),

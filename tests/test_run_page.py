@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
 from hud import tasklogs
-from hud.models import Run, Series, State, Task, Upload
+from hud.models import Artifact, Run, Series, State, Task, Upload
 from hud.queries import run as query
 from hud.queries.runs import PAGE_ROWS
 from hud.views.runs import readable
@@ -28,8 +30,8 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11
-STATEMENTS_QUEUED = 10  # 3 of them for why it waits, none for results
+STATEMENTS = 12
+STATEMENTS_QUEUED = 11  # 3 of them for why it waits, none for results
 GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 
@@ -228,6 +230,55 @@ def test_the_log_is_read_by_offset(client: Client, running: Run) -> None:
     assert (answer.content, answer["X-Log-Next"]) == (b"", "23")
     done = client.get(f"/runs/{running.pk}/log?task=0")
     assert done["X-Log-More"] == "0"
+
+
+def create_artifact(task: Task, kind: str, content: bytes, path: str = "") -> Artifact:
+    where = path or f"artifacts/{task.run_id}/{kind}"
+    whole = Path(settings.HUD_DATA) / where
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    whole.write_bytes(content)
+    return Artifact.objects.create(task=task, kind=kind, path=where, size_bytes=len(content), sha256="a" * 64)
+
+
+def test_the_files_of_tasks_are_listed_and_come_as_downloads(
+    client: Client, django_assert_num_queries: Any, running: Run, settings: Any
+) -> None:
+    first, second = running.tasks.order_by("position")[:2]
+    kept = create_artifact(first, "graph_breaks", b"<script>alert(1)</script>")
+    create_artifact(second, "trace", b"x" * 2000)
+    create_measurement(run=running)
+    with django_assert_num_queries(STATEMENTS):
+        text = text_of(client, f"/runs/{running.pk}/")
+    assert f'href="/runs/{running.pk}/artifacts/{kept.pk}"' in text
+    assert "<td>graph breaks</td>" in text
+    assert "2.00 kB" in text
+    listed = client.get(f"/runs/{running.pk}.json").json()["artifacts"]
+    assert listed == client.get(f"/api/v1/runs/{running.pk}/artifacts").json()["items"]
+    assert [(one["task"], one["kind"], one["size_bytes"]) for one in listed] == [
+        (0, "graph_breaks", 25),
+        (1, "trace", 2000),
+    ]
+    for address in (f"/runs/{running.pk}/artifacts/{kept.pk}", listed[0]["url"]):
+        answer = client.get(address)
+        assert b"".join(answer.streaming_content) == b"<script>alert(1)</script>"  # type: ignore[attr-defined]
+        assert answer["Content-Type"] == "application/octet-stream"
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        name = f"run-{running.pk}-task-0-graph_breaks-{kept.pk}.json"
+        assert answer["Content-Disposition"] == f'attachment; filename="{name}"'
+        assert client.get(address.replace(f"/{running.pk}/", "/987654/")).status_code == 404
+    settings.HUD_PUBLIC_READ = False
+    assert client.get(f"/runs/{running.pk}/artifacts/{kept.pk}").status_code == 302
+    assert client.get(listed[0]["url"]).status_code == 401
+
+
+def test_only_files_below_the_artifacts_are_given_out(client: Client, running: Run) -> None:
+    task = running.tasks.get(position=0)
+    outside = create_artifact(task, "trace", b"secret", path="outside")
+    gone = create_artifact(task, "kernels", b"{}")
+    (Path(settings.HUD_DATA) / gone.path).unlink()
+    for one in (outside, gone):
+        assert client.get(f"/runs/{running.pk}/artifacts/{one.pk}").status_code == 404
+        assert client.get(f"/api/v1/runs/{running.pk}/artifacts/{one.pk}").status_code == 404
 
 
 @pytest.mark.parametrize("query", ["task=-1", "task=x", "start=-5", "start=1e9", "task=99999999999999"])

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from hud import matching, runs, tasklogs
 from hud.api.auth import reader, scope, spend_call
 from hud.api.problems import Problem
 from hud.api.rows import row_of
-from hud.api.schemas import Error, RunIn, RunOut
+from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
+from hud.downloads import artifact_response
 from hud.ingest.errors import Fault
-from hud.models import ApiKey, Experiment, Host, Run, Task
+from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of, starts_in_s
+from hud.queries.run import artifacts_of
 from runner.catalog import inductor_options
 from runner.summary import LEAST_PAIRS
 
@@ -135,6 +137,32 @@ def get_log(
     more = chosen and latest and (chosen.state == "running" or start + len(data) < chosen.log_bytes)
     response["X-More"] = "1" if more or (data and not latest) else "0"
     response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+@router.get("/runs/{int:run_id}/artifacts", auth=reader, response={200: ArtifactsOut, (401, 403, 404): Error})
+def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    """The files that the run's tasks left, each with its size and the address to get it from."""
+    return {"items": [one.to_row() for one in artifacts_of(row_of(Run, run_id))]}
+
+
+@router.get(
+    "/runs/{int:run_id}/artifacts/{int:artifact_id}",
+    auth=reader,
+    response={(401, 403, 404): Error},
+    openapi_extra={
+        "responses": {
+            200: {"description": "the file", "content": {"application/octet-stream": {"schema": {}}}}
+        }
+    },
+)
+def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
+    """One of them, as a download."""
+    row_of(Run, run_id)
+    kept = row_of(Artifact, artifact_id)
+    response = artifact_response(kept) if kept.task.run_id == run_id else None
+    if response is None:
+        raise Problem(404, f"run {run_id} has no artifact with the id {artifact_id}")
     return response
 
 

@@ -123,6 +123,21 @@ class RunOut(Schema):
     starts_in_s: float | None
 
 
+class ArtifactOut(Schema):
+    id: int
+    task: int
+    name: str
+    process: int
+    kind: str
+    size_bytes: int
+    sha256: str
+    url: str
+
+
+class ArtifactsOut(Schema):
+    items: list[ArtifactOut]
+
+
 class DrainIn(Asked):
     note: str = Field("", max_length=500)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from hud.models import ACTIVE, Environment, Experiment, Metric, Run, Series, Task, Upload
+from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
 from hud.queries import pairs, values, waiting
 from hud.queries.pairs import PairLine
 from hud.queries.progress import Progress, progress_of
@@ -23,6 +23,7 @@ from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
 from hud.queries.waiting import Waiting
 
 SHOWN_RESULTS = 150
+SHOWN_ARTIFACTS = 200
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 
 
@@ -63,6 +64,25 @@ class TaskLine:
         return min(max(done / total, 0.0), 1.0)
 
 
+@dataclass(slots=True)
+class ArtifactLine:
+    artifact: Artifact
+    task: TaskLine
+
+    def to_row(self) -> dict[str, Any]:
+        artifact, task = self.artifact, self.task.task
+        return {
+            "id": artifact.pk,
+            "task": task.position,
+            "name": self.task.name,
+            "process": task.process,
+            "kind": artifact.kind,
+            "size_bytes": artifact.size_bytes,
+            "sha256": artifact.sha256,
+            "url": f"/api/v1/runs/{task.run_id}/artifacts/{artifact.pk}",
+        }
+
+
 @dataclass
 class RunPage:
     run: Run
@@ -75,6 +95,7 @@ class RunPage:
     environments: list[Environment] = field(default_factory=list)
     pairs: list[PairLine] = field(default_factory=list)  # base against new, of a run in pairs
     uploads: list[Upload] = field(default_factory=list)  # it came in these
+    artifacts: list[ArtifactLine] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -114,6 +135,10 @@ class RunPage:
         return next((line for line in started if line.running), started[-1] if started else None)
 
     @property
+    def shown_artifacts(self) -> list[ArtifactLine]:
+        return self.artifacts[:SHOWN_ARTIFACTS]
+
+    @property
     def modes(self) -> set[str]:
         """Training, inference: the page says which where there are several."""
         return {one.experiment.mode for one in self.results}
@@ -136,11 +161,12 @@ class RunPage:
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
-    """The page in 11 statements, 3 or 4 more while it waits, one where it was uploaded; None for no run."""
+    """The page in 12 statements, 3 or 4 more while it waits, one where it was uploaded; None for no run."""
     run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
     if run is None:
         return None
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
+    page.artifacts = artifacts_of(run, page.tasks)
     page.waiting = waiting.read(run)
     if run.upload_id:
         page.uploads = uploads_of_run(run.pk)
@@ -153,6 +179,13 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
 def _tasks(run: Run) -> list[TaskLine]:
     tasks = run.tasks.select_related("accelerator__host").order_by("position")
     return [TaskLine(task, name_of(task.spec)) for task in tasks]
+
+
+def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[ArtifactLine]:
+    """The files that its tasks left, task by task and kind by kind: one statement, one more for the tasks."""
+    lines = {line.task.pk: line for line in (_tasks(run) if tasks is None else tasks)}
+    found = Artifact.objects.filter(task__run=run).order_by("task__position", "kind", "pk")
+    return [ArtifactLine(one, lines[one.task_id]) for one in found if one.task_id in lines]
 
 
 def name_of(spec: dict[str, Any]) -> str:

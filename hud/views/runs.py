@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from hud import runs, tasklogs
+from hud.downloads import artifact_response
 from hud.forms import LogPosition, RunFilters
-from hud.models import Run, State, Task
+from hud.models import Artifact, Run, State, Task
 from hud.queries import run as query
 from hud.queries import runs as list_query
 from hud.queries.run import RunPage
@@ -56,6 +57,7 @@ def run(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
             return twins.answer(twin, f"run-{pk}-pairs", compared)
         waiting = page.waiting.to_row() if page.waiting else None
         about = {"run": line.to_row(), "pairs": compared, "waiting": waiting}
+        about["artifacts"] = [one.to_row() for one in page.artifacts]
         return twins.answer(twin, f"run-{pk}", page.to_rows(), **about)
     form = LogPosition(request.GET)
     return render(request, "run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
@@ -115,6 +117,16 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
     more = task.state == Task.State.RUNNING or start + len(piece) < task.log_bytes
     response["X-Log-More"] = "1" if more else "0"
     response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_safe
+def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
+    """A file that a task left."""
+    kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
+    response = artifact_response(kept)
+    if response is None:
+        raise Http404("this artifact's file is gone")
     return response
 
 
