@@ -133,6 +133,7 @@ def _calls() -> list[tuple[str, str]]:
     values = {
         "uid": NOWHERE,
         "run_id": "1",
+        "artifact_id": "1",
         "host_id": "1",
         "schedule_id": "1",
         "experiment": "1",
