@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from hud.analysis.verdict import Rule, Verdict, judge
-from hud.models import ACTIVE, Measurement, Metric, Series
+from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series
 from hud.models import Verdict as VerdictRow
 from runner.summary import median
 
@@ -30,6 +30,7 @@ class _Point:
     at: datetime
     class_key: str
     good: bool  # the status of each of its fresh processes is ok
+    ran: bool  # else it could not run, or nobody let it
     medians: tuple[float, ...]  # one for each fresh process; empty where none gave a number
 
 
@@ -93,7 +94,7 @@ def _points(series: Series) -> list[_Point]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status = 0, m.median
+            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status, m.median
             FROM hud_measurement m JOIN hud_environment e ON e.id = m.environment_id
             WHERE m.series_id = %s AND m.run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
             ORDER BY m.at, m.run_id, m.environment_id, m.process
@@ -108,13 +109,16 @@ def _point(rows: Sequence[tuple[Any, ...]]) -> _Point:
     """Of the rows of one run in one environment: a process that failed does not hide what the others gave."""
     run_id, environment_id, at, class_key = rows[0][:4]
     medians = tuple(row[5] for row in rows if row[5] is not None)
-    return _Point(run_id, environment_id, at, class_key, all(row[4] for row in rows), medians)
+    statuses = {STATUS_NAMES.get(row[4], "failed") for row in rows}
+    good, ran = statuses == {"ok"}, bool(medians) or not statuses <= NEVER_RAN
+    return _Point(run_id, environment_id, at, class_key, good, ran, medians)
 
 
 def _verdict_rows(series: Series, points: Sequence[_Point], since: datetime) -> Iterator[VerdictRow]:
+    """What never ran is not judged, and nothing is judged against it."""
     rule = rule_of(series.metric)
     earlier: dict[str, list[_Point]] = {}
-    for place, point in enumerate(points):
+    for place, point in enumerate(point for point in points if point.ran):
         history = earlier.setdefault(point.class_key, [])
         if point.at >= since:
             verdict = _judge_status(history, point) if rule.kind == "status" else _judge(history, point, rule)

@@ -11,7 +11,8 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.judge import work_off
-from hud.models import Measurement, Run, Series, State, Verdict
+from hud.models import Experiment, Measurement, Run, Series, State, Verdict
+from hud.queries import experiment
 from tests.factories import create_measurement, create_run
 from tests.records import as_list, v3_record
 
@@ -74,6 +75,23 @@ def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
         ingest(as_list(record), Parameters())
     work_off()
     assert verdicts() == ["regressed"]
+
+
+def test_what_cannot_run_is_no_failure_and_no_baseline() -> None:
+    """A number and a word: measured, then unsupported, then measured again, then failed."""
+    for day, status in enumerate(("ok", "unsupported", "not_run", "ok", "failed")):
+        for name, word in (("speedup", None), ("accuracy", "pass")):
+            record = v3_record(name, [1.5] if status == "ok" and not word else [], timestamp=day * 86_400 + 1)
+            said = {"status": status, "code": "no_xrt" if status != "ok" else word or ""}
+            record["metric"]["extra_info"] = said
+            ingest(as_list(record), Parameters())
+    work_off()
+    assert verdicts() == ["failed", "regressed"]
+    page = experiment.read(Experiment.objects.get().pk, metric="speedup")
+    assert page
+    assert page.history
+    words = [point.value.verdict for point in page.history.points]
+    assert words == ["new", "not_run", "not_run", "unchanged", "failed"]
 
 
 def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hud.models.hosts import Accelerator, Beacon, Host
 from hud.models.keys import ApiKey, Audit
-from hud.models.measurements import STATUS_CODES, STATUS_NAMES, Measurement, TouchedRun, Verdict
+from hud.models.measurements import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Measurement, TouchedRun, Verdict
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, State, Task
 from hud.models.schedules import Firing, Schedule
 from hud.models.series import Environment, Experiment, Metric, Series, Target
@@ -15,6 +15,7 @@ from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
     "ACTIVE",
+    "NEVER_RAN",
     "STATUS_CODES",
     "STATUS_NAMES",
     "TERMINAL",

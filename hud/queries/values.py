@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from hud.models import STATUS_NAMES, Experiment, Metric, Series
+from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series
 from hud.queries.sql import fetch
 from hud.queries.targets import AppliedTarget, Targets
 from runner.summary import median
@@ -47,7 +47,6 @@ _DYNAMO = (
     "dynamo_peak_mem",
 )
 _REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
-_NO_VALUE = {"not_run": "not_run", "unsupported": "not_run"}
 
 
 def reading_order(suite: str, metrics: Iterable[Metric]) -> list[Metric]:
@@ -91,10 +90,10 @@ class Value:
     @property
     def verdict(self) -> str:
         """The judge's word; where it has no row, what follows from that. '' while it has not looked."""
-        if self.said:
-            return self.said
-        if self.status_code and self.median is None:
-            return _NO_VALUE.get(self.status, "failed")
+        if self.median is None and self.status in NEVER_RAN:
+            return "not_run"
+        if self.said or (self.status_code and self.median is None):
+            return self.said or "failed"
         if self.in_pairs:
             return "in_pairs"
         if not self.earlier:
