@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 from runner import upstream
 from runner.catalog import BadRequest, TaskSpec
 from runner.launch import Outcome
-from runner.terminal import Finished
+from runner.terminal import Finished, artifacts_in
 
 Json = Any
 
@@ -20,19 +24,54 @@ FORMATS = ("ours", "v3", "upstream")
 class Output:
     """A file that grows by one task at a time. `ours` is one line a task, `v3` one line a record.
 
-    `upstream` is what the outside system itself writes (`runner/upstream`). Raises BadRequest where the
-    file exists already and is not to be resumed, and for a suite that no outside system has.
+    `upstream` is what the outside system itself writes (`runner/upstream`). Artifacts of the tasks stand
+    beside the file. Raises BadRequest where the file cannot be written or exists already and is not to be
+    resumed, and for a suite that no outside system has. Nothing is written before the first task.
     """
 
-    def __init__(self, path: Path, form: str, *, suites: Sequence[str], resume: bool) -> None:
-        if path.exists() and not resume:
+    def __init__(
+        self, path: Path, form: str, *, suites: Sequence[str], resume: bool, dry_run: bool = False
+    ) -> None:
+        if path.exists() and not resume and not dry_run:
             raise BadRequest(f"{path} exists; give --resume to go on with it, or another name")
         if resume and form != "ours":
             raise BadRequest("--resume reads what is done from --format ours")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_writable(path)
         self._path = path
         self._form = form
-        self._writer = upstream.writer(path, suites) if form == "upstream" else None
+        self._system = upstream.system_of(suites) if form == "upstream" else None
+        self._writer = self._system.writer(path) if self._system else None
+        self._added = 0
+        self._left_out: Counter[str] = Counter()  # of tasks that are not in the file, by reason
+        self.artifacts: set[Path] = set()  # folders that hold some
+
+    def no_place(self, tasks: Sequence[TaskSpec]) -> str:
+        """What can be told before of those of these tasks that the outside system's file cannot hold, ''
+        where it can hold all. Raises BadRequest where it can hold none."""
+        if self._system is None:
+            return ""
+        reasons = Counter(filter(None, map(self._system.no_place, tasks)))
+        count = reasons.total()
+        if not count:
+            return ""
+        have = "has" if len(tasks) == 1 else "have"
+        share = _share(count, len(tasks))
+        text = f"{share} {have} no place in {self._system.name}'s file: {_words(reasons)}"
+        if count == len(tasks):
+            raise BadRequest(f"--format upstream: {text}")
+        return text
+
+    def left_out(self) -> str:
+        """How many of the tasks that ended are not in the file, and why; '' where all are."""
+        count = self._left_out.total()
+        if not count:
+            return ""
+        return f"{_share(count, self._added)} left nothing in {self._path}: {_words(self._left_out)}"
+
+    @property
+    def empty(self) -> bool:
+        """Tasks ended, and none of them is in the file."""
+        return 0 < self._added == self._left_out.total()
 
     def done(self) -> set[str]:
         """Names of the tasks that succeeded already; a failed one is tried again."""
@@ -46,11 +85,71 @@ class Output:
         return [_finished(line) for line in lines if line["outcome"]["status"] == "ok"]
 
     def add(self, finished: Finished) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._added += 1
+        if not self._write(finished):
+            self._left_out[self._why_left_out(finished)] += 1
+        self._keep_artifacts(finished)
+
+    def _write(self, finished: Finished) -> bool:
         if self._writer:
-            self._writer.add(finished)
+            held = artifacts_in(finished.folder)
+            files = self._writer.add(finished)
+            if len(artifacts_in(finished.folder)) < len(held):
+                self.artifacts.add(files[0].parent)  # as the system itself names them
+            return bool(files)
+        lines = _lines(finished.records if self._form == "v3" else [_ours(finished)])
+        if lines:
+            with self._path.open("a") as file:
+                file.write(lines)
+        return bool(lines)
+
+    def _why_left_out(self, finished: Finished) -> str:
+        known = self._system.no_place(finished.task) if self._system else ""
+        outcome = finished.outcome
+        words = "" if outcome.status == "ok" else " ".join(filter(None, (outcome.status, outcome.code)))
+        return known or words or "nothing was measured that it has a place for"
+
+    def _keep_artifacts(self, finished: Finished) -> None:
+        """A folder for each task, beside the file."""
+        if not artifacts_in(finished.folder):
+            _remove_empty(finished.folder)
             return
-        with self._path.open("a") as file:
-            file.write(_lines(finished.records if self._form == "v3" else [_ours(finished)]))
+        beside = self._path.with_name(f"{self._path.stem}.artifacts")
+        folder = beside / finished.name.replace("/", "-")
+        shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
+        beside.mkdir(exist_ok=True)
+        shutil.move(finished.folder / "artifacts", folder)
+        _remove_empty(finished.folder)
+        self.artifacts.add(beside)
+
+
+def _remove_empty(folder: Path) -> None:
+    """What is left of a task's folder once its artifacts are elsewhere; one with a log stays."""
+    inner = sorted((folder / "artifacts").rglob("*"), reverse=True)
+    for path in (*inner, folder / "artifacts", folder):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _check_writable(path: Path) -> None:
+    """Leaves nothing behind. Raises BadRequest."""
+    try:
+        if path.exists():
+            path.open("a").close()
+            return
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BadRequest(f"--output {path} cannot be written: {error.strerror}") from error
+
+
+def _share(count: int, total: int) -> str:
+    return "the task" if total == 1 else f"{count} of {total} tasks"
+
+
+def _words(reasons: Counter[str]) -> str:
+    return "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
 
 
 def records_of(text: str) -> str:

@@ -16,7 +16,7 @@ from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
 from runner.station import Interpreter, interpreter_of
 from runner.summary import LEAST_PAIRS
-from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job
+from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job, artifacts_in
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
@@ -102,23 +102,32 @@ def main(options: argparse.Namespace) -> int:
         for process in range(_repeats(options, base))
         for task in tasks
     ]
-    output = None if options.dry_run and not options.resume else _output(options)
+    output = _output(options, base)
     earlier = output.earlier() if output and options.resume else []
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
+    placeless = output.no_place(tasks) if output else ""
+    if placeless:
+        print(placeless, file=sys.stderr)
     if options.dry_run:
         for line in dry_run.lines(options, waiting):
             print(line)
         return 0
     where = ", ".join(one.device_name for one in chosen)
     print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)
-    finished = _run(waiting, chosen, Bench(pythons), output.add if output else _ignore)
+    bench = Bench(pythons, keeps_artifacts=output is not None)
+    finished = _run(waiting, chosen, bench, output.add if output else _ignore)
     known = [one for one in earlier if one.name in {job.key for job in jobs}]
     _tell([*known, *finished], jobs, baseline)
-    statuses = {item.outcome.status for item in finished}
+    _tell_files(output, finished, bench)
+    return _exit_status({item.outcome.status for item in finished}, output)
+
+
+def _exit_status(statuses: set[str], output: Output | None) -> int:
     if "cancelled" in statuses:
         return _CANCELLED
-    return 0 if statuses <= _WELL or (statuses <= _WELL | {"unsupported"} and statuses & _WELL) else 1
+    well = statuses <= _WELL or (statuses <= _WELL | {"unsupported"} and statuses & _WELL)
+    return 0 if well and not (output and output.empty) else 1
 
 
 def _ignore(_finished: Finished) -> None:
@@ -206,12 +215,20 @@ def _baseline(path: Path | None) -> list[tables.Json] | None:
         raise BadRequest(f"--baseline {path}: {error}") from error
 
 
-def _output(options: argparse.Namespace) -> Output | None:
+def _output(options: argparse.Namespace, base: str) -> Output | None:
     if options.output is None:
         if options.resume or options.format != "ours":
             raise BadRequest("--resume and --format need --output FILE")
         return None
-    return Output(options.output, options.format, suites=options.suites, resume=options.resume)
+    if base and options.format == "upstream":
+        raise BadRequest("--format upstream: no outside system's file can say the two sides of a pair")
+    return Output(
+        options.output,
+        options.format,
+        suites=options.suites,
+        resume=options.resume,
+        dry_run=options.dry_run,
+    )
 
 
 def _run(
@@ -245,3 +262,16 @@ def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tabl
             print(
                 f"{item.task.case}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}"
             )
+
+
+def _tell_files(output: Output | None, finished: Sequence[Finished], bench: Bench) -> None:
+    """Where artifacts are, and what is not in the file."""
+    if output:
+        folders = sorted(map(str, output.artifacts))
+    else:
+        folders = [f"{bench.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+    for folder in folders:
+        print(f"artifacts: {folder}")
+    left_out = output.left_out() if output else ""
+    if left_out:
+        print(left_out, file=sys.stderr)

@@ -25,6 +25,7 @@ from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 
 DEFAULT_PYTHON = "default"
+_KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
 
 Json = Any
 
@@ -54,6 +55,7 @@ class Bench:
 
     pythons: Mapping[str, Interpreter]
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="compiler-hud-run-")))
+    keeps_artifacts: bool = False  # of all tasks; else of those that are asked for some
     started: float = field(default_factory=time.time)  # s since 1970: they are one run and have one time
 
 
@@ -63,7 +65,7 @@ class Finished:
 
     task: TaskSpec
     outcome: Outcome
-    folder: Path  # with its log; kept only where the outcome is not ok
+    folder: Path  # with its log, kept only where the outcome is not ok, and what artifacts are to be kept
     records: list[dict[str, Json]]
     key: str = ""  # of its job
 
@@ -162,9 +164,32 @@ def run_job(
         )
     done = Finished(job.task, outcome, place, _records(place, bench.started), job.key)
     if outcome.status == "ok":
-        shutil.rmtree(place)
+        _clear_task(place, keep_artifacts=bench.keeps_artifacts or _asks_for_artifacts(job.task))
         durations.keep(job.key, outcome.seconds)
     return done
+
+
+def artifacts_in(folder: Path) -> list[Path]:
+    """The artifacts of a task in its folder."""
+    return [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
+
+
+def _asks_for_artifacts(task: TaskSpec) -> bool:
+    """Some artifacts are made by the way, and some only for a knob that says so."""
+    return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())
+
+
+def _clear_task(place: Path, *, keep_artifacts: bool) -> None:
+    if not keep_artifacts or not artifacts_in(place):
+        shutil.rmtree(place)
+        return
+    for path in place.iterdir():
+        if path.name == "artifacts":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def clear(bench: Bench) -> None:

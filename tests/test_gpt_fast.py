@@ -164,8 +164,8 @@ def record(metric: str, values: list[float] | None, target: str | None, **knobs:
     }
 
 
-def finished(records: list[dict[str, Any]]) -> Finished:
-    spec = dataclasses.replace(task("Llama-2-7b-chat-hf", "int8"), device="cuda")
+def finished(records: list[dict[str, Any]], **knobs: int) -> Finished:
+    spec = dataclasses.replace(task("Llama-2-7b-chat-hf", "int8"), device="cuda", knobs=knobs)
     return Finished(spec, Outcome("ok", "", ""), Path("folder"), records)
 
 
@@ -181,8 +181,12 @@ def test_its_files_go_through_the_door_and_come_out_equal(tmp_path: Path, suffix
     path = tmp_path / "gpt_fast.csv"
     output = Output(path, "upstream", suites=["micro", "gpt_fast"], resume=False)
     output.add(finished([*MODEL, record("speedup", [2.0], None)]))
-    output.add(finished([record("token_per_sec", [300.0], None, layers=2)]))
-    output.add(finished([record("token_per_sec", None, None)]))
+    output.add(finished([record("token_per_sec", [300.0], None, layers=2)], layers=2))
+    output.add(finished([record("token_per_sec", None, None)], repeat=40))
+    assert output.left_out() == (
+        f"2 of 3 tasks left nothing in {path}: it cannot say layers (1); "
+        "nothing was measured that it has a place for (1)"
+    )
     theirs = observe(path.with_suffix(suffix).read_bytes(), path.with_suffix(suffix).name)
     ours = observe("\n".join(json.dumps(each) for each in MODEL))
     assert not theirs.faults

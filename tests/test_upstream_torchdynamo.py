@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.models import Experiment, Measurement
-from runner.catalog import TaskSpec, plan
+from runner.catalog import BadRequest, TaskSpec, plan
 from runner.catalog.backends import backend_of
 from runner.launch import Outcome
 from runner.output import Output
@@ -181,9 +182,14 @@ def test_a_failure_comes_out_as_one(tmp_path: Path, suffix: str) -> None:
     assert found["accuracy"].code == "OOM"
 
 
-def test_what_the_harness_cannot_say_is_in_none_of_its_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = written(tmp_path, measured(task(knobs={"size": "tiny"})))
-    assert not folder.exists()
-    assert "BertForMaskedLM is in no file of the harness, which cannot say size" in capsys.readouterr().err
+def test_what_the_harness_cannot_say_is_in_none_of_its_files(tmp_path: Path) -> None:
+    output = Output(tmp_path / "r.csv", "upstream", suites=["huggingface"], resume=False)
+    tiny, plain = task(knobs={"size": "tiny"}), task()
+    why = "no place in the torchdynamo harness's file: it cannot say size (1)"
+    assert output.no_place([tiny, plain]) == f"1 of 2 tasks have {why}"
+    with pytest.raises(BadRequest, match=re.escape(f"the task has {why}")):
+        output.no_place([tiny])
+    output.add(measured(tiny))
+    assert not (tmp_path / "r").exists()
+    assert output.empty
+    assert output.left_out() == f"the task left nothing in {tmp_path / 'r.csv'}: it cannot say size (1)"

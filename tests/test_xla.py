@@ -129,8 +129,10 @@ def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:
         "batch_size": 4,
         "origin": "dummy",
     }
-    files = XlaFiles(tmp_path / "output")
-    files.add(Finished(task, outcome, tmp_path / "task", records_in(tmp_path / "task")))
+    output = Output(tmp_path / "output", "upstream", suites=["xla"], resume=False)
+    output.add(Finished(task, outcome, tmp_path / "task", records_in(tmp_path / "task")))
+    assert output.artifacts == {tmp_path / "output"}
+    assert not (tmp_path / "task" / "artifacts").exists()
     names = {str(path.relative_to(tmp_path / "output")) for path in (tmp_path / "output").rglob("*.*")}
     cell = "cpu-float32-None-False-eval-None-None-None-dummy"
     dumps = {f"dummy/{n}/{kind}-{cell}" for n in range(3) for kind in ("pytorch-profile", "trace")}

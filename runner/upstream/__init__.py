@@ -1,46 +1,53 @@
 """`--format upstream`: each outside system's own files, as that system writes them, one file a system.
 
 A writer is made for the path a person gave and is told of every finished task; after each one the files
-on disk are whole. It chooses suffixes and side files by itself, as the system does.
+on disk are whole. It chooses suffixes and side files by itself, as the system does. What a system's files
+have no words for is in none of them: they would call it something else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from runner.catalog import BadRequest
+from runner.catalog import BadRequest, TaskSpec
 from runner.terminal import Finished
-from runner.upstream.cachebench import CacheFile
-from runner.upstream.gpt_fast import GptFastFiles
-from runner.upstream.operatorbench import OperatorbenchFiles
-from runner.upstream.torchdynamo import DynamoFiles
-from runner.upstream.xla import XlaFiles
+from runner.upstream import cachebench, gpt_fast, operatorbench, torchdynamo, xla
 
 
 class Writer(Protocol):
-    def add(self, finished: Finished) -> None: ...
+    def add(self, finished: Finished) -> list[Path]:
+        """The files that say something of this task: none where nothing of it has a place in them."""
 
 
-WRITERS: dict[str, Callable[[Path], Writer]] = {
-    "micro": GptFastFiles,
-    "gpt_fast": GptFastFiles,
-    "cache": CacheFile,
-    "huggingface": DynamoFiles,
-    "timm": DynamoFiles,
-    "torchbench": DynamoFiles,
-    "operators": OperatorbenchFiles,
-    "xla": XlaFiles,
+class System(NamedTuple):
+    """An outside system's way to write results."""
+
+    name: str
+    writer: Callable[[Path], Writer]
+    no_place: Callable[[TaskSpec], str]  # why its files cannot hold a task, '' where they can
+
+
+_GPT_FAST = System("gpt-fast", gpt_fast.GptFastFiles, gpt_fast.no_place)
+_DYNAMO = System("the torchdynamo harness", torchdynamo.DynamoFiles, torchdynamo.no_place)
+SYSTEMS = {
+    "micro": _GPT_FAST,
+    "gpt_fast": _GPT_FAST,
+    "cache": System("cachebench", cachebench.CacheFile, cachebench.no_place),
+    "huggingface": _DYNAMO,
+    "timm": _DYNAMO,
+    "torchbench": _DYNAMO,
+    "operators": System("operatorbench", operatorbench.OperatorbenchFiles, operatorbench.no_place),
+    "xla": System("PyTorch/XLA", xla.XlaFiles, lambda _task: ""),
 }
 
 
-def writer(path: Path, suites: Sequence[str]) -> Writer:
-    """Of the one system that these suites belong to. Raises BadRequest for none or several."""
-    found = {WRITERS.get(suite) for suite in suites}
-    if len(found) != 1 or None in found:
-        offered = ", ".join(sorted(WRITERS))
+def system_of(suites: Sequence[str]) -> System:
+    """The one system that these suites belong to. Raises BadRequest for none or several."""
+    found = {SYSTEMS.get(suite) for suite in suites}
+    (system, *others) = found or {None}
+    if system is None or others:
+        offered = ", ".join(sorted(SYSTEMS))
         raise BadRequest(f"--format upstream is for suites of one outside system; there are: {offered}")
-    (make,) = found
-    assert make is not None
-    return make(path)
+    return system

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from runner.catalog import TaskSpec
 from runner.terminal import Finished
 
 Json = Any
@@ -14,27 +15,32 @@ _METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")
 _DTYPES = {"training": "amp", "inference": "bfloat16"}  # its only ones, which the file does not name
 
 
-class CacheFile:
-    """`PATH`. As there, a model that failed is not in it, and no model leaves no file.
+def no_place(task: TaskSpec) -> str:
+    """Why cachebench's file cannot hold this task, '' where it can."""
+    if task.dtype != _DTYPES[task.mode]:
+        return "it knows only bfloat16 inference and amp training"
+    unsaid = sorted(set(task.identity()) - {"origin"})
+    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
-    Nor is one with another dtype or other settings than cachebench's: its file cannot say so.
-    """
+
+class CacheFile:
+    """`PATH`. As there, a model that failed is not in it, and no model leaves no file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._records: list[Json] = []
 
-    def add(self, finished: Finished) -> None:
-        self._records += [
+    def add(self, finished: Finished) -> list[Path]:
+        records = [
             _record(record)
             for record in finished.records
-            if record["metric"]["name"] in _METRICS
-            and record["metric"].get("benchmark_values")
-            and record["benchmark"]["dtype"] == _DTYPES[record["benchmark"]["mode"]]
-            and set(record["benchmark"]["extra_info"]["knobs"]) == {"origin"}
+            if record["metric"]["name"] in _METRICS and record["metric"].get("benchmark_values")
         ]
-        if self._records:
-            self._path.write_text(json.dumps(self._records))
+        if not records or no_place(finished.task):
+            return []
+        self._records += records
+        self._path.write_text(json.dumps(self._records))
+        return [self._path]
 
 
 def _record(record: dict[str, Json]) -> Json:

@@ -8,8 +8,11 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from runner.catalog import TaskSpec
+from runner.catalog.suites.micro import SIZES
+from runner.catalog.targets import gpt_fast_target
 from runner.summary import median
 from runner.terminal import Finished
 
@@ -21,29 +24,50 @@ _MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
 
-class GptFastFiles:
-    """`PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes.
+def no_place(task: TaskSpec) -> str:
+    """Why gpt-fast's files cannot hold this task, '' where they can."""
+    if task.backend != "inductor":
+        return "it knows only inductor"
+    if task.suite == "micro":
+        return _no_place_of_micro(task)
+    unsaid = sorted(task.identity())
+    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
-    A model with other settings than gpt-fast's has no row: its files cannot say so.
-    """
+
+def _no_place_of_micro(task: TaskSpec) -> str:
+    if gpt_fast_target(task.case, task.dtype) is None:
+        return f"it has no {task.case} in {task.dtype}"
+    sizes = cast("Sequence[int] | None", task.knobs.get("D"))
+    in_part = sizes and set(sizes) != set(SIZES[task.device])
+    return "its row is the mean over all sizes" if in_part else ""
+
+
+class GptFastFiles:
+    """`PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rows: list[dict[str, str]] = []
 
-    def add(self, finished: Finished) -> None:
-        rows = _model_rows if finished.task.suite == "gpt_fast" else _micro_rows
-        self._rows += rows(finished.records)
-        self._path.with_suffix(".csv").write_text(_csv(self._rows))
-        lines = "".join(json.dumps(_json(row)) + "\n" for row in self._rows)
-        self._path.with_suffix(".json").write_text(lines)
+    def add(self, finished: Finished) -> list[Path]:
+        rows_of = _model_rows if finished.task.suite == "gpt_fast" else _micro_rows
+        rows = rows_of(finished.records)
+        if not rows or no_place(finished.task):
+            return []
+        self._rows += rows
+        table, lines = self._path.with_suffix(".csv"), self._path.with_suffix(".json")
+        table.write_text(_csv(self._rows))
+        lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
+        return [table, lines]
 
 
 def _micro_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
     return [
         _row(record, median(record["metric"]["benchmark_values"]), "False")
         for record in records
-        if record["metric"]["name"] in _MICRO_METRICS and "target_value" in record["metric"]
+        if record["metric"]["name"] in _MICRO_METRICS
+        and record["metric"].get("benchmark_values")
+        and record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
     ]
 
 
@@ -52,9 +76,7 @@ def _model_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
     return [
         _row(record, statistics.fmean(record["metric"]["benchmark_values"]), "True")
         for record in records
-        if record["metric"]["name"] in _MODEL_METRICS
-        and record["metric"].get("benchmark_values")
-        and not record["benchmark"]["extra_info"]["knobs"]
+        if record["metric"]["name"] in _MODEL_METRICS and record["metric"].get("benchmark_values")
     ]
 
 
@@ -62,7 +84,7 @@ def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, s
     return {
         "name": record["model"]["name"],
         "metric": record["metric"]["name"],
-        "target": record["metric"].get("target_value", ""),  # none for a model that gpt-fast has not
+        "target": record["metric"].get("target_value", ""),  # none for what gpt-fast has not, nor for a CPU
         "actual": f"{value:.02f}",
         "dtype": record["benchmark"]["dtype"],
         "device": record["benchmark"]["extra_info"]["device"],

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.catalog import TaskSpec
 from runner.summary import median, quantiles
 from runner.terminal import Finished
 
@@ -23,40 +24,52 @@ _PLAIN = {"inputs"}  # knobs that the file's name says
 _Row = dict[tuple[str, str], float]  # (backend, metric) → value
 
 
-class OperatorbenchFiles:
-    """`operatorbench_<inputs>_<dtype>.csv` in the folder PATH, or in its folder where PATH is a file's name.
+def no_place(task: TaskSpec) -> str:
+    """Why operatorbench's file cannot hold this task, '' where it can."""
+    if task.backend not in _BACKENDS:
+        return f"it knows only {' and '.join(_BACKENDS)}"
+    unsaid = sorted(set(task.identity()) - _PLAIN)
+    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
-    Operators with other settings than operatorbench's have no row: its files cannot say so.
-    """
+
+class OperatorbenchFiles:
+    """`operatorbench_<inputs>_<dtype>.csv` in the folder PATH, or in its folder where PATH names a file."""
 
     def __init__(self, path: Path) -> None:
         self._folder = path.parent if path.suffix else path
         self._rows: dict[tuple[str, str], dict[str, _Row]] = {}
         self._shapes: dict[tuple[str, str], dict[str, dict[str, dict[str, float]]]] = {}
 
-    def add(self, finished: Finished) -> None:
-        for record in finished.records:
-            self._take(record)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for (inputs, dtype), rows in self._rows.items():
-            path = self._folder / f"operatorbench_{inputs}_{dtype}.csv"
-            path.write_text(_csv(rows, self._shapes.get((inputs, dtype), {})))
+    def add(self, finished: Finished) -> list[Path]:
+        if no_place(finished.task):
+            return []
+        places = {place for record in finished.records if (place := self._take(record))}
+        return [self._write(*place) for place in sorted(places)]
 
-    def _take(self, record: dict[str, Json]) -> None:
+    def _write(self, inputs: str, dtype: str) -> Path:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"operatorbench_{inputs}_{dtype}.csv"
+        path.write_text(_csv(self._rows[inputs, dtype], self._shapes.get((inputs, dtype), {})))
+        return path
+
+    def _take(self, record: dict[str, Json]) -> tuple[str, str] | None:
+        """The file that it gave a value to, if any: (inputs, dtype)."""
         info, metric = record["benchmark"]["extra_info"], record["metric"]
         knobs, values = info["knobs"], metric.get("benchmark_values")
         place = str(knobs.get("inputs")), record["benchmark"]["dtype"]
         operator, backend = record["model"]["name"], record["model"]["backend"]
         if not values:
-            return
+            return None
         if set(knobs) == _PLAIN and metric["name"] in (*_QUANTILES, "abs", "elapsed"):
             in_seconds = metric["name"] == "abs" and info["device"] == "cpu"
             value = median(values) / 1000 if in_seconds else median(values)
             self._rows.setdefault(place, {}).setdefault(operator, {})[backend, metric["name"]] = value
+            return place
         times_ms = metric["extra_info"].get("operatorbench_ms")
         if set(knobs) == _PLAIN | {"shape"} and times_ms:
             by_shape = self._shapes.setdefault(place, {}).setdefault(operator, {})
             by_shape.setdefault(knobs["shape"], {})[backend] = times_ms[1]
+        return None
 
 
 def _csv(rows: Mapping[str, _Row], shapes: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:

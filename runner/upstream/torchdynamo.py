@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,35 +73,41 @@ _SAID = {
 }
 
 
+def no_place(task: TaskSpec) -> str:
+    """Why the harness's files cannot hold this task, '' where they can."""
+    unsaid = sorted(set(task.identity()) - _SAID)
+    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+
+
 class DynamoFiles:
-    """A folder, named as `PATH` without its suffix. What was measured with settings that the harness does
-    not have is left out, and said to be: its files would call it something else."""
+    """A folder, named as `PATH` without its suffix."""
 
     def __init__(self, path: Path) -> None:
         self._folder = path.with_suffix("")
         self._files: dict[str, _File] = {}
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: Finished) -> list[Path]:
         spec = finished.task
-        unsaid = sorted(set(spec.identity()) - _SAID)
-        if unsaid:
-            sys.stderr.write(f"{spec.case} is in no file of the harness, which cannot say {unsaid[0]}\n")
-            return
+        written: list[Path] = []
+        if no_place(spec):
+            return written
         records = {record["metric"]["name"]: record for record in finished.records}
         stem = _stem(spec)
         if spec.setting("test") != "accuracy":
-            self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
+            written += self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
             phases = _phases(records)
             if phases:
                 row = {**_first(spec, records), **phases}
-                self._add(f"{stem}_performance_compilation_metrics", tuple(phases), spec, row)
+                written += self._add(f"{stem}_performance_compilation_metrics", tuple(phases), spec, row)
         if "accuracy" in records:
-            self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(spec, records))
+            written += self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(spec, records))
+        return written
 
-    def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> None:
+    def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> list[Path]:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._files.setdefault(name, _File(self._folder / f"{name}.csv"))
         file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
+        return [file.path, file.path.with_suffix(".json")]
 
 
 @dataclass

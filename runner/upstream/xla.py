@@ -39,16 +39,17 @@ class XlaFiles:
     def __init__(self, path: Path) -> None:
         self._path = path if path.suffix == ".jsonl" else path / "results.jsonl"
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: Finished) -> list[Path]:
+        if not finished.records:
+            return []
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if finished.records:
-            line = _line(finished)
-            with self._path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            self._keep_dumps(finished, line)
+        line = _line(finished)
+        with self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return [self._path, *self._take_dumps(finished, line)]
 
-    def _keep_dumps(self, finished: Finished, line: dict[str, Json]) -> None:
-        """`MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
+    def _take_dumps(self, finished: Finished, line: dict[str, Json]) -> Iterator[Path]:
+        """Moves artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
         configuration = _configuration(finished, line)
         for path in sorted((finished.folder / "artifacts").glob("*/*")):
             kind = path.parent.name
@@ -63,7 +64,8 @@ class XlaFiles:
             else:
                 target = folder / path.stem / f"{name}{path.suffix}"
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            shutil.move(path, target)
+            yield target
 
 
 def _cell(finished: Finished) -> Cell:
