@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from django.db import connection, transaction
 
-from hud.models import STATUS_NAMES
+from hud.models import STATUS_NAMES, words_are_reason
 from runner.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
@@ -57,7 +57,7 @@ _COLUMNS = {
     "code": "m.code",
     "target": "m.target",
     "target_arch": "m.target_arch",
-    "warning": "m.warning",
+    "words": "m.warning",
     "process": "m.process",
     "run": "r.id",
     "uid": "r.uid",
@@ -73,7 +73,7 @@ _COLUMNS = {
     "base_environment": "r.base_environment",
     "facts": "e.facts",
 }
-_FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id"}]
+_FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id", "words"}]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -134,7 +134,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
     said = {
         "status": STATUS_NAMES[row["status"]],
         "code": row["code"],
-        "warning": row["warning"],
+        **_words(row),
         "target_arch": row["target_arch"],
         "unit": row["unit"],
         "direction": row["direction"],
@@ -171,7 +171,12 @@ def record_of(row: Mapping[str, Any]) -> Record:
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: row[name] for name in _FLAT}
-    return {**shown, "status": STATUS_NAMES[row["status"]], "torch": row["facts"]["torch"]}
+    return {**shown, **_words(row), "status": STATUS_NAMES[row["status"]], "torch": row["facts"]["torch"]}
+
+
+def _words(row: Mapping[str, Any]) -> dict[str, str | None]:
+    is_reason = words_are_reason(row["status"], row["value"])
+    return {"reason": row["words"] if is_reason else None, "warning": None if is_reason else row["words"]}
 
 
 def _as_json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
@@ -184,7 +189,7 @@ def _as_json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     buffer = io.StringIO()
     writer = csv.writer(buffer)
-    writer.writerow([*_FLAT, "torch"])
+    writer.writerow([*_FLAT, "reason", "warning", "torch"])
     for row in rows:
         writer.writerow([_cell(value) for value in _flat(row).values()])
         yield _taken(buffer)

@@ -68,6 +68,40 @@ def test_the_samples_come_back_as_the_same_rows() -> None:
     assert exported().count(b"\n") == len(before)
 
 
+def test_the_reason_of_a_status_is_kept_shown_and_comes_back(client: Client) -> None:
+    reason = "torch_xla has had no XRT since 2.1:\nPJRT took its place"
+    shown = " ".join(reason.split())
+    record = v3_record("per_iter_time", [], case="resnet18")
+    record["benchmark"]["name"] = "Compiler HUD xla"
+    record["model"]["origins"] = ["xla"]
+    record["metric"] = {
+        "name": "per_iter_time",
+        "extra_info": {"status": "unsupported", "code": "no_xrt", "reason": reason},
+    }
+    long = v3_record("speedup", [1.5], case="longest")
+    long["metric"]["extra_info"] = {"warning": "hot " * 200}
+    run = ingest(as_lines(record, long), Parameters()).run_ids[0]
+    before, body = snapshot(), exported()
+    said = {
+        json.loads(line)["model"]["name"]: json.loads(line)["metric"]["extra_info"]
+        for line in body.splitlines()
+    }
+    assert said["resnet18"]["reason"] == shown
+    assert "warning" not in said["resnet18"]
+    assert said["longest"]["warning"] == ("hot " * 75).strip()
+    experiment = Experiment.objects.get(case="resnet18")
+    for address in (f"/runs/{run}/", f"/experiments/{experiment.pk}/"):
+        assert f'<span class="reason">{shown}</span>' in client.get(address).content.decode()
+    assert f'title="unsupported: {shown}"' in client.get("/suites/xla/").content.decode()
+    for address in (f"/runs/{run}.json", "/suites/xla.json"):
+        (row,) = (row for row in client.get(address).json()["items"] if row["case"] == "resnet18")
+        assert (row["reason"], row["warning"], row["verdict"]) == (shown, None, "not_run")
+    assert shown.encode() in b"".join(export("csv", {"suite": "xla"}))
+    empty()
+    ingest(body, Parameters())
+    assert snapshot() == before
+
+
 class RoundTrip(TestCase):
     """Any accepted payload exported and uploaded anew gives identical rows."""
 

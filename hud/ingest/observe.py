@@ -18,7 +18,7 @@ from hud.ingest.run_keys import Origin, RunKey, RunKeys, exported_run
 from hud.ingest.systems import WrongRecord, describe
 from hud.ingest.systems.about import About
 from hud.ingest.texts import composed, text
-from hud.ingest.values import MAX_VALUE, said_status, status_of_code, target_of, values_of
+from hud.ingest.values import MAX_VALUE, said_status, said_words, status_of_code, target_of, values_of
 from runner.catalog import knobs_key
 from runner.catalog.metrics import metric_info
 from runner.records import Environment, Record
@@ -56,7 +56,7 @@ class Observation:
     code: str | None = None
     target: float | None = None
     target_arch: str | None = None
-    warning: str | None = None
+    words: str | None = None  # beside it: a warning, or the reason of its status
     process: int = 0  # which of the run's repeated fresh processes
     pointer: str = ""  # where the record stood: the record itself is not kept
     line: int | None = None
@@ -194,7 +194,7 @@ class Observer:
             target_arch=(text(extra.get("target_arch"))[:60] or about.target_arch)
             if target is not None
             else None,
-            warning=text(extra.get("warning"))[:300] or None,
+            words=said_words(extra),
             process=about.exported.process if about.exported else origin.process,
             pointer=placed.pointer,
             line=placed.line,

@@ -148,7 +148,7 @@ def _row(item: Observation, at: datetime) -> tuple[Any, ...]:
         STATUS_CODES[item.status],
         item.target_arch,
         item.code,
-        item.warning,
+        item.words,
     )
 
 

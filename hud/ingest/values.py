@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import Any
 
 from hud.ingest.errors import Fault
+from hud.ingest.texts import text
 from runner.catalog.codes import status_of
 from runner.catalog.metrics import metric_info
 from runner.records import STATUSES, Record
 
 MAX_VALUE = 1e300
+MAX_WORDS = 300  # characters of a reason or a warning
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -36,6 +39,12 @@ def said_status(record: Record) -> str:
     assert record.metric is not None
     said = (record.metric.extra_info or {}).get("status")
     return said if isinstance(said, str) and said in STATUSES else ""
+
+
+def said_words(extra: dict[str, Any]) -> str | None:
+    """The reason of a status and the warning of a value, in one text; None where there is neither."""
+    words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
+    return "; ".join(filter(None, words))[:MAX_WORDS].strip() or None
 
 
 def status_of_code(code: str, metric: str) -> str:

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from hud.models.hosts import Accelerator, Beacon, Host
 from hud.models.keys import ApiKey, Audit
-from hud.models.measurements import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Measurement, TouchedRun, Verdict
+from hud.models.measurements import (
+    NEVER_RAN,
+    STATUS_CODES,
+    STATUS_NAMES,
+    Measurement,
+    TouchedRun,
+    Verdict,
+    words_are_reason,
+)
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, State, Task
 from hud.models.schedules import Firing, Schedule
 from hud.models.series import Environment, Experiment, Metric, Series, Target
@@ -41,4 +49,5 @@ __all__ = [
     "TouchedRun",
     "Upload",
     "Verdict",
+    "words_are_reason",
 ]

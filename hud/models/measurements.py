@@ -23,6 +23,11 @@ STATUS_NAMES = dict(enumerate(STATUSES))
 NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a value
 
 
+def words_are_reason(status: int, median: float | None) -> bool:
+    """Whether `Measurement.warning` says why there is no value, or why its status is not ok."""
+    return status != 0 or median is None
+
+
 class Measurement(models.Model):
     """One metric of one experiment in one run: all samples, their median, spread, target, or a status.
 
@@ -45,6 +50,7 @@ class Measurement(models.Model):
     process = models.SmallIntegerField(default=0)  # which of the run's repeated fresh processes
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
+    # in words: what to know of a value, or where there is none, or its status is not ok, the reason
     warning = models.CharField(max_length=300, null=True)
     # the file it came in
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)

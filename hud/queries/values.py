@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series
+from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series, words_are_reason
 from hud.queries.sql import fetch
 from hud.queries.targets import AppliedTarget, Targets
 from runner.summary import median
@@ -72,7 +72,7 @@ class Value:
     target: float | None  # as its record says it
     target_arch: str | None
     code: str | None
-    warning: str | None
+    words: str | None  # a warning, or the reason of the status
     said: str | None  # the judge's verdict; None: it had nothing to say
     change: float | None
     noise: float | None
@@ -86,6 +86,16 @@ class Value:
     @property
     def status(self) -> str:
         return STATUS_NAMES.get(self.status_code, "failed")
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no number, or why its status is not ok."""
+        return self.words if words_are_reason(self.status_code, self.median) else None
+
+    @property
+    def warning(self) -> str | None:
+        """What to know of the number."""
+        return None if words_are_reason(self.status_code, self.median) else self.words
 
     @property
     def verdict(self) -> str:
@@ -164,7 +174,7 @@ def _over_processes(values: list[Value]) -> Value:
         return values[0]
     there = [value for value in values if value.median is not None]
     spreads = [value.spread for value in values if value.spread is not None]
-    warnings = [value.warning for value in values]
+    warnings = [value.words for value in values]
     if 0 < len(there) < len(values):
         warnings.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
     return replace(
@@ -174,7 +184,7 @@ def _over_processes(values: list[Value]) -> Value:
         median=median([value.median for value in there if value.median is not None]) if there else None,
         spread=median(spreads) if spreads else None,
         n=sum(value.n for value in values),
-        warning="; ".join(dict.fromkeys(filter(None, warnings))) or None,
+        words="; ".join(dict.fromkeys(filter(None, warnings))) or None,
     )
 
 
@@ -208,6 +218,7 @@ class Reading:
             "n": value.n,
             "status": value.status,
             "code": value.code,
+            "reason": value.reason,
             "verdict": value.verdict,
             "change": value.change,
             "noise": value.noise,

@@ -116,7 +116,8 @@ def value_html(reading: Reading) -> SafeString:
     if value.median is None:
         code = value.code if value.code != value.status else None
         shown = format_html(" <code>{}</code>", code) if code else ""
-        return format_html("{}{}", badge_html(value.status, status), shown)
+        reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
+        return format_html("{}{}{}", badge_html(value.status, status), shown, reason)
     return format_html(
         '<span class="value">{}</span>{}{}{}',
         quantity(value.median, metric),
@@ -124,8 +125,13 @@ def value_html(reading: Reading) -> SafeString:
         if value.spread
         else "",
         noisy_mark(reading),
-        format_html(" {}", badge_html(value.status, status, value.code or "")) if value.status_code else "",
+        format_html(" {}", badge_html(value.status, status, _why(value))) if value.status_code else "",
     )
+
+
+def _why(value: Value) -> str:
+    """Of a status beside a number: its code, and the reason in words."""
+    return ": ".join(filter(None, (value.code, value.reason)))
 
 
 def _spread_of(value: Value) -> str:
@@ -165,10 +171,13 @@ def cell_html(reading: Reading | None) -> SafeString:
     value, metric = reading.value, reading.metric
     if value.median is None:
         word = value.code or value.status
-        return badge_html(value.status, _WORDS.get(word, word), _WORDS.get(value.status, value.status))
+        status = _WORDS.get(value.status, value.status)
+        return badge_html(
+            value.status, _WORDS.get(word, word), ": ".join(filter(None, (status, value.reason)))
+        )
     parts = [f'<span class="value">{number(value.median, metric)}</span>']
     if value.status != "ok":
-        parts.append(badge_html(value.status, _WORDS.get(value.status, value.status), value.code or ""))
+        parts.append(badge_html(value.status, _WORDS.get(value.status, value.status), _why(value)))
     parts.append(noisy_mark(reading))
     if value.verdict in _WORTH_A_BADGE:
         parts.append(verdict_badge(reading))
