@@ -257,11 +257,11 @@ def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tabl
     if baseline is not None:
         parts.append(tables.against(baseline, finished))
     print("\n\n".join(filter(None, parts)))
+    names = tables.names([job.task for job in jobs])
     for item in finished:
         if item.outcome.status != "ok":
-            print(
-                f"{item.task.case}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}"
-            )
+            name = names[item.task.fingerprint()]
+            print(f"{name}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}")
 
 
 def _tell_files(output: Output | None, finished: Sequence[Finished], bench: Bench) -> None:

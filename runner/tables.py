@@ -38,7 +38,8 @@ MAIN = (
     "compiled_peak_memory_bytes",
     "peak_rss_bytes",
 )
-_IDENTITY = ("suite", "case", "mode", "dtype", "backend")
+_IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device")
+_CHECK = "verification"  # PyTorch/XLA's, a column of its own
 _RATIOS = ("speedup", "device_speedup", "compression_ratio")  # of several cases: their geometric mean
 _MEANS = ("cold_compile_s", "warm_compile_s", "compilation_latency")
 _UNITS = {"B": "GB"}  # of a table's column
@@ -52,10 +53,31 @@ def results(finished: Sequence[Finished]) -> str:
     varying = [
         name for name in _IDENTITY if name in {"case", "dtype"} or len({row[name] for row in rows}) > 1
     ]
-    heads = {**{name: name for name in varying}, **{name: _head(name) for name in metrics}}
+    checks = [_CHECK] if any(_CHECK in row for row in rows) else []
+    heads = {**{name: name for name in [*varying, *checks]}, **{name: _head(name) for name in metrics}}
     return grid(
         [*heads.values(), "status"], [[row.get(key, "") for key in (*heads, "status")] for row in rows]
     )
+
+
+def names(tasks: Sequence[TaskSpec]) -> dict[str, str]:
+    """Of each task by its fingerprint: its case, and whatever else tells it from the others."""
+    said = {task.fingerprint(): _settings(task) for task in tasks}
+    every = dict.fromkeys(name for settings in said.values() for name in settings)
+    telling = [name for name in every if len({settings.get(name) for settings in said.values()}) > 1]
+    return {
+        key: " ".join(
+            [settings["case"], *(settings[one] for one in telling if one != "case" and one in settings)]
+        )
+        for key, settings in said.items()
+    }
+
+
+def _settings(task: TaskSpec) -> dict[str, str]:
+    """What a task says, each as a person reads it."""
+    words = {"suite": task.suite, "mode": task.mode, "dtype": task.dtype, "backend": task.backend}
+    knobs = {name: f"{name}={value}" for name, value in sorted(task.knobs.items())}
+    return {"case": task.case, **words, **({"dynamic": "dynamic"} if task.dynamic else {}), **knobs}
 
 
 def overview(finished: Sequence[Finished], asked: Sequence[TaskSpec]) -> str:
@@ -224,8 +246,12 @@ def _rows(finished: Finished) -> list[dict[str, str]]:
         case = " ".join(filter(None, (f"{task.case}[{text}]" if text else task.case, side)))
         metric = record["metric"]
         said = metric.get("extra_info") or {}
-        row = rows.setdefault(case, {**same, "case": case, "status": ""})
+        device = record["benchmark"]["extra_info"].get("device", task.device)
+        row = rows.setdefault(case, {**same, "device": device, "case": case, "status": ""})
         status = " ".join(filter(None, (said.get("status", "ok"), said.get("code"))))
+        if metric["name"] == "verification_code":
+            row[_CHECK] = said.get("code", "")
+            status = status if said.get("status") in {"wrong", "failed"} else "ok"
         if row["status"] in {"", "ok"}:
             row["status"] = status
         value = _value(record)
@@ -233,7 +259,7 @@ def _rows(finished: Finished) -> list[dict[str, str]]:
             row[metric["name"]] = _shown(value, metric["name"])
     if outcome.status != "ok" and not any(row["status"] != "ok" for row in rows.values()):
         status = " ".join(filter(None, (outcome.status, outcome.code)))
-        rows[""] = {**same, "case": task.case, "status": status}
+        rows[""] = {**same, "device": task.device, "case": task.case, "status": status}
     return list(rows.values())
 
 

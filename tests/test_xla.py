@@ -15,7 +15,7 @@ from django.test import Client
 
 from hud.models import Measurement
 from hud.queries import xla as xla_page
-from runner import request
+from runner import request, tables
 from runner.catalog import TaskSpec
 from runner.catalog.codes import VERIFIER_CODES
 from runner.catalog.suites import xla as catalogue
@@ -211,6 +211,46 @@ def test_a_failed_cell_is_tried_again_and_a_successful_one_is_not(tmp_path: Path
         output.add(Finished(task, Outcome(status), tmp_path, []))
     done = Output(tmp_path / "r.json", "ours", suites=["xla"], resume=True).done()
     assert {task.fingerprint() for task in cells[::3]} == done
+
+
+def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
+    def cell(status: str, code: str, **said: Any) -> Finished:
+        metrics: list[dict[str, Any]] = [
+            {
+                "name": "verification_code",
+                "extra_info": {"status": said.get("check", "not_run"), "code": code},
+            },
+            {"name": "per_iter_time", "extra_info": {"status": status, "code": said.get("why", "")}},
+        ]
+        if status == "ok":
+            metrics[1]["benchmark_values"] = [0.5]
+        info = {"device": said.get("device", "cpu"), "knobs": {}}
+        records = [{"benchmark": {"extra_info": info}, "model": {}, "metric": metric} for metric in metrics]
+        return Finished(spec(), Outcome(status), Path(), records)
+
+    lines = tables.results(
+        [
+            cell("ok", "VERIFIER_SKIPPED"),
+            cell("ok", "NONDETERMINISTIC_EAGER_RUN", check="cannot_tell"),
+            cell("unsupported", "VERIFIER_DIDNT_RUN", why="no_xla_cuda", device="cuda"),
+            cell("ok", "EXCEPTION_RAISED", check="failed"),
+        ]
+    ).splitlines()
+    assert [line.split() for line in lines] == [
+        ["case", "dtype", "device", "verification", "per_iter_time", "s", "status"],
+        ["dummy", "float32", "cpu", "VERIFIER_SKIPPED", "0.50000", "ok"],
+        ["dummy", "float32", "cpu", "NONDETERMINISTIC_EAGER_RUN", "0.50000", "ok"],
+        ["dummy", "float32", "cuda", "VERIFIER_DIDNT_RUN", "unsupported", "no_xla_cuda"],
+        ["dummy", "float32", "cpu", "EXCEPTION_RAISED", "0.50000", "failed", "EXCEPTION_RAISED"],
+    ]
+
+
+def test_a_reason_names_its_cell() -> None:
+    names = tables.names(matrix())
+    assert len(set(names.values())) == len(matrix())
+    assert "dummy training openxla accelerator=cuda xla=PJRT" in names.values()
+    (plain,) = tables.names([spec()]).values()
+    assert plain == "dummy"
 
 
 def test_results_jsonl_loses_nothing(tmp_path: Path) -> None:
