@@ -80,6 +80,14 @@ def test_operatorbench_s_mean_times_are_seconds_on_a_cpu() -> None:
     assert found["inductor", "50th"].samples == [1.5]
 
 
+@pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"device": "cuda"}, 0), ({"device": "cpu"}, 0)])
+def test_operatorbench_s_unit_without_a_device_is_warned_of(given: dict[str, str], warned: int) -> None:
+    observer = observe("operator,inductor 50th,inductor abs\naten.mm.default,0.75,0.5\n", **given)
+    assert sum("taken as a GPU's, in ms" in words for words in observer.warnings) == warned
+    assert len(observer.warnings) == warned
+    assert not observe("operator,inductor 50th\naten.mm.default,0.75\n").warnings
+
+
 def test_operatorbench_s_old_header() -> None:
     body = "Operator,inductor 20th,inductor 50th,inductor 80th\naten.mm.default,0.5,0.75,1.0\n"
     observer = observe(body, dtype="float16")

@@ -120,8 +120,7 @@ class Observer:
 
     def _take(self, placed: Placed) -> None:
         record = placed.record
-        if placed.warning and placed.warning not in self.warnings:
-            self.warnings.append(placed.warning)
+        self._warn(placed.warning)
         if placed.fault:
             self.faults.append(placed.fault)
             return
@@ -171,6 +170,7 @@ class Observer:
         assert record.metric is not None
         given = self._given(placed)
         about = describe(record, given)
+        self._warn(about.warning)
         extra = record.metric.extra_info or {}
         status = said_status(record) or (status_of_code(code, about.metric) if code else "ok")
         if about.zero_means and numbers and not any(numbers):
@@ -199,6 +199,10 @@ class Observer:
             pointer=placed.pointer,
             line=placed.line,
         )
+
+    def _warn(self, words: str) -> None:
+        if words and words not in self.warnings:
+            self.warnings.append(words)
 
     def _given(self, placed: Placed) -> Parameters:
         """Parameters of the upload, and where they are silent what the file's name suggests."""

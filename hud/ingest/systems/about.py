@@ -80,6 +80,7 @@ class About:
     target_arch: str | None = None
     zero_means: str = ""  # the status that a value of 0 stands for, '' where it is a value
     scale: float = 1.0  # the registry's unit over the record's
+    warning: str = ""  # for the receipt: what was taken without being said
     exported: Exported | None = None
 
 

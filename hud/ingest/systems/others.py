@@ -50,6 +50,12 @@ def cachebench(said: Said) -> About:
     )
 
 
+_DEVICE_UNSAID = (
+    "nothing says the device of operatorbench's mean times (`abs`): they are taken as a GPU's, in ms; a CPU's"
+    " are in s, 1000 times that. Give it with the upload: ?device=cuda or ?device=cpu"
+)
+
+
 def operatorbench(said: Said) -> About:
     """`benchmarks/dynamo/microbenchmarks/operatorbench.py`: `abs` is ms on CUDA and s on a CPU."""
     inputs = said.info.get("inputs")
@@ -60,6 +66,7 @@ def operatorbench(said: Said) -> About:
         backend=said.backend or "inductor",
         knobs={"inputs": inputs} if isinstance(inputs, str) and inputs else {},
         scale=1000.0 if said.metric == "abs" and said.device == "cpu" else 1.0,
+        warning=_DEVICE_UNSAID if said.metric == "abs" and not said.device else "",
     )
 
 
