@@ -71,6 +71,20 @@ def test_verdicts_and_targets_stand_in_their_cells(client: Client) -> None:
     assert "2542.40" in text
 
 
+def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(client: Client) -> None:
+    for device in ("tpu", "cuda"):
+        cell = create_experiment(suite="xla", case="a", device=device, arch="")
+        create_measurement(cell, metric="per_iter_time", value=None, status="unsupported", code="no_xrt")
+    measured = create_experiment(suite="xla", case="b", device="cpu", arch="cpu-x86_64")
+    create_measurement(measured, metric="per_iter_time", value=0.5)
+    assert titles(client, suite="xla") == ["b[D=mean]", "a[D=mean]", "a[D=mean]"]
+    text = client.get("/suites/xla/").content.decode()
+    assert re.findall(r'<td class="when">(.*arch unknown)</td>', text) == [
+        "cuda, arch unknown",
+        "tpu, arch unknown",
+    ]
+
+
 def test_a_missing_value_shows_its_code_and_no_number(client: Client) -> None:
     create_measurement(metric="accuracy", value=None, code="pass")
     create_measurement(metric="device_bandwidth_gbps", value=None, status="oom", code="OOM")
@@ -102,7 +116,8 @@ def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client
     assert "all inference, bfloat16." in text
     for name in ("Backend", "Arch"):
         assert f'<th scope="col">{name}</th>' in text
-    assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 2
+    assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 1
+    assert '<td class="when">cuda, arch unknown</td>' in text
     assert '<select name="arch"><option value="">any</option><option>h200</option></select>' in text
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Q, TextField, Window
+from django.db.models import Count, Exists, OuterRef, Q, TextField, Window
 from django.db.models.functions import Cast, Length
 
-from hud.models import Experiment, Metric, Series
+from hud.models import Experiment, Measurement, Metric, Series
 from hud.queries import values
 from hud.queries.sql import fetch
 from hud.queries.targets import Targets
@@ -21,6 +21,7 @@ PAGE_ROWS = 100
 MAX_COLUMNS = 6
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
+_MATRICES = ("xla",)  # suites with a row for every cell, many of which cannot run
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class SuitePage:
     hidden_columns: int = 0  # further metrics, shown on the experiment's own page
     total: int = 0
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
+    places: set[str] = field(default_factory=set)  # arches, and kinds of device where the arch is not known
 
     @property
     def choices(self) -> dict[str, list[str]]:
@@ -65,7 +67,7 @@ class SuitePage:
     @property
     def varying(self) -> list[str]:
         """Choices that need a column, because the suite's experiments differ in them."""
-        return [name for name in CHOICES if len(self.words[name]) > 1]
+        return [name for name in CHOICES if len(self.places if name == "arch" else self.words[name]) > 1]
 
     @property
     def constant(self) -> list[str]:
@@ -91,10 +93,12 @@ def suite_title(name: str) -> str:
 
 def read(name: str, filters: Filters) -> SuitePage | None:
     """The page in 8 statements; None where neither data nor the catalogue know the suite."""
-    words = _words(name)
-    if words is None and name not in SUITES:
+    combinations = _combinations(name)
+    if not combinations and name not in SUITES:
         return None
-    page = SuitePage(name, suite_title(name), words=words or {choice: [] for choice in CHOICES})
+    page = SuitePage(name, suite_title(name))
+    page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
+    page.places = {one["arch"] or one["device"] for one in combinations}
     experiments = list(_experiments(name, filters))
     page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
     by_id = {experiment.pk: experiment for experiment in experiments}
@@ -118,13 +122,9 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     return page
 
 
-def _words(name: str) -> dict[str, list[str]] | None:
-    """What the suite's experiments say of each choice; None where it has none."""
-    combinations = list(Experiment.objects.filter(suite=name).values_list(*CHOICES).distinct())
-    if not combinations:
-        return None
-    columns = zip(*combinations, strict=True)
-    return {choice: sorted(set(column)) for choice, column in zip(CHOICES, columns, strict=True)}
+def _combinations(name: str) -> list[dict[str, str]]:
+    """What the suite's experiments say of each choice, and of the kind of device."""
+    return list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
 
 
 def matching(text: str) -> Q:
@@ -141,21 +141,39 @@ def matching(text: str) -> Q:
 def _experiments(name: str, filters: Filters) -> list[Experiment]:
     wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
     first = (filters.page - 1) * PAGE_ROWS
+    measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), median__isnull=False)
+    by_value = [Exists(measured).desc()] if name in _MATRICES else []
     found = (
         Experiment.objects.filter(matching(filters.q), suite=name, **wanted)
         .alias(knobs_text=Cast("knobs", TextField()))
         .annotate(total=Window(Count("pk")))
         # the shorter text first: D=1024 stands before D=16384
-        .order_by("case", "arch", "dtype", "mode", "backend", Length("knobs_text"), "knobs_text", "dynamic")
+        .order_by(
+            *by_value,
+            "case",
+            "arch",
+            "device",
+            "dtype",
+            "mode",
+            "backend",
+            Length("knobs_text"),
+            "knobs_text",
+            "dynamic",
+        )
     )
     return list(found[first : first + PAGE_ROWS])
 
 
 def _row(experiment: Experiment, page: SuitePage, readings: dict[int, Reading]) -> Row:
-    words = [getattr(experiment, name) for name in page.varying]
+    words = [getattr(experiment, name) or _instead(experiment, name) for name in page.varying]
     cells = [readings.get(metric.pk) for metric in page.columns]
     leading = next((cell for cell in cells if cell and cell.value.median is not None), None)
     return Row(experiment, words, cells, trend=[], leading=leading)
+
+
+def _instead(experiment: Experiment, name: str) -> str:
+    """Cells of a matrix differ in the kind of device where none of it is there to tell the arch."""
+    return f"{experiment.device}, arch unknown" if name == "arch" and experiment.device else ""
 
 
 def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
