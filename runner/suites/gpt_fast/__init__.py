@@ -180,7 +180,8 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         for result in results:
             recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=_warning(states))
     told = [dataclasses.asdict(state) for state in states if state]
-    report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
+    if told:  # a CPU has none
+        report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
     return incomplete
 
 

@@ -80,7 +80,8 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             recorder.add(result, knobs={"D": "mean"}, warning=warning(states))
     report.event("finished", len(sizes), len(sizes))
     told = [dataclasses.asdict(state) for state in states if state]
-    report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
+    if told:  # a CPU has none
+        report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
     return failure
 
 
