@@ -149,16 +149,22 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
     }
 
 
-def test_the_mode_is_shown_where_a_run_has_more_than_one(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("name", "first", "second"), [("mode", "inference", "training"), ("backend", "inductor", "openxla")]
+)
+def test_what_the_results_of_a_run_differ_in_is_a_column(
+    client: Client, name: str, first: str, second: str
+) -> None:
     run = create_run()
-    create_measurement(create_experiment(mode="inference"), run=run)
-    assert '<th scope="col">Mode</th>' not in text_of(client, f"/runs/{run.pk}/")
-    create_measurement(create_experiment(mode="training"), run=run)
-    create_measurement(create_experiment(mode=""), run=run)
+    head = f'<th scope="col">{name.capitalize()}</th>'
+    create_measurement(create_experiment(**{name: first}), run=run)
+    assert head not in text_of(client, f"/runs/{run.pk}/")
+    create_measurement(create_experiment(**{name: second}), run=run)
+    create_measurement(create_experiment(**{name: ""}), run=run)
     text = text_of(client, f"/runs/{run.pk}/")
-    assert '<th scope="col">Mode</th>' in text
-    for mode in ("inference", "training", "unknown"):
-        assert f"<td>{mode}</td>" in text
+    assert head in text
+    for word in (first, second, "unknown"):
+        assert f"<td>{word}</td>" in text
 
 
 def test_results_land_while_it_runs(client: Client, running: Run) -> None:

@@ -144,6 +144,11 @@ class RunPage:
         return {one.experiment.mode for one in self.results}
 
     @property
+    def backends(self) -> set[str]:
+        """Likewise: eager and inductor of one case are two experiments."""
+        return {one.experiment.backend for one in self.results}
+
+    @property
     def overdue(self) -> bool:
         """It takes longer than such tasks took before."""
         return self.active and self.progress.eta_s == 0.0
