@@ -19,6 +19,7 @@ from runner.terminal import Finished, artifacts_in
 Json = Any
 
 FORMATS = ("ours", "v3", "upstream")
+_OURS_BEGINS = '{"fingerprint": '
 
 
 class Output:
@@ -37,6 +38,8 @@ class Output:
         if resume and form != "ours":
             raise BadRequest("--resume reads what is done from --format ours")
         _check_writable(path)
+        if resume and not dry_run:
+            _without_torn_line(path)
         self._path = path
         self._form = form
         self._system = upstream.system_of(suites) if form == "upstream" else None
@@ -81,7 +84,7 @@ class Output:
         """The tasks that succeeded already, as they are in the file."""
         if not self._path.exists():
             return []
-        lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+        lines = _read_lines(self._path)
         return [_finished(line) for line in lines if line["outcome"]["status"] == "ok"]
 
     def add(self, finished: Finished) -> None:
@@ -115,7 +118,7 @@ class Output:
         if not artifacts_in(finished.folder):
             _remove_empty(finished.folder)
             return
-        beside = self._path.with_name(f"{self._path.stem}.artifacts")
+        beside = _beside(self._path)
         folder = beside / finished.name.replace("/", "-")
         shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
         beside.mkdir(exist_ok=True)
@@ -132,8 +135,42 @@ def _remove_empty(folder: Path) -> None:
             path.rmdir()
 
 
+def _beside(path: Path) -> Path:
+    """The folder of its tasks' artifacts."""
+    return path.with_name(f"{path.stem}.artifacts")
+
+
+def _read_lines(path: Path) -> list[dict[str, Json]]:
+    """Raises BadRequest for a file that is not of `--format ours`."""
+    other = f"{path} is no file of --format ours, which --resume goes on with"
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+    except ValueError as error:
+        raise BadRequest(other) from error
+    if not all(
+        isinstance(line, dict) and {"fingerprint", "outcome", "records"} <= set(line) for line in lines
+    ):
+        raise BadRequest(other)
+    return lines
+
+
+def _without_torn_line(path: Path) -> None:
+    """Takes away what a killed command left of its last line: that task is measured again. Any other file
+    stays as it is."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if data[whole:].startswith(_OURS_BEGINS.encode()):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+
+
 def _check_writable(path: Path) -> None:
     """Leaves nothing behind. Raises BadRequest."""
+    beside = _beside(path)
+    if beside == path or (beside.exists() and not beside.is_dir()):
+        raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
     try:
         if path.exists():
             path.open("a").close()

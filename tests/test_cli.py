@@ -174,6 +174,27 @@ def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
     assert [json.loads(line) for line in records_of(path.read_text()).splitlines()] == 3 * finished().records
 
 
+def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    Output(path, "ours", suites=["micro"], resume=False).add(finished())
+    whole = path.read_text()
+    path.write_text(whole + whole[:200])
+    assert len(Output(path, "ours", suites=["micro"], resume=True).done()) == 1
+    assert path.read_text() == whole
+    for own in ("[1, 2", '{"a": 1}', "3"):
+        path.write_text(own)
+        with pytest.raises(BadRequest, match="is no file of --format ours"):
+            Output(path, "ours", suites=["micro"], resume=True).done()
+        assert path.read_text() == own
+
+
+def test_a_file_where_artifacts_are_to_stand_is_said_before(tmp_path: Path) -> None:
+    (tmp_path / "r.artifacts").touch()
+    for name in ("r.json", "r.artifacts"):
+        with pytest.raises(BadRequest, match="the folder of its artifacts"):
+            Output(tmp_path / name, "ours", suites=["micro"], resume=True)
+
+
 def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text("mine")
