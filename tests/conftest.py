@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,3 +191,14 @@ def page(browser: Browser) -> Iterator[Page]:
     yield page
     context.close()
     assert not errors, f"scripts of the page failed: {errors}"
+
+
+@pytest.fixture
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks, caches and temporary files of one test, and nothing of this machine's environment."""
+    monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("HUD_URL", "HUD_KEY", "RUNNER_CEILINGS", "HUD_MAX_BODY_BYTES"):
+        monkeypatch.delenv(name, raising=False)

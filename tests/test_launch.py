@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 
 SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", timeout_s=60)
 OK = "import json; open('outcome.json', 'w').write(json.dumps({'status': 'ok'}))\n"
-# Hangs until it is ended; for ten minutes, so that it stays not for ever where that fails.
+# A benchmark that hangs, which the launcher must end; after ten minutes by itself, should a test fail to.
 HANG = "import time\nprint('hanging', flush=True)\ntime.sleep(600)\n"
 # A process in a session of its own whose parent is gone, as compile workers are.
 STRAY = """
@@ -35,7 +35,7 @@ if os.fork() == 0:
         os._exit(0)
     open('stray', 'w').write(str(os.getpid()))
     os.write(born, b'!')
-    time.sleep(600)  # as HANG
+    time.sleep(600)  # a process that does not end by itself: whoever kills the tree must find it
 os.read(there, 1)
 """
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -279,8 +279,8 @@ for _ in range(200):
     if os.fork():
         os._exit(0)
     os.setsid()
-    time.sleep(0.02)  # the pace: it does so for 4 s, and has 1 s
-time.sleep(600)  # as HANG
+    time.sleep(0.02)  # between two forks, so that it still forks while it is being killed
+time.sleep(600)  # the last one does not end by itself either
 """
     outcome = run(tmp_path, restless, timeout_s=1)
     assert not outcome.leftover

@@ -119,7 +119,7 @@ class Proxy:
 
     def _pass_on(self, sink: socket.socket, data: bytes, direction: str) -> None:
         if late_s := self._late_s.get(self.fault):
-            time.sleep(late_s)  # the fault itself: so late is each piece
+            time.sleep(late_s)  # a slow line is the fault that is played: each piece arrives this late
         self._wait_while_black()
         if self.fault != "half_open" or direction == "up":
             sink.sendall(data)

@@ -102,7 +102,9 @@ class Site:
 
     def let_last(self, real_s: float, *, scaled_s: float = 0) -> None:
         """Lets a fault last. Its length is what is tested, so nothing is waited for."""
-        time.sleep(scaled_s if self.times.scaled else real_s)
+        time.sleep(
+            scaled_s if self.times.scaled else real_s
+        )  # an outage that ends by the clock, as real ones
 
     def start_web(self, **variables: str) -> None:
         self.hud.start(**self.times.environment, **variables)

@@ -52,7 +52,7 @@ def run(spec: Any, report: Any) -> Any:
 def _leave(control: Path, plan: dict[str, Any], device: str) -> None:
     if plan.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if plan.get("stray"):
+    if plan.get("stray"):  # a helper process that outlives its benchmark until somebody kills it
         _leave_stray(control, lambda: time.sleep(HANG_S))
     if "orphan_s" in plan:
         _leave_stray(control, lambda: _use(device, plan["orphan_s"]))

@@ -86,7 +86,9 @@ class Clients:
             else:
                 return True
             self.tried_again += 1
-            time.sleep(AGAIN_S)  # as clients do; the server is not hammered
+            time.sleep(
+                AGAIN_S
+            )  # plays a client between two tries, as `runner upload` does; nothing waits for it
         self.failed.append(f"{path}: no answer within {PATIENCE_S} s")
         return False
 
