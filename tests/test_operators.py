@@ -77,6 +77,10 @@ def test_a_recorded_call_is_read_as_syntax() -> None:
         "((b'x',), {})",
         "((1,))",
         "((" + "(" * 5000 + ")" * 5000 + ",), {})",
+        "((" + "[" * 90 + "]" * 90 + ",), {})",
+        "((" + "-" * 19_000 + "1,), {})",
+        "((0x" + "f" * 6000 + ",), {})",  # an integer that no text can be made of
+        "((T([999999999999999], f16),), {})",
         "(('" + "x" * 30_000 + "',), {})",
         "",
     ],
@@ -84,6 +88,7 @@ def test_a_recorded_call_is_read_as_syntax() -> None:
 def test_nothing_else_is_a_call(text: str) -> None:
     with pytest.raises(BadInputs):
         inputs.parse(text)
+    assert call("aten.add.Tensor", text).label.startswith("unreadable#")  # a row it is all the same
 
 
 def test_operatorbenchs_log_goes_in_and_out() -> None:
@@ -96,6 +101,9 @@ def test_operatorbenchs_log_goes_in_and_out() -> None:
     assert first.count == 5
     with pytest.raises(BadInputs, match="line 1"):
         inputs.read_log("cnt: 3, ((), {})")
+    for count in ("9" * 5000, "9" * 30, "-1", "1.5", "²"):
+        with pytest.raises(BadInputs, match="line 2: 'cnt: "):
+            inputs.read_log(f"Operator: aten.add.Tensor\ncnt: {count}, {ADD}")
 
 
 def test_a_file_of_inputs_is_ours_or_a_log(tmp_path: Path) -> None:
@@ -104,9 +112,11 @@ def test_a_file_of_inputs_is_ours_or_a_log(tmp_path: Path) -> None:
     counts = inputs.read_shapes(path)
     path.write_text(shape_file(counts, {"torch": "2"}))
     assert inputs.read_shapes(path) == counts
-    path.write_text('{"operators": 3}')
-    with pytest.raises(BadInputs, match="no shape file"):
-        inputs.read_shapes(path)
+    counted = (f'{{"operators": {{"aten.add.Tensor": {{"": {n}}}}}}}' for n in ("9" * 5000, "1e999", "-1"))
+    for wrong in ('{"operators": 3}', '{"operators": ' + "[" * 100_000, *counted):
+        path.write_text(wrong)
+        with pytest.raises(BadInputs, match="no shape file"):
+            inputs.read_shapes(path)
     path.write_bytes(b"\x93NUMPY\x00")
     with pytest.raises(BadInputs, match="is no text: byte 0"):
         inputs.read_shapes(path)
@@ -274,13 +284,23 @@ def test_tiny_operands_have_no_endless_rotation() -> None:
     assert graph_replay._sets((torch.ones(1),), Card(), 8) == (1024, "")  # type: ignore[arg-type]
 
 
-def test_a_crash_is_a_row_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_between_strides_is_memory_too() -> None:
+    apart = "((T([2, 2], f16, stride=(549755813888, 1)),), {})"
+    assert tensors.memory_needed(call("aten.add.Tensor", apart)) == 2 * (549755813888 + 2)
+    assert tensors.memory_needed(call("aten.add.Tensor", ADD)) == 2 * (8 * 16 + 8)
+
+
+def test_a_crash_and_a_call_that_cannot_be_read_are_rows_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "own.txt"
     path.write_text(
         "".join(
             [
                 "Operator: aten.add.Tensor\n",
                 *(f"cnt: {9 - n}, ((T([{n + 1}], f16), 1), {{}})\n" for n in range(5)),
+                "cnt: 4, ((T([-1], f16), 1), {})\n",
+                "cnt: 3, ((T([2], f16)\n",
             ]
         )
     )
@@ -298,17 +318,21 @@ def test_a_crash_is_a_row_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(stage, "measure_all", measure_all)
     failure = operators.run(spec("aten.add.Tensor", inputs="own"), Report(tmp_path))
     assert failure is not None
-    assert (failure.status, failure.code) == ("crashed", "SIGKILL")
+    assert (failure.status, failure.code) == ("failed", "bad_inputs")
     records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     shapes = [record for record in records if "shape" in record["benchmark"]["extra_info"]["knobs"]]
     lost = {
         (record["benchmark"]["extra_info"]["knobs"]["shape"][:6], record["metric"]["extra_info"]["code"])
         for record in shapes
     }
-    assert lost == {("f16(2)", "SIGKILL"), ("f16(4)", "device_error")}
+    assert lost == {("f16(2)", "SIGKILL"), ("f16(4)", "device_error"), ("unread", "bad_inputs")}
+    unread = [
+        one["metric"]["extra_info"] for one in shapes if one["metric"]["extra_info"]["code"] == "bad_inputs"
+    ]
+    assert {one["reason"][:15] for one in unread} == {"own.txt, line 7", "own.txt, line 8"}
     (median,) = (record["metric"] for record in records if record["metric"]["name"] == "50th")
     assert median["benchmark_values"] == [2.0]
-    assert (median["extra_info"]["shapes"], median["extra_info"]["shapes_tried"]) == (3, 5)
+    assert (median["extra_info"]["shapes"], median["extra_info"]["shapes_tried"]) == (3, 7)
 
 
 # The child, whose stages have as much time as their task: a busy machine compiles slowly, and what the

@@ -68,6 +68,15 @@ def _path(name: str) -> Path:
     return Path(own)
 
 
+def _unreadable(path: Path, call: Call) -> TaskFailure | None:
+    """What is wrong with a call that cannot be read, with its line: it is a row, the others are measured."""
+    try:
+        inputs.parse(call.text)
+    except BadInputs as error:
+        return TaskFailure("failed", "bad_inputs", f"{inputs.where(path, call)}: {error}")
+    return None
+
+
 class _Work:
     """The calls of one task: what is done stands in a file that survives its stage."""
 
@@ -76,7 +85,9 @@ class _Work:
         self._report = report
         self._calls = calls
         self._marks = report.folder / "marks.jsonl"
-        self._lost: dict[int, TaskFailure] = {}
+        path = _path(str(spec.setting("inputs")))
+        wrong = ((place, _unreadable(path, call)) for place, call in enumerate(calls))
+        self._lost = {place: failure for place, failure in wrong if failure}
 
     def run(self, *, until: float) -> None:
         """Stage after stage until every call has its row or the time is over."""

@@ -37,6 +37,8 @@ _OF_TORCH = (*_FORMATS, *DTYPES.values())
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}  # as operatorbench has it
 _LONGEST = 20_000  # characters of a call
 _MOST_NUMBERS = 16  # dimensions of a tensor
+_DEEPEST = 16  # lists in lists
+_MOST_COUNTED = 10**12  # calls of one shape in the models
 _LABEL = 60  # characters of a shape's name before its digest
 _OTHER = re.compile(r"[^\w.()*-]", re.ASCII)
 SHAPES = Path(__file__).parent / "shapes"
@@ -78,10 +80,17 @@ class Call:
 
     @property
     def label(self) -> str:
-        """A short name without brackets or commas, unique by its digest: ``f16(64x768)*2#1a2b3c4d``."""
-        args, kwargs = self.arguments
+        """A short name without brackets or commas, unique by its digest: ``f16(64x768)*2#1a2b3c4d``.
+
+        A call that cannot be read has one too: it is a row.
+        """
+        digest = hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        try:
+            args, kwargs = self.arguments
+        except BadInputs:
+            return f"unreadable#{digest}"
         words = "*".join(filter(None, map(_word, [*args, *kwargs.values()])))
-        return f"{_OTHER.sub('', words)[:_LABEL]}#{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
+        return f"{_OTHER.sub('', words)[:_LABEL]}#{digest}"
 
 
 def _word(value: Any) -> str:
@@ -103,13 +112,22 @@ def parse(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         found = _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BadInputs(f"{text[:80]!r}: {error}") from error
+        raise BadInputs(f"{text[:80]!r}: {str(error) or 'nested too deep'}") from error
+    if _depth(found) > _DEEPEST:
+        raise BadInputs(f"{text[:80]!r}: nested deeper than {_DEEPEST}")
     if not (isinstance(found, tuple) and len(found) == 2):
         raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
     args, kwargs = found
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
         raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
     return args, kwargs
+
+
+def _depth(value: Any) -> int:
+    """Of lists in lists; the syntax allows at most 200."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list | tuple) else 0
 
 
 def _value(node: ast.expr) -> Any:
@@ -123,6 +141,8 @@ def _value(node: ast.expr) -> Any:
 def _constant(node: ast.Constant) -> Any:
     if isinstance(node.value, str):
         return _WORDS.get(node.value, node.value)
+    if isinstance(node.value, int) and node.value >= 2**63:
+        raise BadInputs("an integer beyond 64 bits")
     if node.value is None or isinstance(node.value, bool | int | float):
         return node.value
     raise BadInputs(f"{node.value!r} is no number, text or None")
@@ -202,20 +222,29 @@ def read_log(text: str) -> Counts:
     Raises BadInputs with the line. Calls with sparse tensors are left out, as nothing can make their inputs.
     """
     found: Counts = {}
-    calls: dict[str, int] | None = None
+    for _number, operator, call, count in _logged(text):
+        calls = found.setdefault(operator, {})
+        calls[call] = min(calls.get(call, 0) + count, _MOST_COUNTED)
+    return found
+
+
+def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
+    """Line, operator, call and count of every line of a log that has a call."""
+    operator = ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("Operator: "):
             name = line.removeprefix("Operator: ").strip()
-            calls = found.setdefault(_RENAMED.get(name, name), {})
+            operator = _RENAMED.get(name, name)
         elif line.strip():
             head, _, call = line.partition(",")
-            count = head.removeprefix("cnt:").strip()
-            if calls is None or not count.isdecimal() or not head.startswith("cnt:"):
+            digits = head.removeprefix("cnt:").strip()
+            if not operator or not digits.isdecimal() or not head.startswith("cnt:"):
                 raise BadInputs(f"line {number}: {line[:60]!r} is neither 'Operator: NAME' nor 'cnt: N, …'")
+            if len(digits) > len(str(_MOST_COUNTED)) or int(digits) > _MOST_COUNTED:
+                raise BadInputs(f"line {number}: {line[:60]!r} counts more than {_MOST_COUNTED} calls")
             call = call.strip().strip("'\"")
             if "ST(" not in call:
-                calls[call] = calls.get(call, 0) + int(count)
-    return found
+                yield number, operator, call, int(digits)
 
 
 def write_log(counts: Counts) -> str:
@@ -229,19 +258,47 @@ def write_log(counts: Counts) -> str:
 
 def read_shapes(path: Path) -> Counts:
     """A shape file of ours, or a log. Raises BadInputs, OSError."""
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
-    if not text.lstrip().startswith("{"):
+    text = _text_of(path)
+    if not _is_ours(text):
         return read_log(text)
     try:
         operators = json.loads(text)["operators"]
         return {
-            str(name): {str(call): int(n) for call, n in calls.items()} for name, calls in operators.items()
+            str(name): {str(call): _count(n) for call, n in calls.items()}
+            for name, calls in operators.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputs(f"{path.name} is no shape file: {error}") from error
+
+
+def where(path: Path, call: Call) -> str:
+    """A call's place in its file, for people: ``own.txt, line 12``. Raises what reading the file does."""
+    text = _text_of(path)
+    if _is_ours(text):
+        lines = enumerate(text.splitlines(), 1)
+        numbers = (number for number, line in lines if json.dumps(call.text) in line)
+    else:
+        named = (call.operator, call.text)
+        numbers = (number for number, operator, other, _ in _logged(text) if (operator, other) == named)
+    found = next(numbers, None)
+    return f"{path.name}, line {found}" if found else path.name
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
+
+
+def _is_ours(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_COUNTED:
+        raise TypeError(f"{str(value)[:60]!r} is no number of calls")
+    return value
 
 
 def calls_of(counts: Counts, operator: str) -> list[Call]:

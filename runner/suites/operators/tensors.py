@@ -185,4 +185,11 @@ def _elements(tensor: torch.Tensor) -> int:
 def memory_needed(call: Call) -> int:
     """Bytes of the recorded arguments, before any is made."""
     forms = [leaf for leaf in pytree.tree_leaves(call.arguments) if isinstance(leaf, TensorForm)]
-    return sum(math.prod(form.shape) * getattr(torch, form.dtype).itemsize for form in forms)
+    return sum(_extent(form) * getattr(torch, form.dtype).itemsize for form in forms)
+
+
+def _extent(form: TensorForm) -> int:
+    """Elements from the first to the last: with strides, of what lies between them too."""
+    if form.stride is None or 0 in form.shape:
+        return math.prod(form.shape)
+    return 1 + sum((size - 1) * stride for size, stride in zip(form.shape, form.stride, strict=True))

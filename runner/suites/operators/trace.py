@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.catalog.batch_sizes import default_batch_size
 from runner.catalog.suites import SUITES
-from runner.suites.operators.inputs import DTYPES, Counts, merged, read_log, write_log
+from runner.suites.operators.inputs import DTYPES, BadInputs, Counts, merged, read_shapes, write_log
 from runner.suites.torchdynamo.models.built import Wanted
 
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}
@@ -159,7 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("either a suite or --log FILE")
     about: dict[str, Any] = {"torch": torch.__version__}
     if options.log:
-        counts = merged(read_log(path.read_text()) for path in options.log)
+        try:
+            counts = merged(read_shapes(path) for path in options.log)
+        except (BadInputs, OSError) as error:
+            parser.error(str(error))
         about["logs"] = [path.name for path in options.log]
     else:
         counts, about["models"] = trace_suite(options.suite, options.case)
