@@ -20,10 +20,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runner.catalog import inductor_options
+
 _ROOT = Path(__file__).resolve().parent.parent
 _NVIDIA_SMI_S = 20  # it answers in 0.1 s, and after minutes where a driver is broken
-_TORCH_FACTS_S = 120
+_ASKED_S = 120
 DAILY_READINGS = 7  # a ceiling is the median of this many
+# Variables of the environment that belong to its class (measuring rule 1).
+_CHANGING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_", "PYTORCH_", "TRITON_", "CUBLAS_", "NVIDIA_TF32_")
+_CHANGING_TOO = (
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "MKL_NUM_THREADS", "CXX", "CC"),
+    inductor_options.VARIABLE,
+)
+_NOT_CHANGING = ("_DIR", "_HOME", "_PATH", "_LOGS")  # where things lie changes no result
 
 
 @dataclass(frozen=True)
@@ -128,22 +137,35 @@ def facts() -> dict[str, Any]:
     }
 
 
+def changing_variables() -> dict[str, str]:
+    """Variables of this process's environment that change results, by name."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if (name.startswith(_CHANGING) or name in _CHANGING_TOO) and not name.endswith(_NOT_CHANGING)
+    }
+
+
 def torch_facts(
     device: str, python: str = sys.executable, variables: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Environment (runner.records) as the torch of `python` sees it on a device, asked in a child process
-    with these environment variables.
+    """Environment (runner.records) as the torch of `python` sees it on a device. Raises RuntimeError with
+    the last line that it said where there is no torch or no such device."""
+    return asked("runner.measure.environment", device, python=python, variables=variables)
 
-    Raises RuntimeError with the last line that the child said where there is no torch or no such device.
-    """
-    paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH")])]
+
+def asked(module: str, *arguments: str, python: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON object that a module of ours prints last, as a child process of `python` with these
+    environment variables. Raises RuntimeError with the last line that the child said where it fails."""
+    own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # made for this one alone
+    paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH", own)])]
     try:
         answer = subprocess.run(
-            [python, "-m", "runner.measure.environment", device],
+            [python, "-m", module, *arguments],
             env={**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
             text=True,
-            timeout=_TORCH_FACTS_S,
+            timeout=_ASKED_S,
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:

@@ -25,6 +25,7 @@ from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 
 DEFAULT_PYTHON = "default"
+_WITH = "/@"  # in a key, before what a job is measured with
 _KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
 
 Json = Any
@@ -40,13 +41,24 @@ class Job:
     base_python: str = ""
     new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of a pair's new side
 
+    measured_with: str = ""  # a digest of what is measured besides the task: `runner/resume.py`
+
     @property
-    def key(self) -> str:
-        """What `--resume` knows it by."""
+    def plain_key(self) -> str:
+        """What it is called."""
         named = (self.python, self.base_python) != (DEFAULT_PYTHON, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
         sides = f"{self.base_python}:{self.python}" if named else ""
         return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
+
+    @property
+    def key(self) -> str:
+        """What `--resume` knows it by; of a plain task in the command's own interpreter, the fingerprint."""
+        return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
+
+
+def plain_key(key: str) -> str:
+    return key.partition(_WITH)[0]
 
 
 @dataclass(frozen=True)

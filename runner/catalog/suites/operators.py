@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
 from runner.catalog.suites.knobs import count, repeat, switch
 from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
-INPUTS = ("huggingface", "timm", "own")
+OWN = "own"
+OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
+INPUTS = ("huggingface", "timm", OWN)
+_DIGITS = 8
 _DTYPES = ("float16", "float32", "bfloat16")
 # In the order in which models of both kinds call them.
 TWENTY = (
@@ -79,7 +86,7 @@ SUITE = Suite(
         Knob(
             "inputs",
             "choice",
-            "whose recorded calls; own: the log that RUNNER_OPERATOR_INPUTS names on the host",
+            f"whose recorded calls; own: the log that {OWN_INPUTS} names on the host",
             choices=INPUTS,
             default="huggingface",
         ),
@@ -110,3 +117,13 @@ SUITE = Suite(
         }
     ),
 )
+
+
+def digest_of_own(variables: Mapping[str, str]) -> str:
+    """Of the content of the file behind `inputs=own`, where these are the variables of the environment; ''
+    where there is none that can be read."""
+    try:
+        content = Path(variables[OWN_INPUTS]).read_bytes()
+    except (KeyError, OSError):
+        return ""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
