@@ -106,6 +106,8 @@ def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run)
     assert f'busy</span> with <a href="/runs/{running.pk}/">run {running.pk}</a>' in text
     assert "No past run tells when it will start." in text
     assert "Why it waits" not in text_of(client, f"/runs/{running.pk}/")
+    started = client.get(f"/api/v1/runs/{running.pk}").json()
+    assert (started["waiting"], started["queue_position"], started["starts_in_s"]) == (None, None, None)
 
 
 def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
@@ -137,7 +139,12 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
     text = text_of(client, f"/runs/{waiting.pk}/")
     assert "queue position 0: next" in text
     assert "It is next and starts as soon as" in text
+    api = client.get(f"/api/v1/runs/{waiting.pk}").json()
     said = client.get(f"/runs/{waiting.pk}.json").json()["waiting"]
+    for place in (*api["waiting"]["places"], *said["places"]):
+        place |= {name: bool(place[name]) for name in ("since", "until")}  # the times are spelled differently
+    assert api["waiting"] == said
+    assert (api["queue_position"], api["starts_in_s"]) == (said["position"], said["starts_in_s"])
     assert (said["position"], said["starts_in_s"], said["lacking"]) == (0, 0.0, "")
     states = {place["name"]: place["state"] for place in said["places"]}
     assert states == {

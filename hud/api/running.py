@@ -16,8 +16,9 @@ from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
-from hud.queries.progress import progress_of, starts_in_s
+from hud.queries.progress import progress_of
 from hud.queries.run import artifacts_of
+from hud.queries.waiting import read as read_waiting
 from runner.catalog import inductor_options
 from runner.summary import LEAST_PAIRS
 
@@ -167,7 +168,7 @@ def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileRes
 
 
 def _run_out(run: Run) -> dict[str, Any]:
-    progress = progress_of(run)
+    progress, waiting = progress_of(run), read_waiting(run)
     return {
         "id": run.pk,
         "state": run.state,
@@ -177,6 +178,7 @@ def _run_out(run: Run) -> dict[str, Any]:
         "eta_s": progress.eta_s,
         "host": run.host_name,
         "retry_of": run.retry_of_id,
-        "queue_position": runs.queue_position(run),
-        "starts_in_s": starts_in_s(run),
+        "queue_position": waiting.position if waiting else None,
+        "starts_in_s": waiting.starts_in_s if waiting else None,
+        "waiting": waiting.to_row() if waiting else None,
     }

@@ -110,6 +110,24 @@ class RunIn(Asked):
     repeats: int | None = Field(None, ge=1, le=20)
 
 
+class PlaceOut(Schema):
+    """What a host, or one accelerator of it, does instead of taking a queued run."""
+
+    name: str
+    state: str
+    since: datetime | None
+    until: datetime | None
+    note: str
+    run: int | None
+
+
+class WaitingOut(Schema):
+    position: int
+    starts_in_s: float | None
+    places: list[PlaceOut]
+    lacking: str
+
+
 class RunOut(Schema):
     id: int
     state: str
@@ -121,6 +139,7 @@ class RunOut(Schema):
     retry_of: int | None
     queue_position: int | None
     starts_in_s: float | None
+    waiting: WaitingOut | None
 
 
 class ArtifactOut(Schema):
