@@ -34,7 +34,8 @@ class Output:
         self, path: Path, form: str, *, suites: Sequence[str], resume: bool, dry_run: bool = False
     ) -> None:
         if path.exists() and not resume and not dry_run:
-            raise BadRequest(f"{path} exists; give --resume to go on with it, or another name")
+            further = "--resume to go on with it, or " if form == "ours" else ""
+            raise BadRequest(f"{path} exists; give {further}another name")
         if resume and form != "ours":
             raise BadRequest("--resume reads what is done from --format ours")
         _check_writable(path)
@@ -42,13 +43,14 @@ class Output:
             _without_torn_line(path)
         self._path = path
         self._form = form
+        self._dry_run = dry_run
         self._system = upstream.system_of(suites) if form == "upstream" else None
         self._writer = self._system.writer(path) if self._system else None
         self._added = 0
         self._left_out: Counter[str] = Counter()  # of tasks that are not in the file, by reason
         self.artifacts: set[Path] = set()  # folders that hold some
 
-    def no_place(self, tasks: Sequence[TaskSpec]) -> str:
+    def _no_place(self, tasks: Sequence[TaskSpec]) -> str:
         """What can be told before of those of these tasks that the outside system's file cannot hold, ''
         where it can hold all. Raises BadRequest where it can hold none."""
         if self._system is None:
@@ -63,6 +65,21 @@ class Output:
         if count == len(tasks):
             raise BadRequest(f"--format upstream: {text}")
         return text
+
+    def check(self, tasks: Sequence[TaskSpec]) -> str:
+        """To be told of every launch before the first, of a task as often as it is launched. Answers as
+        `_no_place` does. Raises BadRequest, too, where launches would have one place in the outside system's
+        file, or a file that it writes is there already or cannot be written."""
+        if self._system is None:
+            return ""
+        said = self._no_place(tasks)
+        held = [task for task in tasks if not self._system.no_place(task)]
+        self._system.check_places(held)
+        for path in sorted(self._system.files(self._path, held)):
+            if path.exists() and not self._dry_run:
+                raise BadRequest(f"{path} exists, and --format upstream writes it; give another --output")
+            _check_place(path, self._path)
+        return said
 
     def left_out(self) -> str:
         """How many of the tasks that ended are not in the file, and why; '' where all are."""
@@ -171,6 +188,11 @@ def _check_writable(path: Path) -> None:
     beside = _beside(path)
     if beside == path or (beside.exists() and not beside.is_dir()):
         raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
+    _check_place(path, path)
+
+
+def _check_place(path: Path, output: Path) -> None:
+    """Of a file that is written for this --output. Raises BadRequest."""
     try:
         if path.exists():
             path.open("a").close()
@@ -178,7 +200,8 @@ def _check_writable(path: Path) -> None:
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise BadRequest(f"--output {path} cannot be written: {error.strerror}") from error
+        where = "" if path == output else f"{path}: "
+        raise BadRequest(f"--output {output} cannot be written: {where}{error.strerror}") from error
 
 
 def _share(count: int, total: int) -> str:

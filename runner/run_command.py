@@ -106,7 +106,7 @@ def main(options: argparse.Namespace) -> int:
     earlier = output.earlier() if output and options.resume else []
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
-    placeless = output.no_place(tasks) if output else ""
+    placeless = output.check([job.task for job in jobs]) if output else ""
     if placeless:
         print(placeless, file=sys.stderr)
     if options.dry_run:

@@ -403,8 +403,9 @@ def test_operatorbenchs_file_comes_back_equal(measured: Measured, tmp_path: Path
     outcome, records = measured
     files = OperatorbenchFiles(tmp_path / "out")
     both = [*records, *autotuned(records)]
-    for part in (records, autotuned(records)):
-        files.add(Finished(spec("frequent", inputs="own"), outcome, tmp_path, part))
+    task = spec("frequent", inputs="own")
+    for backend, part in (("inductor", records), ("autotune", autotuned(records))):
+        files.add(Finished(dataclasses.replace(task, backend=backend), outcome, tmp_path, part))
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == "operatorbench_own_float32.csv"
     rows = list(csv.reader(path.read_text().splitlines()))

@@ -62,8 +62,9 @@ def test_a_file_where_artifacts_are_to_stand_is_said_before(tmp_path: Path) -> N
 def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text("mine")
-    with pytest.raises(BadRequest, match="exists; give --resume"):
-        Output(path, "v3", suites=["micro"], resume=False)
+    for form, said in (("ours", "give --resume"), ("v3", "give another"), ("upstream", "give another")):
+        with pytest.raises(BadRequest, match=f"exists; {said}"):
+            Output(path, form, suites=["micro"], resume=False)
     assert path.read_text() == "mine"
 
 

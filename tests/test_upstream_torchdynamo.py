@@ -186,9 +186,9 @@ def test_what_the_harness_cannot_say_is_in_none_of_its_files(tmp_path: Path) -> 
     output = Output(tmp_path / "r.csv", "upstream", suites=["huggingface"], resume=False)
     tiny, plain = task(knobs={"size": "tiny"}), task()
     why = "no place in the torchdynamo harness's file: it cannot say size (1)"
-    assert output.no_place([tiny, plain]) == f"1 of 2 tasks have {why}"
+    assert output.check([tiny, plain]) == f"1 of 2 tasks have {why}"
     with pytest.raises(BadRequest, match=re.escape(f"the task has {why}")):
-        output.no_place([tiny])
+        output.check([tiny])
     output.add(measured(tiny))
     assert not (tmp_path / "r").exists()
     assert output.empty

@@ -134,7 +134,7 @@ def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:
     assert output.artifacts == {tmp_path / "output"}
     assert not (tmp_path / "task" / "artifacts").exists()
     names = {str(path.relative_to(tmp_path / "output")) for path in (tmp_path / "output").rglob("*.*")}
-    cell = "cpu-float32-None-False-eval-None-None-None-dummy"
+    cell = "cpu-None-False-eval-None-None-None-dummy-batch_size=4-iterations_per_run=2"
     dumps = {f"dummy/{n}/{kind}-{cell}" for n in range(3) for kind in ("pytorch-profile", "trace")}
     assert {name.rsplit(".", 1)[0] for name in names} == {"results", *dumps}
 

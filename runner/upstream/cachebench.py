@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ def no_place(task: TaskSpec) -> str:
         return "it knows only bfloat16 inference and amp training"
     unsaid = sorted(set(task.identity()) - {"origin"})
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+
+
+def places(task: TaskSpec) -> list[str]:
+    dynamic = " with dynamic shapes" if task.dynamic else ""
+    return [f"{task.case} {task.mode}{dynamic}"]
+
+
+def files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
+    return [path]
 
 
 class CacheFile:

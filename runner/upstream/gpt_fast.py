@@ -42,6 +42,15 @@ def _no_place_of_micro(task: TaskSpec) -> str:
     return "its row is the mean over all sizes" if in_part else ""
 
 
+def places(task: TaskSpec) -> list[str]:
+    return [f"{task.case} in {task.dtype}"]
+
+
+def files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
+    """The CSV and the JSON lines."""
+    return [path.with_suffix(".csv"), path.with_suffix(".json")]
+
+
 class GptFastFiles:
     """`PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes."""
 
@@ -55,7 +64,7 @@ class GptFastFiles:
         if not rows or no_place(finished.task):
             return []
         self._rows += rows
-        table, lines = self._path.with_suffix(".csv"), self._path.with_suffix(".json")
+        table, lines = files(self._path, [finished.task])
         table.write_text(_csv(self._rows))
         lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
         return [table, lines]

@@ -56,6 +56,7 @@ _SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
     **{name: ((name,), 1.0) for name in _COUNTS},
 }
 _SUITES = {"timm": "timm_models"}
+_PHASES = "_compilation_metrics"  # ends the name of the file of compile phases
 # What the harness's arguments are called that are knobs of the same name here.
 _ARGUMENTS = (
     "iterations_per_run", "randomize_input", "threads", "nopython", "channels_last", "iterations", "cosine",
@@ -79,11 +80,33 @@ def no_place(task: TaskSpec) -> str:
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
 
+def places(task: TaskSpec) -> list[str]:
+    """A row of a CSV: other arguments of the harness stand in none, and its accuracy has a batch size of its
+    own."""
+    size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
+    sizes = {"performance": size, "accuracy": ""}
+    return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
+
+
+def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
+    names = {f"{_stem(task)}_{kind}" for task in tasks for kind in _kinds(task)}
+    names |= {f"{name}{_PHASES}" for name in names if name.endswith("_performance")}
+    return {_folder(path) / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
+
+
+def _kinds(task: TaskSpec) -> list[str]:
+    return [kind for kind in ("performance", "accuracy") if task.setting("test") in {"both", kind}]
+
+
+def _folder(path: Path) -> Path:
+    return path.with_suffix("")
+
+
 class DynamoFiles:
     """A folder, named as `PATH` without its suffix."""
 
     def __init__(self, path: Path) -> None:
-        self._folder = path.with_suffix("")
+        self._folder = _folder(path)
         self._files: dict[str, _File] = {}
 
     def add(self, finished: Finished) -> list[Path]:
@@ -92,14 +115,14 @@ class DynamoFiles:
         if no_place(spec):
             return written
         records = {record["metric"]["name"]: record for record in finished.records}
-        stem = _stem(spec)
-        if spec.setting("test") != "accuracy":
+        stem, kinds = _stem(spec), _kinds(spec)
+        if "performance" in kinds:
             written += self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
             phases = _phases(records)
             if phases:
                 row = {**_first(spec, records), **phases}
-                written += self._add(f"{stem}_performance_compilation_metrics", tuple(phases), spec, row)
-        if "accuracy" in records:
+                written += self._add(f"{stem}_performance{_PHASES}", tuple(phases), spec, row)
+        if "accuracy" in kinds and "accuracy" in records:
             written += self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(spec, records))
         return written
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import SUITE, Cell, cell
 from runner.terminal import Finished
 
@@ -31,26 +32,48 @@ _DUMPS = {
     "output": "output",
 }
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
+_KEEPING = ("dump_", "save_")  # knobs that ask for dumps
+# What its names of dumps say of an experiment, in their order.
+_AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
+_DTYPE = "float32"  # which they mean where they say none
+
+
+def places(task: TaskSpec) -> list[str]:
+    """Its lines are told apart by what its own resume looks at, and what we add to it."""
+    return [_dump_name(task)]
+
+
+def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
+    """The lines, and a folder of dumps for each model of which some are asked for."""
+    lines = _lines_path(path)
+    return {lines, *(lines.parent / task.case for task in tasks if _asks_for_dumps(task))}
+
+
+def _asks_for_dumps(task: TaskSpec) -> bool:
+    return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())
+
+
+def _lines_path(path: Path) -> Path:
+    return path if path.suffix == ".jsonl" else path / "results.jsonl"
 
 
 class XlaFiles:
     """`results.jsonl` in the folder PATH, or PATH itself where it ends in .jsonl; a line for each cell."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path if path.suffix == ".jsonl" else path / "results.jsonl"
+        self._path = _lines_path(path)
 
     def add(self, finished: Finished) -> list[Path]:
         if not finished.records:
             return []
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        line = _line(finished)
         with self._path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        return [self._path, *self._take_dumps(finished, line)]
+            file.write(json.dumps(_line(finished)) + "\n")
+        return [self._path, *self._take_dumps(finished)]
 
-    def _take_dumps(self, finished: Finished, line: dict[str, Json]) -> Iterator[Path]:
+    def _take_dumps(self, finished: Finished) -> Iterator[Path]:
         """Moves artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
-        configuration = _configuration(finished, line)
+        configuration = _dump_name(finished.task)
         for path in sorted((finished.folder / "artifacts").glob("*/*")):
             kind = path.parent.name
             if kind not in _DUMPS:
@@ -68,14 +91,13 @@ class XlaFiles:
             yield target
 
 
-def _cell(finished: Finished) -> Cell:
-    task = finished.task
+def _cell(task: TaskSpec) -> Cell:
     asked = {name: cast("str", task.knobs.get(name, "")) for name in ("accelerator", "xla")}
     return cell(task.backend, task.mode, task.device, asked["accelerator"], asked["xla"])
 
 
 def _line(finished: Finished) -> dict[str, Json]:
-    first, place = finished.records[0], _cell(finished)
+    first, place = finished.records[0], _cell(finished.task)
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
     others = {name: value for name, value in knobs.items() if name not in _NAMED}
@@ -140,12 +162,23 @@ def _metrics(finished: Finished) -> dict[str, Json]:
     return found
 
 
-def _configuration(finished: Finished, line: dict[str, Json]) -> str:
-    """Its name for a cell: the values of the axes in the order of their names, then the model."""
-    return "-".join(_segments(line["experiment"], finished.task.case))
-
-
-def _segments(experiment: dict[str, Json], model: str) -> Iterator[str]:
-    for name in sorted(set(experiment) - {"batch_size", "accelerator_model"}):
-        yield str(experiment[name]).replace(" ", "")
-    yield model
+def _dump_name(task: TaskSpec) -> str:
+    """Its name for a cell: the values of the axes in the order of their names, then the model. What it leaves
+    out, and would write over in a command that has several, follows: another type, and knobs."""
+    place = _cell(task)
+    said = {
+        "accelerator": place.accelerator,
+        "dynamo": place.dynamo or None,
+        "enable_functionalization": bool(task.setting("enable_functionalization")),
+        "test": place.test,
+        "xla": place.xla or None,
+    }
+    knobs = sorted((name, value) for name, value in task.identity().items() if name not in {*said, "origin"})
+    return "-".join(
+        [
+            *(str(said.get(axis)) for axis in _AXES),
+            task.case,
+            *([] if task.dtype == _DTYPE else [task.dtype]),
+            *(name if value is True else f"{name}={value}" for name, value in knobs),
+        ]
+    )
