@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runner import host
+from runner.accelerators import Accelerator
 from runner.catalog import TaskSpec
 from runner.catalog.suites import operators
 from runner.installed import versions_of
@@ -57,16 +58,19 @@ def _inputs(task: TaskSpec, interpreter: Interpreter) -> str:
 
 
 def taken(
-    earlier: Sequence[Finished], jobs: Sequence[Job], pythons: Mapping[str, Interpreter]
+    earlier: Sequence[Finished],
+    jobs: Sequence[Job],
+    pythons: Mapping[str, Interpreter],
+    chosen: Sequence[Accelerator],
 ) -> tuple[list[Finished], str]:
-    """What of the earlier need not be measured again for these jobs; and how many of them were measured with
-    something else, in words, '' where none was."""
+    """What of the earlier need not be measured again for these jobs on such accelerators; and in words how
+    many of them were measured with something else, '' where none was."""
     versions = functools.cache(lambda name: _versions(pythons[name]))
     by_key = {job.key: job for job in jobs}
     found, others = [], {}
     for one in earlier:
         job = by_key.get(one.name)
-        difference = _difference(one, job, versions) if job else _OTHER
+        difference = _other_device(one, chosen) or _difference(one, job, versions) if job else _OTHER
         if difference:
             others[plain_key(one.name)] = difference
         else:
@@ -85,6 +89,17 @@ def _versions(interpreter: Interpreter) -> Mapping[str, str]:
         return host.asked("runner.installed", python=interpreter.path, variables=interpreter.environment)
     except (RuntimeError, ValueError, IndexError):
         return {}
+
+
+def _other_device(one: Finished, chosen: Sequence[Accelerator]) -> str:
+    """Where none of these is of the kind that it was measured on."""
+    here = [accelerator.device_name for accelerator in chosen]
+    for record in one.records:
+        before = record["runners"][0].get("type", "") if record.get("runners") else ""
+        # nvidia-smi names the whole card; and some tasks for a GPU work on the CPU
+        if before and before.partition(" MIG ")[0] not in {*here, host.cpu_name()}:
+            return f"{before}, which is {', '.join(here)} now"
+    return ""
 
 
 def _difference(one: Finished, job: Job, versions: Versions) -> str:
