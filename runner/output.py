@@ -153,8 +153,8 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """The folder of its tasks' artifacts."""
-    return path.with_name(f"{path.stem}.artifacts")
+    """The folder of its tasks' artifacts: not that of another file with the same stem."""
+    return path.with_name(f"{path.name}.artifacts")
 
 
 def _read_lines(path: Path) -> list[dict[str, Json]]:
@@ -186,7 +186,7 @@ def _without_torn_line(path: Path) -> None:
 def _check_writable(path: Path) -> None:
     """Leaves nothing behind. Raises BadRequest."""
     beside = _beside(path)
-    if beside == path or (beside.exists() and not beside.is_dir()):
+    if beside.exists() and not beside.is_dir():
         raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
     _check_place(path, path)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner import dry_run, durations, request, tables, terminal, workers
+from runner import dry_run, durations, request, resume, tables, terminal, workers
 from runner.accelerators import Accelerator
 from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
@@ -96,16 +96,20 @@ def main(options: argparse.Namespace) -> int:
     baseline = _baseline(options.baseline)
     pythons, python, base = _pythons(options)
     base = base or (python if new_options else "")  # against itself
+    sides = {name: pythons[name] for name in (base, python) if name}
     jobs = [
-        Job(task, process, python, base, new_options)
+        Job(task, process, python, base, new_options, resume.measured_with(task, sides))
         # all tasks once, then all of them again: what drifts in hours hits every task alike
         for process in range(_repeats(options, base))
         for task in tasks
     ]
     output = _output(options, base)
-    earlier = output.earlier() if output and options.resume else []
+    asked = output.earlier() if output and options.resume else []
+    earlier, others = resume.taken(asked, jobs, pythons, chosen)
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
+    if others:
+        print(others, file=sys.stderr)
     placeless = output.check([job.task for job in jobs]) if output else ""
     if placeless:
         print(placeless, file=sys.stderr)
@@ -117,8 +121,7 @@ def main(options: argparse.Namespace) -> int:
     print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)
     bench = Bench(pythons, keeps_artifacts=output is not None)
     finished = _run(waiting, chosen, bench, output.add if output else _ignore)
-    known = [one for one in earlier if one.name in {job.key for job in jobs}]
-    _tell([*known, *finished], jobs, baseline)
+    _tell([*earlier, *finished], jobs, baseline)
     _tell_files(output, finished, bench)
     return _exit_status({item.outcome.status for item in finished}, output)
 

@@ -53,10 +53,9 @@ def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:
 
 
 def test_a_file_where_artifacts_are_to_stand_is_said_before(tmp_path: Path) -> None:
-    (tmp_path / "r.artifacts").touch()
-    for name in ("r.json", "r.artifacts"):
-        with pytest.raises(BadRequest, match="the folder of its artifacts"):
-            Output(tmp_path / name, "ours", suites=["micro"], resume=True)
+    (tmp_path / "r.json.artifacts").touch()
+    with pytest.raises(BadRequest, match="the folder of its artifacts"):
+        Output(tmp_path / "r.json", "ours", suites=["micro"], resume=True)
 
 
 def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
@@ -149,10 +148,15 @@ def test_artifacts_are_kept_beside_the_output(
     words = ["run", "xla", "--device", "cpu", "--case", "dummy[dump_hlo=true]", "--backend", "eager"]
     words += ["--mode", "inference", "--opt", "accelerator=cpu", "xla=None"]
     assert main([*words, "--output", str(tmp_path / "r.json")]) == 0
-    assert f"artifacts: {tmp_path / 'r.artifacts'}\n" in capsys.readouterr().out
+    assert f"artifacts: {tmp_path / 'r.json.artifacts'}\n" in capsys.readouterr().out
     line = json.loads((tmp_path / "r.json").read_text())
-    assert (tmp_path / "r.artifacts" / line["fingerprint"] / "hlo" / "a.txt").read_text() == "kept"
+    kept = tmp_path / "r.json.artifacts" / line["fingerprint"] / "hlo" / "a.txt"
+    kept.write_text("of r.json")
+    assert main([*words, "--output", str(tmp_path / "r.csv")]) == 0
+    others = tmp_path / "r.csv.artifacts" / line["fingerprint"] / "hlo" / "a.txt"
+    assert (kept.read_text(), others.read_text()) == ("of r.json", "kept")
     assert not list(tmp_path.glob("compiler-hud-run-*"))
+    capsys.readouterr()
 
     assert main(words) == 0
     (kept,) = tmp_path.glob("compiler-hud-run-*")
