@@ -12,7 +12,8 @@ Where our runner says more than the v3 shape has fields for, it says it here:
 * ``dependencies``: ``{"torch": {"version", "sha"}, "triton": {"version"}, ...}``;
 * ``runners[0]``: the host; its ``extra_info`` holds the other facts of `Environment`, and ``pair`` where
   two environments were measured in turn: ``{"number", "side", "base", "new"}``, which pair of its run from
-  0, ``base`` or ``new``, and the names of both environments.
+  0, ``base`` or ``new``, and the names of both environments. ``process`` is there in its place where the same
+  was repeated in fresh processes: which of them, from 1 for the second.
 """
 
 from __future__ import annotations

@@ -174,7 +174,13 @@ def run_job(
             on_event=tell,
             should_stop=should_stop,
         )
-    done = Finished(job.task, outcome, place, _records(place, bench.started), job.key)
+    done = Finished(
+        job.task,
+        outcome,
+        place,
+        _records(place, bench.started, 0 if job.base_python else job.process),
+        job.key,
+    )
     if outcome.status == "ok":
         _clear_task(place, keep_artifacts=bench.keeps_artifacts or _asks_for_artifacts(job.task))
         durations.keep(job.key, outcome.seconds)
@@ -228,8 +234,9 @@ def _kept_caches() -> dict[str, str]:
     }
 
 
-def _records(place: Path, started: float) -> list[dict[str, Json]]:
-    """What a task left; all tasks of one command carry its time, since they are one run."""
+def _records(place: Path, started: float, process: int) -> list[dict[str, Json]]:
+    """What a task left; all tasks of one command carry its time, since they are one run, and each of
+    repeated processes its number."""
     try:
         lines = (place / "results.jsonl").read_text().splitlines()
     except FileNotFoundError:
@@ -237,8 +244,18 @@ def _records(place: Path, started: float) -> list[dict[str, Json]]:
     found = []
     for line in lines:
         with contextlib.suppress(ValueError):  # a killed task may leave half a line
-            found.append({**json.loads(line), "timestamp": started})
+            record = {**json.loads(line), "timestamp": started}
+            found.append(_numbered(record, process) if process else record)
     return found
+
+
+def _numbered(record: dict[str, Json], process: int) -> dict[str, Json]:
+    """The record with its process (`runner.records`)."""
+    runner = (record.get("runners") or [{}])[0]
+    return {
+        **record,
+        "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "process": process}}],
+    }
 
 
 @contextlib.contextmanager

@@ -17,11 +17,12 @@ from runner import terminal
 from runner.__main__ import main
 from runner.catalog import SUITES, BadRequest, TaskSpec
 from runner.launch import Outcome
-from runner.output import Output
+from runner.output import Output, records_of
 from runner.terminal import Finished
 from runner.upstream import SYSTEMS
 from runner.upstream.operatorbench import OperatorbenchFiles
 from runner.upstream.xla import XlaFiles
+from tests.observed import observe
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -194,6 +195,25 @@ def test_a_request_is_refused_before_it_is_measured(
     assert main(words.split()) == (2 if said else 0)
     assert said in capsys.readouterr().err
     assert (tmp_path / "g.csv").read_text() == "mine"
+
+
+def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count(1.0)
+
+    def measured(task: TaskSpec, place: Path, **_options: Any) -> Outcome:
+        place.mkdir(parents=True)
+        found = {**record(task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
+        (place / "results.jsonl").write_text(json.dumps(found))
+        return Outcome("ok")
+
+    monkeypatch.setattr(terminal, "launch", measured)
+    words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"
+    assert main([*words.split(), str(tmp_path / "r.json")]) == 0
+    found = observe(records_of((tmp_path / "r.json").read_text())).observations
+    assert [(one.process, one.samples) for one in found] == [(0, [1.0]), (1, [2.0]), (2, [3.0])]
+    assert len({(one.identity, one.run) for one in found}) == 1
 
 
 def test_a_side_file_that_cannot_be_written_is_found_before(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeGuard
 
 from hud.ingest.parameters import Parameters, parse_time
 from hud.ingest.systems.about import DEVICES, About, first_runner
 from hud.ingest.texts import composed, text
 from runner.records import Record
 
-_MAX_PAIRS = 10_000
+_MAX_NUMBER = 10_000  # of a pair or a process
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Origin:
     def of(cls, record: Record) -> Origin:
         pair = _pair(record)
         # of a pair: twice its number, and one more for the new side
-        process = 2 * pair["number"] + (pair["side"] == "new") if pair else 0
+        process = 2 * pair["number"] + (pair["side"] == "new") if pair else _process(record)
         return cls(_runner_name(record), text(pair.get("base"))[:60], text(pair.get("new"))[:60], process)
 
 
@@ -118,13 +118,26 @@ def exported_run(about: About) -> RunKey | None:
 
 def _pair(record: Record) -> dict[str, Any]:
     """Its place among process pairs, {} for a record of no pair or of a pair that is not whole."""
-    facts = first_runner(record).get("extra_info")
-    said = facts.get("pair") if isinstance(facts, dict) else None
+    said = _facts(record).get("pair")
     if not isinstance(said, dict) or said.get("side") not in {"base", "new"}:
         return {}
-    number = said.get("number")
-    numbered = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MAX_PAIRS
-    return said if numbered and text(said.get("base")) and text(said.get("new")) else {}
+    whole = _is_number(said.get("number")) and text(said.get("base")) and text(said.get("new"))
+    return said if whole else {}
+
+
+def _process(record: Record) -> int:
+    """Which of repeated fresh processes, 0 for the first and where nothing says it."""
+    process = _facts(record).get("process")
+    return process if _is_number(process) else 0
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    facts = first_runner(record).get("extra_info")
+    return facts if isinstance(facts, dict) else {}
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
 
 
 def _runner_name(record: Record) -> str:
