@@ -6,7 +6,8 @@ are seconds, and so they are here.
 There all backends of an operator are measured in one go, with eager once; here each is a task with an eager
 of its own. So `eager abs` is that of the first backend that has one, inductor before autotune, and each
 backend's quantiles are over its own eager. `elapsed`, there the seconds that an operator took with all its
-backends, is the sum over them: it counts eager as often, and no call that failed.
+backends, compiling too, is what it took here: the sum over its tasks, each with eager and all clocks, but
+without calls that failed.
 """
 
 from __future__ import annotations
