@@ -18,6 +18,7 @@ from hud.matching import Wish
 from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
 from runner.catalog import SUITES, BadRequest, KnobValue, TaskSpec, inductor_options, plan
 from runner.catalog.inductor_options import InductorOptions
+from runner.catalog.suites.operators import asked_inputs
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
@@ -196,6 +197,8 @@ def spec_of(experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValu
             f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
         )
     own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
+    if isinstance(inputs := own.get("inputs"), str):
+        own["inputs"] = asked_inputs(inputs)  # results tell more than can be asked for
     if isinstance(own.get("D"), int):
         own["D"] = [own["D"]]
     try:

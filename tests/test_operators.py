@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import dataclasses
+import hashlib
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 from runner.catalog import SUITES, Knob, KnobValue, TaskSpec
-from runner.catalog.suites.operators import TWENTY
+from runner.catalog.suites.operators import OWN_INPUTS, TWENTY
 from runner.failures import TaskFailure
 from runner.launch import Outcome, launch
 from runner.measure import graph_replay
@@ -304,7 +305,7 @@ def test_a_crash_and_a_call_that_cannot_be_read_are_rows_and_the_rest_goes_on(
             ]
         )
     )
-    monkeypatch.setenv(operators.OWN_INPUTS, str(path))
+    monkeypatch.setenv(OWN_INPUTS, str(path))
 
     def measure_all(_spec: Any, _report: Any, _calls: Any, waiting: list[int], marks: Path) -> None:
         for place in waiting:
@@ -346,13 +347,17 @@ sys.exit(child.main())
 """
 
 
+# As results name its inputs: of another file's calls there is another experiment.
+OWN = f"own-{hashlib.sha256(LOG.encode()).hexdigest()[:8]}"
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory, inductor_cache: Path) -> Measured:
     folder = tmp_path_factory.mktemp("operators")
     (folder / "own.txt").write_text(LOG)
     environment = {
         "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache),
-        operators.OWN_INPUTS: str(folder / "own.txt"),
+        OWN_INPUTS: str(folder / "own.txt"),
     }
     task = spec("frequent", inputs="own", repeat=5)
     command = [sys.executable, "-c", PATIENT]
@@ -369,7 +374,7 @@ def test_operators_are_measured_by_shape_and_over_shapes(measured: Measured) -> 
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for record in records:
         knobs = record["benchmark"]["extra_info"]["knobs"]
-        assert knobs["inputs"] == "own"
+        assert knobs["inputs"] == OWN
         place = (record["model"]["name"], str(knobs.get("shape", "")).split("#")[0], record["metric"]["name"])
         found.setdefault(place, record["metric"])
     speedup = found["aten.add.Tensor", "f16(8x16)*f16(8x1)", "speedup"]
@@ -407,7 +412,7 @@ def test_operatorbenchs_file_comes_back_equal(measured: Measured, tmp_path: Path
     for backend, part in (("inductor", records), ("autotune", autotuned(records))):
         files.add(Finished(dataclasses.replace(task, backend=backend), outcome, tmp_path, part))
     (path,) = (tmp_path / "out").iterdir()
-    assert path.name == "operatorbench_own_float32.csv"
+    assert path.name == f"operatorbench_{OWN}_float32.csv"
     rows = list(csv.reader(path.read_text().splitlines()))
     assert {len(row) for row in rows} == {len(rows[0])}  # as many cells as columns
     assert rows[0][:4] == ["operator", "inductor 20th", "inductor 50th", "inductor 80th"]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from hud import runs
+from hud.ingest import ingest
+from hud.ingest.parameters import Parameters
 from hud.models import Accelerator, Experiment, Host, Run
+from runner.catalog.suites import operators
 from tests.claims import request
+from tests.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
 
@@ -52,3 +59,24 @@ def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> N
     )
     again = runs.request_rerun(experiment=experiment, host=None, arch="", device="cpu", repeats=1, who="me")
     assert again.retry_of_id == run.pk
+
+
+def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a rerun of either is asked for as the host's own file, whichever that is by then."""
+    path = tmp_path / "own.txt"
+    monkeypatch.setenv(operators.OWN_INPUTS, str(path))
+    names = []
+    for text in ("one", "another"):
+        path.write_text(text)
+        names.append(operators.told_inputs("own", os.environ))
+        info = {"device": "cpu", "arch": "x86_64", "knobs": {"inputs": names[-1]}}
+        benchmark = {"name": "Compiler HUD operators", "dtype": "float16", "extra_info": info}
+        model = {"name": "aten.mm.default", "backend": "inductor", "origins": ["operators"]}
+        assert ingest(as_list(v3_record("50th", benchmark=benchmark, model=model)), Parameters()).stored
+    found = Experiment.objects.filter(suite="operators")
+    assert sorted(one.knobs["inputs"] for one in found) == sorted(names)
+    for one in found:
+        assert "[inputs=own]" in runs.spec_of(one, device="cpu").command()
+    assert operators.told_inputs("timm", os.environ) == "timm"

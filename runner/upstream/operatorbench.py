@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.catalog import TaskSpec
-from runner.catalog.suites.operators import FREQUENT, TWENTY
+from runner.catalog.suites.operators import FREQUENT, TWENTY, told_inputs
 from runner.summary import median, quantiles
 from runner.terminal import Finished
 
@@ -47,7 +48,8 @@ def places(task: TaskSpec) -> list[str]:
 
 
 def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
-    return {_file(path, str(task.setting("inputs")), task.dtype) for task in tasks}
+    """Named by the records' inputs, in an environment as this one."""
+    return {_file(path, told_inputs(str(task.setting("inputs")), os.environ), task.dtype) for task in tasks}
 
 
 def _file(path: Path, inputs: str, dtype: str) -> Path:

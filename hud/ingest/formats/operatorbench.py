@@ -17,7 +17,10 @@ from hud.ingest.formats.table import Row, below, header, not_a_number, number, p
 from runner.records import Benchmark, Metric, Model, Record
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
-_FILE = re.compile(r"operatorbench_(?P<inputs>timm|huggingface|torchbench|own)_(?P<dtype>b?float16|float32)")
+_FILE = re.compile(
+    r"operatorbench_(?P<inputs>timm|huggingface|torchbench|own(?:-[0-9a-f]{8})?)_"
+    r"(?P<dtype>b?float16|float32)"
+)
 _ABS = {"unit_as_written": "ms on CUDA, s on a CPU"}
 
 

@@ -119,6 +119,17 @@ SUITE = Suite(
 )
 
 
+def told_inputs(asked: str, variables: Mapping[str, str]) -> str:
+    """As results name them: with the digest of one's own file, since another file is another experiment."""
+    digest = digest_of_own(variables) if asked == OWN else ""
+    return f"{OWN}-{digest}" if digest else asked
+
+
+def asked_inputs(told: str) -> str:
+    """As a task asks for them."""
+    return OWN if told.startswith(f"{OWN}-") else told
+
+
 def digest_of_own(variables: Mapping[str, str]) -> str:
     """Of the content of the file behind `inputs=own`, where these are the variables of the environment; ''
     where there is none that can be read."""

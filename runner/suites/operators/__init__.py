@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from runner.catalog import TaskSpec
-from runner.catalog.suites.operators import FREQUENT, TWENTY
+from runner.catalog.suites.operators import FREQUENT, OWN, OWN_INPUTS, TWENTY
 from runner.failures import TaskFailure
 from runner.measure.stages import before_forks, run_stage
 from runner.records import Json
@@ -23,7 +23,6 @@ from runner.report import Report
 from runner.suites.operators import inputs
 from runner.suites.operators.inputs import BadInputs, Call
 
-OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
 _STAGE_S = 240.0  # of a stage: its start, the first compilation; and for each of its calls
 _CALL_S = 30.0
 _MOST_STAGES = 40
@@ -34,6 +33,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     before_forks()
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked of it
     calls = list(_chosen(spec))
+    inputs.named(spec)  # now: its stages are told the same
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
     started = time.monotonic()
@@ -60,7 +60,7 @@ def _chosen(spec: TaskSpec) -> Iterator[Call]:
 
 
 def _path(name: str) -> Path:
-    if name != "own":
+    if name != OWN:
         return inputs.SHAPES / f"{name}.json"
     own = os.environ.get(OWN_INPUTS)
     if not own:

@@ -8,14 +8,19 @@ executed.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.operators import OWN_INPUTS, told_inputs
 
 DTYPES = {
     "bf16": "bfloat16",
@@ -254,6 +259,16 @@ def write_log(counts: Counts) -> str:
         lines.append(f"Operator: {operator}\n")
         lines += [f"cnt: {count}, {text}\n" for text, count in counts[operator].items()]
     return "".join(lines)
+
+
+def named(spec: TaskSpec) -> str:
+    """A task's inputs as its results name them; for one's own file, what was in it when first asked."""
+    return _named(str(spec.setting("inputs")), os.environ.get(OWN_INPUTS, ""))
+
+
+@functools.cache
+def _named(asked: str, path: str) -> str:
+    return told_inputs(asked, {OWN_INPUTS: path})
 
 
 def read_shapes(path: Path) -> Counts:

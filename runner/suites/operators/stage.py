@@ -20,7 +20,7 @@ from runner.measure.environment import environment
 from runner.measure.recorder import Recorder, Result
 from runner.records import Json
 from runner.report import Report
-from runner.suites.operators.inputs import Call
+from runner.suites.operators.inputs import Call, named
 from runner.suites.operators.one import CALL_CLOCK, UPSTREAM_CLOCK, Times, measure
 from runner.summary import QUANTILES, median, quantiles
 
@@ -139,7 +139,7 @@ class _Rows:
 def plain_knobs(spec: TaskSpec) -> dict[str, KnobValue]:
     """Whose calls they are, and what else makes another experiment."""
     others = {name: value for name, value in spec.identity().items() if name != "shape"}
-    return {"inputs": cast("str", spec.setting("inputs")), **others}
+    return {**others, "inputs": named(spec)}
 
 
 def shape_knobs(spec: TaskSpec, call: Call) -> dict[str, KnobValue]:
