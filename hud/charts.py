@@ -12,7 +12,7 @@ from typing import Any
 
 from hud.models import Metric
 from hud.queries.experiment import History, Point
-from runner.summary import median
+from runner.summary import ValueRule, value_of
 
 Figure = dict[str, Any]
 
@@ -68,12 +68,15 @@ def history(shown: History) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def samples(values: Sequence[float], metric: Metric) -> Figure:
-    """All samples of one measurement in the order they were taken, with their median."""
+_MIDDLES = {"median": "median", "steady": "median without the first", "sum": "sum"}
+
+
+def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median") -> Figure:
+    """All samples of one measurement in the order they were taken, with the value that they make."""
     step = max(1, -(-len(values) // _SHOWN_SAMPLES))
     drawn = list(values[::step])
     marker = {"color": NEUTRAL, "size": 5, "opacity": 0.8}
-    middle = median(values)
+    middle = value_of(values, rule)
     return {
         "data": [
             {
@@ -89,7 +92,7 @@ def samples(values: Sequence[float], metric: Metric) -> Figure:
         "layout": {
             "yaxis": {"title": {"text": axis_title(metric)}},
             "shapes": [_line_across(middle, {"color": BETTER, "width": 1.5})],
-            "annotations": [_label_right(middle, f"median {middle:.6g}")],
+            "annotations": [_label_right(middle, f"{_MIDDLES[rule]} {middle:.6g}")],
             "showlegend": False,
         },
     }

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from runner.catalog.metrics import metric_info
+from runner.catalog.metrics import metric_info, value_rule
 from runner.records import Json, Record
-from runner.summary import median
+from runner.summary import value_of
 
 _MAX_ARTIFACT_BYTES = 48 * 2**20
 
@@ -74,7 +74,8 @@ def _told(record: Record) -> str:
     info = metric.extra_info or {}
     if not metric.benchmark_values:
         return f"{metric.name}: {info.get('status', '')} {info.get('code', '')}".strip()
-    value = median([float(sample) for sample in metric.benchmark_values])
+    rule = value_rule((record.model.origins or [""])[0], metric.name)
+    value = value_of([float(sample) for sample in metric.benchmark_values], rule)
     parts = [f"{metric.name} {value:.5g} {metric_info(metric.name).unit}".strip()]
     parts += [f"n={info['n']}"] if "n" in info else []
     parts += [f"spread {info['spread']:.1%}"] if info.get("spread") else []

@@ -33,6 +33,30 @@ def median(values: Sequence[float]) -> float:
     return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
+# How the samples of one process become its value: their median; the median of those after the first, where
+# that one holds a compilation; or their sum, where each counts anew.
+ValueRule = Literal["median", "steady", "sum"]
+
+
+def steady(values: Sequence[float]) -> Sequence[float]:
+    """The samples after the first, which holds the compilation; the first where it is the only one."""
+    return values[1:] if len(values) > 1 else values
+
+
+def value_of(values: Sequence[float], rule: ValueRule) -> float:
+    """What a process measured, of its samples in their order; raises ValueError for none."""
+    if rule == "sum":
+        return math.fsum(values)
+    return median(steady(values) if rule == "steady" else values)
+
+
+def spread_of(values: Sequence[float], rule: ValueRule) -> float:
+    """Spread of the samples that the value is made of; 0 of a sum."""
+    if rule == "sum":
+        return 0.0
+    return spread(steady(values) if rule == "steady" else values)
+
+
 def spread(values: Sequence[float]) -> float:
     """Robust relative spread of one process's samples: 1.4826 · MAD / |median|; 0 for one sample.
 

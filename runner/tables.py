@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.catalog import TaskSpec
-from runner.catalog.metrics import metric_info
-from runner.summary import LEAST_PAIRS, PAIR_FLOOR, geometric_mean, median, paired_change
+from runner.catalog.metrics import metric_info, value_rule
+from runner.catalog.suites import xla
+from runner.summary import LEAST_PAIRS, PAIR_FLOOR, geometric_mean, median, paired_change, value_of
 from runner.terminal import Finished
 
 Json = Any
@@ -189,7 +190,10 @@ def _key(record: Mapping[str, Json]) -> _Key:
 
 def _value(record: Mapping[str, Json]) -> float | None:
     values = record["metric"].get("benchmark_values")
-    return median([float(value) for value in values]) if values else None
+    if not values:
+        return None
+    suite = (record["model"].get("origins") or [""])[0]
+    return value_of([float(value) for value in values], value_rule(suite, record["metric"]["name"]))
 
 
 def _values(records: Iterable[Mapping[str, Json]]) -> dict[_Key, float]:
@@ -264,7 +268,17 @@ def _rows(finished: Finished) -> list[dict[str, str]]:
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:
-    return task.suite, task.mode, task.dtype, f"{task.backend}, dynamic" if task.dynamic else task.backend
+    words = [task.backend, "dynamic" if task.dynamic else "", _runtime(task)]
+    return task.suite, task.mode, task.dtype, ", ".join(filter(None, words))
+
+
+def _runtime(task: TaskSpec) -> str:
+    """Of PyTorch/XLA's matrix the runtime, where it is another than the backend's own."""
+    if task.suite != xla.SUITE.name:
+        return ""
+    asked = str(task.knobs.get("xla", ""))
+    own, found = (xla.cell(task.backend, task.mode, task.device, "", one).xla for one in ("", asked))
+    return f"xla={found or None}" if found != own else ""
 
 
 def _amounts(members: Sequence[Finished], total: int) -> list[str]:

@@ -83,6 +83,11 @@ def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(cl
         "cuda, arch unknown",
         "tpu, arch unknown",
     ]
+    assert "<option>cuda, arch unknown</option><option>tpu, arch unknown</option>" in text
+    (found,) = client.get("/suites/xla.json?arch=tpu, arch unknown").json()["items"]
+    assert (found["device"], found["arch"]) == ("tpu", "")
+    assert titles(client, "?arch=cpu-x86_64", suite="xla") == ["b[D=mean]"]
+    assert titles(client, "?arch=tpu", suite="xla") == []
 
 
 def test_a_missing_value_shows_its_code_and_no_number(client: Client) -> None:
@@ -118,7 +123,7 @@ def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client
         assert f'<th scope="col">{name}</th>' in text
     assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 1
     assert '<td class="when">cuda, arch unknown</td>' in text
-    assert '<select name="arch"><option value="">any</option><option>h200</option></select>' in text
+    assert "<option>h200</option><option>cuda, arch unknown</option></select>" in text
 
 
 def test_small_sizes_stand_before_large_ones(client: Client) -> None:

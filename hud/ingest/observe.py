@@ -18,10 +18,20 @@ from hud.ingest.run_keys import Origin, RunKey, RunKeys, exported_run
 from hud.ingest.systems import WrongRecord, describe
 from hud.ingest.systems.about import About
 from hud.ingest.texts import composed, text
-from hud.ingest.values import MAX_VALUE, said_status, said_words, status_of_code, target_of, values_of
+from hud.ingest.values import (
+    MAX_VALUE,
+    has_outcome,
+    said_status,
+    said_words,
+    status_of_code,
+    target_of,
+    values_of,
+)
+from hud.models import FIRST_RUN_ONLY
 from runner.catalog import knobs_key
-from runner.catalog.metrics import metric_info
+from runner.catalog.metrics import metric_info, value_rule
 from runner.records import Environment, Record
+from runner.summary import value_of
 
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
@@ -133,7 +143,7 @@ class Observer:
         if fault:
             self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
             return
-        if not numbers and code is None and said_status(record) in {"", "ok"}:
+        if not numbers and not has_outcome(record, code):
             self._take_expected(record, placed)
             return
         observation = self._observe(record, numbers, code, placed)
@@ -194,7 +204,7 @@ class Observer:
             target_arch=(text(extra.get("target_arch"))[:60] or about.target_arch)
             if target is not None
             else None,
-            words=said_words(extra),
+            words=said_words(extra) or (_doubt(about, numbers) if status == "ok" else None),
             process=about.exported.process if about.exported else origin.process,
             pointer=placed.pointer,
             line=placed.line,
@@ -275,7 +285,7 @@ def _too_long(observation: Observation) -> Fault | None:
         return Fault("", "a suite's name has 1 to 60 characters, no slash and no control character")
     if len(observation.metric) > 200:
         return Fault("/metric/name", "the metric's name is longer than 200 characters")
-    return _too_many(observation.samples)
+    return _too_many(observation)
 
 
 def _below_zero(observation: Observation) -> Fault | None:
@@ -288,10 +298,19 @@ def _below_zero(observation: Observation) -> Fault | None:
     return Fault(f"/metric/benchmark_values/{index}", detail)
 
 
-def _too_many(samples: list[float]) -> Fault | None:
+def _too_many(observation: Observation) -> Fault | None:
+    samples = observation.samples
     if len(samples) > _MAX_SAMPLES:
         return Fault("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
-    for sample in samples:
+    summed = value_rule(observation.identity[0], observation.metric) == "sum"
+    for sample in [*samples, value_of(samples, "sum")] if summed else samples:
         if abs(sample) > MAX_VALUE:
             return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
     return None
+
+
+def _doubt(about: About, numbers: list[float]) -> str | None:
+    """What to know of a value whose first sample is its only one, and holds what others leave out."""
+    alone = len(numbers) == 1 and value_rule(about.suite, about.metric) == "steady"
+    alone = alone and not about.knobs.get("pure_wall_time")  # then the compiling call is off the clock
+    return FIRST_RUN_ONLY if alone else None

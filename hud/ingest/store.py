@@ -19,9 +19,9 @@ from hud.ingest.formats import reasons
 from hud.ingest.observe import Observation
 from hud.ingest.run_keys import RunKey
 from hud.models import STATUS_CODES
-from runner.catalog.metrics import metric_info
+from runner.catalog.metrics import metric_info, value_rule
 from runner.records import Environment
-from runner.summary import median, spread
+from runner.summary import spread_of, value_of
 
 _CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
 
@@ -138,12 +138,13 @@ def _new_in(closed: Collection[int], rows: Collection[_Key]) -> list[_Key]:
 def _row(item: Observation, at: datetime) -> tuple[Any, ...]:
     samples = item.samples
     keep_samples = samples if len(samples) > 1 else None
+    rule = value_rule(item.identity[0], item.metric)
     return (
         at,
-        median(samples) if samples else None,
+        value_of(samples, rule) if samples else None,
         keep_samples,
         item.target,
-        spread(samples) if keep_samples else None,
+        spread_of(samples, rule) if keep_samples else None,
         len(samples),
         STATUS_CODES[item.status],
         item.target_arch,

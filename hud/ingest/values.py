@@ -10,7 +10,7 @@ from typing import Any
 from hud.ingest.errors import Fault
 from hud.ingest.texts import text
 from runner.catalog.codes import status_of
-from runner.catalog.metrics import metric_info
+from runner.catalog.metrics import is_number, metric_info
 from runner.records import STATUSES, Record
 
 MAX_VALUE = 1e300
@@ -39,6 +39,17 @@ def said_status(record: Record) -> str:
     assert record.metric is not None
     said = (record.metric.extra_info or {}).get("status")
     return said if isinstance(said, str) and said in STATUSES else ""
+
+
+def has_outcome(record: Record, code: str | None) -> bool:
+    """Whether a record without numbers says how it ended. Of a number `ok` is no end: it has no value."""
+    assert record.metric is not None
+    said, name = said_status(record), record.metric.name
+    if said not in {"", "ok"}:
+        return True
+    if code is None:
+        return False
+    return not is_number(name) or (not said and status_of_code(code, name) != "ok")
 
 
 def said_words(extra: dict[str, Any]) -> str | None:
@@ -78,7 +89,7 @@ def _code(record: Record) -> str | None:
             values = [values]
     if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
         return None
-    return ", ".join(values)[:200]
+    return ", ".join(values)[:200].strip() or None
 
 
 def _number(value: float | str) -> float | None:

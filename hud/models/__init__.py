@@ -8,6 +8,7 @@ from __future__ import annotations
 from hud.models.hosts import Accelerator, Beacon, Host
 from hud.models.keys import ApiKey, Audit
 from hud.models.measurements import (
+    FIRST_RUN_ONLY,
     NEVER_RAN,
     STATUS_CODES,
     STATUS_NAMES,
@@ -23,6 +24,7 @@ from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
     "ACTIVE",
+    "FIRST_RUN_ONLY",
     "NEVER_RAN",
     "STATUS_CODES",
     "STATUS_NAMES",

@@ -20,6 +20,7 @@ from runner.records import STATUSES
 # Status of a measurement or a task, as the small integer that the store keeps.
 STATUS_CODES = {name: code for code, name in enumerate(STATUSES)}
 STATUS_NAMES = dict(enumerate(STATUSES))
+FIRST_RUN_ONLY = "of one run only, which holds compilation and warm-up"  # a warning
 NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a value
 
 

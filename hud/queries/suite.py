@@ -21,6 +21,7 @@ PAGE_ROWS = 100
 MAX_COLUMNS = 6
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
+_UNKNOWN = "arch unknown"
 _MATRICES = ("xla",)  # suites with a row for every cell, many of which cannot run
 
 
@@ -57,12 +58,15 @@ class SuitePage:
     hidden_columns: int = 0  # further metrics, shown on the experiment's own page
     total: int = 0
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
-    places: set[str] = field(default_factory=set)  # arches, and kinds of device where the arch is not known
+    places: set[str] = field(default_factory=set)  # arches, and words for those that are not known
 
     @property
     def choices(self) -> dict[str, list[str]]:
-        """What can be chosen."""
-        return {name: [word for word in self.words[name] if word] for name in CHOICES}
+        """What can be chosen; where the arch is not known, the kind of device."""
+        found = {name: [word for word in self.words[name] if word] for name in CHOICES}
+        if len(self.places) > 1:
+            found["arch"] += sorted(self.places - set(found["arch"]))
+        return found
 
     @property
     def varying(self) -> list[str]:
@@ -98,7 +102,7 @@ def read(name: str, filters: Filters) -> SuitePage | None:
         return None
     page = SuitePage(name, suite_title(name))
     page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
-    page.places = {one["arch"] or one["device"] for one in combinations}
+    page.places = {place(one["arch"], one["device"]) for one in combinations}
     experiments = list(_experiments(name, filters))
     page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
     by_id = {experiment.pk: experiment for experiment in experiments}
@@ -127,6 +131,20 @@ def _combinations(name: str) -> list[dict[str, str]]:
     return list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
 
 
+def place(arch: str, device: str) -> str:
+    """The arch, or what is known instead: cells of a matrix differ in the kind of device where none of it is
+    there to tell the arch."""
+    return arch or (f"{device}, {_UNKNOWN}" if device else _UNKNOWN)
+
+
+def _at(asked: str) -> Q:
+    """The condition for an arch, or for one of the words that `place` has instead."""
+    if not asked:
+        return Q()
+    device = "" if asked == _UNKNOWN else asked.removesuffix(f", {_UNKNOWN}")
+    return Q(arch=asked) | (Q(arch="", device=device) if device != asked else Q())
+
+
 def matching(text: str) -> Q:
     """Every word occurs in the case; a word after a minus does not."""
     condition = Q()
@@ -140,11 +158,12 @@ def matching(text: str) -> Q:
 
 def _experiments(name: str, filters: Filters) -> list[Experiment]:
     wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
+    somewhere = _at(wanted.pop("arch", ""))
     first = (filters.page - 1) * PAGE_ROWS
     measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), median__isnull=False)
     by_value = [Exists(measured).desc()] if name in _MATRICES else []
     found = (
-        Experiment.objects.filter(matching(filters.q), suite=name, **wanted)
+        Experiment.objects.filter(matching(filters.q), somewhere, suite=name, **wanted)
         .alias(knobs_text=Cast("knobs", TextField()))
         .annotate(total=Window(Count("pk")))
         # the shorter text first: D=1024 stands before D=16384
@@ -165,15 +184,13 @@ def _experiments(name: str, filters: Filters) -> list[Experiment]:
 
 
 def _row(experiment: Experiment, page: SuitePage, readings: dict[int, Reading]) -> Row:
-    words = [getattr(experiment, name) or _instead(experiment, name) for name in page.varying]
+    words = [
+        place(experiment.arch, experiment.device) if name == "arch" else getattr(experiment, name)
+        for name in page.varying
+    ]
     cells = [readings.get(metric.pk) for metric in page.columns]
     leading = next((cell for cell in cells if cell and cell.value.median is not None), None)
     return Row(experiment, words, cells, trend=[], leading=leading)
-
-
-def _instead(experiment: Experiment, name: str) -> str:
-    """Cells of a matrix differ in the kind of device where none of it is there to tell the arch."""
-    return f"{experiment.device}, arch unknown" if name == "arch" and experiment.device else ""
 
 
 def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:

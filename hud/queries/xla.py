@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hud.queries.sql import fetch
-from runner.summary import median
+from hud.queries.suite import place
 
 SUITE = "xla"
-_COMPARED = ("eager", "inductor", "openxla", "xla")
+_ON_XLA = ("openxla", "xla")
+_COMPARED = ("eager", "inductor", *_ON_XLA)
 _MOST_LINES = 200
 # Code → what it means, what to do.
 HELP = {
@@ -62,7 +63,8 @@ class Comparison:
     case: str
     mode: str
     dtype: str
-    arch: str
+    arch: str  # or its device, where that is not known
+    runtime: str  # of the cells on XLA
     batch_size: Any
     iterations: int
     times_s: dict[str, float] = field(default_factory=dict)
@@ -93,10 +95,10 @@ class _Newest:
     dtype: str
     backend: str
     arch: str
+    device: str
     knobs: str
     metric: str
     median: float | None
-    samples: list[float] | None
     code: str | None
 
 
@@ -105,16 +107,16 @@ def read() -> XlaPart:
     newest = fetch(
         _Newest,
         """
-        SELECT e.id, e."case", e.mode, e.dtype, e.backend, e.arch, e.knobs::text, m.name,
-               found.median, found.samples, found.code
+        SELECT e.id, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text, m.name,
+               found.median, found.code
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
         JOIN hud_metric m ON m.id = s.metric_id
         CROSS JOIN LATERAL (
-            SELECT median, samples, code FROM hud_measurement
+            SELECT median, code FROM hud_measurement
             WHERE series_id = s.id ORDER BY at DESC, run_id DESC LIMIT 1) found
         WHERE e.suite = %(suite)s AND m.name IN ('per_iter_time', 'verification_code')
-        ORDER BY e."case", e.mode, e.dtype, e.arch, e.id
+        ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
         """,
         {"suite": SUITE},
     )
@@ -125,32 +127,32 @@ def read() -> XlaPart:
 
 
 def _comparisons(newest: list[_Newest]) -> Iterator[Comparison]:
-    """Cells that differ in the backend alone, where both compilers have a time."""
-    found: dict[tuple[Any, ...], Comparison] = {}
+    """Cells that differ in the backend alone, where both compilers have a time.
+
+    Those on one XLA runtime stand in one line, with eager and inductor as they run without any.
+    """
+    lines: dict[tuple[Any, ...], Comparison] = {}
+    plain: dict[tuple[Any, ...], list[_Newest]] = {}
     for one in newest:
-        if one.metric != "per_iter_time" or one.median is None:
+        if one.metric != "per_iter_time" or one.median is None or one.backend not in _COMPARED:
             continue
         knobs = json.loads(one.knobs)
-        others = {name: value for name, value in knobs.items() if name != "xla"}
-        key = (one.case, one.mode, one.dtype, one.arch, json.dumps(others, sort_keys=True))
-        line = found.setdefault(
-            key,
-            Comparison(
-                one.case,
-                one.mode,
-                one.dtype,
-                one.arch,
-                knobs.get("batch_size", ""),
-                knobs.get("iterations_per_run", 1),
-            ),
-        )
-        if one.backend in _COMPARED:
-            line.times_s[one.backend] = _steady_s(one)
-            line.experiments[one.backend] = one.experiment
-    return (line for line in found.values() if {"inductor", "openxla"} <= set(line.times_s))
+        runtime = str(knobs.pop("xla", ""))
+        where = place(one.arch, one.device)
+        key = (one.case, one.mode, one.dtype, where, json.dumps(knobs, sort_keys=True))
+        if one.backend in _ON_XLA:
+            batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
+            line = Comparison(one.case, one.mode, one.dtype, where, runtime, batch_size, iterations)
+            _add(lines.setdefault((*key, runtime), line), one)
+        elif not runtime:
+            plain.setdefault(key, []).append(one)
+    for place_of_line, line in lines.items():
+        for one in plain.get(place_of_line[:-1], []):
+            _add(line, one)
+    return (line for line in lines.values() if {"inductor", "openxla"} <= set(line.times_s))
 
 
-def _steady_s(one: _Newest) -> float:
-    """Median of the repeats after the first, which holds the compilation."""
+def _add(line: Comparison, one: _Newest) -> None:
     assert one.median is not None
-    return median(one.samples[1:]) if one.samples and len(one.samples) > 1 else one.median
+    line.times_s[one.backend] = one.median
+    line.experiments[one.backend] = one.experiment

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Metric
+from hud.models import FIRST_RUN_ONLY, Metric
 from hud.queries.targets import AppliedTarget
 from hud.queries.values import Reading, Value
 
@@ -124,7 +124,7 @@ def value_html(reading: Reading) -> SafeString:
         format_html(' <span class="spread" title="{}">± {}</span>', _spread_of(value), percent(value.spread))
         if value.spread
         else "",
-        noisy_mark(reading),
+        noisy_mark(reading) + first_run_mark(reading),
         format_html(" {}", badge_html(value.status, status, _why(value))) if value.status_code else "",
     )
 
@@ -144,17 +144,24 @@ def _spread_of(value: Value) -> str:
     return f"robust spread of the {value.n} samples of one process; not a confidence interval"
 
 
-def noisy_mark(reading: Reading) -> SafeString | str:
+def noisy_mark(reading: Reading) -> SafeString:
     """A word beside a number whose samples spread by more than twice the change that counts."""
     spread, floor = reading.value.spread, reading.metric.floor
     if not spread or spread <= 2 * floor or reading.metric.kind != "timing":
-        return ""
+        return SafeString("")
     return format_html(
         ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
         '<span aria-hidden="true">≈</span> noisy</span>',
         percent(spread),
         f"{floor:.0%}",
     )
+
+
+def first_run_mark(reading: Reading) -> SafeString:
+    """A word beside a time that others leave out."""
+    if FIRST_RUN_ONLY not in (reading.value.warning or ""):
+        return SafeString("")
+    return format_html(' <span class="tag" title="{}">first run</span>', FIRST_RUN_ONLY)
 
 
 @register.simple_tag
@@ -178,7 +185,7 @@ def cell_html(reading: Reading | None) -> SafeString:
     parts = [f'<span class="value">{number(value.median, metric)}</span>']
     if value.status != "ok":
         parts.append(badge_html(value.status, _WORDS.get(value.status, value.status), _why(value)))
-    parts.append(noisy_mark(reading))
+    parts += [noisy_mark(reading), first_run_mark(reading)]
     if value.verdict in _WORTH_A_BADGE:
         parts.append(verdict_badge(reading))
     parts += [target_icon(target, reading) for target in reading.targets]

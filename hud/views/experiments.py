@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from hud import charts
+from hud.charts import Figure
 from hud.forms import ExperimentChoice, RerunForm
 from hud.models import Experiment
 from hud.queries import experiment as query
@@ -21,6 +22,7 @@ from hud.queries.suite import identity
 from hud.runs import NotPossible, request_rerun, spec_of
 from hud.views import twins
 from runner.catalog import SUITES, inductor_options
+from runner.catalog.metrics import value_rule
 
 _TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
 _POINTS_OF_SIBLING = 10  # in its table
@@ -81,9 +83,8 @@ def _render(
         "impossible": impossible,
         "points": page.history.newest_first[:rows] if page.history else [],
         "chart": charts.history(page.history) if page.history else None,
-        "samples_chart": (
-            charts.samples(page.samples, page.history.metric) if page.history and page.samples else None
-        ),
+        "samples_chart": _samples_chart(page),
+        "rule": value_rule(page.experiment.suite, page.history.metric.name) if page.history else "median",
         "siblings": [
             (history, charts.history(history), history.points[: -_POINTS_OF_SIBLING - 1 : -1])
             for history in page.siblings
@@ -91,6 +92,15 @@ def _render(
         **more,
     }
     return render(request, "experiment.html", context, status=status)
+
+
+def _samples_chart(page: ExperimentPage) -> Figure | None:
+    """Of the newest point. The rule of a value is one process's, so several have their median."""
+    if page.history is None or page.history.newest is None or not page.samples:
+        return None
+    metric, alone = page.history.metric, page.history.newest.value.processes == 1
+    rule = value_rule(page.experiment.suite, metric.name) if alone else "median"
+    return charts.samples(page.samples, metric, rule)
 
 
 def _chips(experiment: Experiment) -> list[str]:

@@ -9,6 +9,8 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from runner.summary import ValueRule
+
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
 
@@ -109,22 +111,23 @@ _UPSTREAM = (
     _timing("pct_time", "Share of time captured", "ratio", "up", 3, 0.05),
 )
 _XLA = (
-    _timing("total_time", "Time of all iterations", "s", "down", 4, 0.05),
-    _timing("per_iter_time", "Time of an iteration", "s", "down", 5, 0.05),
-    _timing("trace_total_time", "Tracing time of all iterations", "s", "down", 4, 0.15),
-    _timing("trace_per_iter_time", "Tracing time of an iteration", "s", "down", 5, 0.15),
-    _timing("xla_CompileTime_time_s", "XLA compile time", "s", "down", 3, 0.15),
-    _timing("xla_ExecuteTime_time_s", "XLA execution time", "s", "down", 4, 0.05),
-    _timing("total_cpu_time_s", "CPU time of all iterations", "s", "down", 4, 0.05),
-    _timing("total_cuda_time_s", "CUDA time of all iterations", "s", "down", 4, 0.05),
-    _timing("per_iter_cpu_time_s", "CPU time of an iteration", "s", "down", 5, 0.05),
-    _timing("per_iter_cuda_time_s", "CUDA time of an iteration", "s", "down", 5, 0.05),
+    # steady: without the first run, which compiles (`value_rule`)
+    _timing("total_time", "Time of all iterations, steady", "s", "down", 4, 0.05),
+    _timing("per_iter_time", "Time of an iteration, steady", "s", "down", 5, 0.05),
+    _timing("trace_total_time", "Tracing time of all iterations, steady", "s", "down", 4, 0.15),
+    _timing("trace_per_iter_time", "Tracing time of an iteration, steady", "s", "down", 5, 0.15),
+    _timing("xla_CompileTime_time_s", "XLA compile time, all runs", "s", "down", 3, 0.15),
+    _timing("xla_ExecuteTime_time_s", "XLA execution time, steady", "s", "down", 4, 0.05),
+    _timing("total_cpu_time_s", "CPU time of all iterations, steady", "s", "down", 4, 0.05),
+    _timing("total_cuda_time_s", "CUDA time of all iterations, steady", "s", "down", 4, 0.05),
+    _timing("per_iter_cpu_time_s", "CPU time of an iteration, steady", "s", "down", 5, 0.05),
+    _timing("per_iter_cuda_time_s", "CUDA time of an iteration, steady", "s", "down", 5, 0.05),
     # a profiler's total less its children's, at times below zero
     _timing("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05, signed=True),
     _timing("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05, signed=True),
     _count("num_of_calls", "Calls of an operation", "none"),
-    _count("xla_CompileTime_number", "Graphs that XLA compiled"),
-    _count("xla_ExecuteTime_number", "Executions of compiled graphs", "none"),
+    _count("xla_CompileTime_number", "Graphs that XLA compiled, all runs"),
+    _count("xla_ExecuteTime_number", "Executions of compiled graphs, steady", "none"),
     MetricInfo("verification_code", "Verification", "", "none", "status", 0, 0.0),
 )
 _TORCHBENCH = (
@@ -265,6 +268,29 @@ _FAMILIES = (
         _PHASE,
     ),
 )
+
+
+# PyTorch/XLA's repeats are runs one after the other in one process, its counters cleared before each. The
+# first one traces, compiles and warms up: result_analyzer.py leaves it out of its means, and so do we.
+_FIRST_COMPILES = re.compile(
+    r"(trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number)"
+)
+_IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
+
+
+def value_rule(suite: str, metric: str) -> ValueRule:
+    """How the samples of one process become the value of this metric."""
+    if suite != "xla":
+        return "median"
+    if _FIRST_COMPILES.fullmatch(metric):
+        return "steady"
+    return "sum" if _IN_ALL_RUNS.fullmatch(metric) else "median"
+
+
+def is_number(metric: str) -> bool:
+    """Whether the registry knows it as a number; a word may be the value of what it does not know."""
+    known = metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in _FAMILIES)
+    return known and metric_info(metric).kind != "status"
 
 
 def metric_info(name: str) -> MetricInfo:

@@ -62,27 +62,25 @@ def _records(item: Item) -> Iterator[Placed]:
     benchmark, model, timestamp = _benchmark(value), _model(value), _timestamp(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
-    code, ours = value.get("verification_code"), _ours(value)
+    code, ours = text(value.get("verification_code")), _ours(value)
     found: list[tuple[Metric, str]] = []
-    if isinstance(code, str) and code:
+    if code:
         said: dict[str, Any] = {
             "benchmark_values": [code],
             "reason": error if isinstance(error, str) else None,
         }
-        if ours:
-            said = {**_map(ours.get("check")), "code": code}
+        if check := _map(ours.get("check")):
+            said = {**check, "code": code}
         found.append((Metric("verification_code", extra_info=said), "/verification_code"))
-    if ours:
-        said = {name: ours.get(name) for name in ("status", "code", "reason")}
-        without = ours.get("without")
-        names = without if isinstance(without, list) else []
-        found += [
-            (Metric(name, extra_info=said), "/runner/without") for name in names if isinstance(name, str)
-        ]
+    without = _without(ours)
+    if without:
+        found += [(Metric(name, extra_info=_no_value(ours)), "/runner/without") for name in without]
     elif isinstance(error, str) and code not in _VERIFIER_RAN:
         status, word = status_of_error(error)
         said = {"benchmark_values": [word], "status": status}
         found.append((Metric("total_time", extra_info=said), "/metrics/error"))
+    elif code not in _VERIFIER_RAN and not any(map(_holds_number, measured.values())):
+        found.append((Metric("total_time", extra_info=_no_value(ours)), "/metrics"))
     for metric, place in found:
         yield Placed(Record(benchmark, model, metric, timestamp=timestamp), item.pointer + place, item.line)
     for name, values in measured.items():
@@ -92,6 +90,28 @@ def _records(item: Item) -> Iterator[Placed]:
 def _ours(value: dict[str, Any]) -> dict[str, Any]:
     """What our own runner says beside: its status, and whether a check was asked for."""
     return _map(value.get("runner"))
+
+
+def _without(ours: dict[str, Any]) -> list[str]:
+    """Metrics that our own runner has no value of."""
+    names = ours.get("without")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
+    """Why there is no value, as our runner says it. Whoever says ok, or nothing, has not measured it."""
+    said = {name: ours.get(name) for name in ("status", "code", "reason")}
+    if said["status"] not in (None, "ok"):  # it may be of any kind
+        return said
+    return {"status": "not_run", "code": "no_value", "reason": "its line has no value of it"}
+
+
+def _holds_number(value: Any) -> bool:
+    """Whether a metric's value, or a list or map of values, has a number somewhere; what else stands there
+    is found wrong later."""
+    if isinstance(value, list | dict):
+        return any(map(_holds_number, value.values() if isinstance(value, dict) else value))
+    return value is not None
 
 
 def _map(value: Any) -> dict[str, Any]:
