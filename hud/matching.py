@@ -13,6 +13,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from hud.models import Accelerator, Host
+from hud.queries.facts import lacking
 
 HIDDEN_AFTER = timedelta(days=14)  # of silence; such a host counts no more, until it beats again
 
@@ -82,7 +83,8 @@ def fitting(
             there = ", ".join(sorted(set().union(*map(need.offered, left)))) or "nothing"
             such = f" with {' and '.join(fulfilled)}" if fulfilled else ""
             lacks = "has not" if wish.host else "has"
-            return [], f"{whose}{such} {lacks} {need.text}; there are: {there}"
+            why = "; ".join(sorted(set().union(*map(need.why, left))))
+            return [], f"{whose}{such} {lacks} {need.text}{why and f' ({why})'}; there are: {there}"
         left = having
         fulfilled.append(need.text)
     return left, ""
@@ -93,6 +95,7 @@ class _Need:
     text: str
     wanted: set[str]
     offered: Callable[[Accelerator], set[str]]
+    why: Callable[[Accelerator], set[str]] = lambda _item: set()  # it is not offered
 
 
 def _needs(wish: Wish, suites: set[str]) -> list[_Need]:
@@ -104,8 +107,16 @@ def _needs(wish: Wish, suites: set[str]) -> list[_Need]:
         text = f"an interpreter called {name}"
         needs.append(_Need(text, {name}, lambda item: set(item.catalog.get("pythons", []))))
     text = f"the suite {', '.join(sorted(suites))}"
-    needs.append(_Need(text, suites, lambda item: set(item.catalog.get("suites", []))))
+    needs.append(_Need(text, suites, lambda item: set(item.catalog.get("suites", [])), _lacking(suites)))
     return needs
+
+
+def _lacking(suites: set[str]) -> Callable[[Accelerator], set[str]]:
+    def why(item: Accelerator) -> set[str]:
+        found = lacking(item.host.facts)
+        return {found[suite] for suite in suites if suite in found}
+
+    return why
 
 
 def _label(key: str, value: str) -> _Need:

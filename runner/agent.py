@@ -141,7 +141,7 @@ class Agent:
         """Asks each interpreter for its torch; nothing is measured meanwhile. Not on the GPU, which
         another process may be using."""
         found = {name: _torch_of(interpreter) for name, interpreter in self._pythons.items()}
-        self._facts = {**self._facts, "pythons": found}
+        self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
         self._known = True
         self._news.set()
 
@@ -168,10 +168,11 @@ class Agent:
         return f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
 
     def _suites(self) -> list[str]:
-        """What can run here: nothing where no interpreter has torch, all while that is not known yet."""
+        """What can run here: all while nothing is known yet, nothing where no interpreter has torch, else
+        what some interpreter has the packages for."""
         pythons = self._facts.get("pythons", {})
         usable = not pythons or any("error" not in facts for facts in pythons.values())
-        return sorted(SUITES) if usable else []
+        return sorted(set(SUITES) - set(self._facts.get("lacking", {}))) if usable else []
 
     # The beat
 
@@ -362,3 +363,13 @@ def _torch_of(interpreter: Interpreter) -> dict[str, Any]:
     except (RuntimeError, ValueError, IndexError) as error:  # it says nothing, or nothing usable
         logger.warning("interpreter %s", error)
         return {"error": str(error)[:500]}
+
+
+def _lacking(pythons: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Why a suite cannot run here although there is torch, by its name."""
+    usable = [facts for facts in pythons.values() if "error" not in facts]
+    return {
+        suite.name: f"no interpreter has {' and '.join(suite.packages)}"
+        for suite in SUITES.values()
+        if usable and all(set(suite.packages) - set(facts.get("modules", suite.packages)) for facts in usable)
+    }

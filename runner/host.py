@@ -149,8 +149,8 @@ def changing_variables() -> dict[str, str]:
 def torch_facts(
     device: str, python: str = sys.executable, variables: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Environment (runner.records) as the torch of `python` sees it on a device. Raises RuntimeError with
-    the last line that it said where there is no torch or no such device."""
+    """Environment (runner.records) as the torch of `python` sees it on a device, and its `modules`. Raises
+    RuntimeError with the last line that it said where there is no torch or no such device."""
     return asked("runner.measure.environment", device, python=python, variables=variables)
 
 

@@ -37,6 +37,11 @@ def versions() -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
+def modules() -> list[str]:
+    """Which of the packages can be imported, also without metadata."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name)]
+
+
 def versions_of(record: Mapping[str, Any]) -> dict[str, str]:
     """The same, as a record (v3) says it of where it was measured."""
     runner = (record.get("runners") or [{}])[0]

@@ -21,8 +21,10 @@ from runner import accelerators, host
 from runner.accelerators import NoSuchDevice
 from runner.agent import Agent, Attachment
 from runner.attach import CannotAttach, labels_of, pythons_of
+from runner.catalog import SUITES
 from runner.client import KeyRefused, Lease
 from runner.spool import Folder
+from runner.station import Interpreter
 from tests.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.hosts import Control, HostProcess, alive, ring
 from tests.servers import RedisServer
@@ -371,6 +373,25 @@ def test_a_python_without_torch_offers_no_suite(
     wait_for(lambda: "pythons" in (fake.beats or [{"facts": {}}])[-1]["facts"], "a beat that knows all")
     assert "no module named torch" in fake.beats[-1]["facts"]["pythons"]["default"]["error"]
     assert fake.beats[-1]["devices"][0]["suites"] == []
+
+
+def test_a_suite_whose_packages_no_interpreter_has_is_not_offered(tmp_path: Path) -> None:
+    said = {"old": {"torch": "2.6", "modules": ["torchvision"]}, "new": {"torch": "2.9", "modules": ["timm"]}}
+    said["none"] = {"torch": "2.9", "modules": []}
+    pythons = {"broken": Interpreter("/nonexistent")}
+    for name, facts in said.items():
+        pythons[name] = Interpreter(str(tmp_path / name))
+        Path(pythons[name].path).write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\n")
+        Path(pythons[name].path).chmod(0o755)
+    (cpu,) = accelerators.accelerators(["cpu"])
+    agent = Agent(Attachment("http://h", "here", KEY), tmp_path, [cpu], pythons=pythons, labels={})
+    assert "huggingface" in agent._devices()[0]["suites"], "not known yet"
+    agent._look_around()
+    (device,) = agent._devices()
+    assert set(SUITES) - set(device["suites"]) == {"huggingface", "timm"}
+    lacking = agent._facts["lacking"]
+    assert lacking["huggingface"] == "no interpreter has transformers"
+    assert lacking["timm"] == "no interpreter has timm and torchvision"
 
 
 def test_the_embedded_agent_reads_its_host_file(fake: FakeHud, control: Control, tmp_path: Path) -> None:

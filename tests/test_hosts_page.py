@@ -153,21 +153,25 @@ FACTS = {
     "gpu_limits": [{"uuid": "GPU-1", "max_sm_mhz": "1980", "max_memory_mhz": "3201", "power_limit_w": "700"}],
     "pythons": {"default": {"torch": "2.11.0", "cuda": "13.0"}, "old": {"error": "no torch here"}},
     "ceilings": {"GPU-1": {"copy_gbps": {"value": 4012.3, "day": "2026-11-20"}}},
+    "lacking": {"timm": "no interpreter has timm"},
 }  # fmt: skip
 
 
 def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
-    create_host("gpu-1", facts=FACTS, labels={"gpu": "h200", "<b>": "&"})
+    create_accelerator(create_host("gpu-1", facts=FACTS, labels={"gpu": "h200", "<b>": "&"}))
     text = text_of(client)
     for words in ("gpu=h200", "&lt;b&gt;=&amp;", "2164.00 GB", "1980 MHz, memory 3201 MHz, 700 W", "2.11.0"):
         assert words in text
     assert "copy 4012 GB/s" in text
     assert "no torch here" in text
+    assert "Not offered: timm, since no interpreter has timm." in text
     assert "{&#x27;" not in text, "no dict as Python writes it"
 
 
 @pytest.mark.parametrize("said", [None, 1, "x", [], [1, None], {"a": 1}, {"a": [{}]}, [{"uuid": {}}], True])
-@pytest.mark.parametrize("name", ["cpu", "memory_bytes", "gpus", "gpu_limits", "pythons", "ceilings"])
+@pytest.mark.parametrize(
+    "name", ["cpu", "memory_bytes", "gpus", "gpu_limits", "pythons", "ceilings", "lacking"]
+)
 def test_a_host_may_say_anything(name: str, said: Any) -> None:
     facts.read({name: said})
 

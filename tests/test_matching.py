@@ -66,11 +66,16 @@ def test_a_run_goes_where_its_interpreter_is() -> None:
             "with device cpu and the label gpu=h200 has the label site=oslo; there are: site=berlin",
         ),
         ({"environment": "nightly"}, "has an interpreter called nightly; there are: default"),
+        (
+            {"specs": plan("timm", cases=["ghostnet_100"], device="cpu", dtypes=["float32"])},
+            "has the suite timm (no interpreter has timm); there are: ceilings, micro",
+        ),
     ],
 )
 def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> None:
     attach("one", gpu="a100", site="oslo")
     attach("two", gpu="h200", site="berlin")
+    Host.objects.filter(name="two").update(facts={"lacking": {"timm": "no interpreter has timm"}})
     with pytest.raises(runs.NotPossible) as caught:
         request(**over)
     assert words in str(caught.value)

@@ -51,12 +51,18 @@ class Facts:
     gpus: list[Gpu] = field(default_factory=list)
     pythons: list[Python] = field(default_factory=list)
     ceilings: list[Line] = field(default_factory=list)  # measured, by accelerator
+    lacking: dict[str, str] = field(default_factory=dict)  # why a suite is not offered, by its name
 
 
 def read(facts: Mapping[str, Any]) -> Facts:
     """The facts of a host's last beat."""
     pythons = [_python(name, said) for name, said in sorted(_object(facts.get("pythons")).items())]
-    return Facts(list(_lines(facts)), list(_gpus(facts)), pythons, list(_ceilings(facts)))
+    return Facts(list(_lines(facts)), list(_gpus(facts)), pythons, list(_ceilings(facts)), lacking(facts))
+
+
+def lacking(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Why a host does not offer a suite, by its name."""
+    return {name: _text(why) for name, why in sorted(_object(facts.get("lacking")).items())}
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[Line]:

@@ -1,4 +1,5 @@
-"""Environment facts. `python -m runner.measure.environment DEVICE` prints them as JSON."""
+"""Environment facts. `python -m runner.measure.environment DEVICE` prints them as JSON, with
+the packages of a suite that can be imported (`modules`)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 import torch
 
 from runner import host
-from runner.installed import PACKAGES, version
+from runner.installed import PACKAGES, modules, version
 from runner.measure.device import Device, prepare
 from runner.measure.stages import ASK_NVML
 from runner.records import Environment
@@ -44,4 +45,5 @@ def _variables() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(dataclasses.asdict(environment(prepare(sys.argv[1])))) + "\n")
+    found = dataclasses.asdict(environment(prepare(sys.argv[1])))
+    sys.stdout.write(json.dumps({**found, "modules": modules()}) + "\n")

@@ -42,4 +42,5 @@ SUITE = torchdynamo_suite(
         Case(name, title, ("float32",) if name in _ONLY_FLOAT32 else DTYPES)
         for name, title in _MODELS.items()
     ),
+    packages=("transformers",),
 )

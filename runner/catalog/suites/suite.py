@@ -108,6 +108,7 @@ class Suite:
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     options: tuple[Option, ...] = ()
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
+    packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
     inductor_options: bool = False  # what inductor compiles takes options of `catalog/inductor_options.py`
 
     def has_backend(self, name: str) -> bool:

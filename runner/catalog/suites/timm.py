@@ -30,4 +30,5 @@ SUITE = torchdynamo_suite(
     "timm",
     "TIMM models, eager against compiled",
     tuple(Case(name, title, DTYPES) for name, title in _MODELS.items()),
+    packages=("timm", "torchvision"),
 )

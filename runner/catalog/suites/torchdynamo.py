@@ -37,6 +37,7 @@ def torchdynamo_suite(
     *,
     axes: tuple[tuple[str, tuple[str, ...]], ...] = (),
     options: tuple[Option, ...] = OPTIONS,
+    packages: tuple[str, ...] = (),
 ) -> Suite:
     """One of them, of which this is what it has for its own."""
     return Suite(
@@ -53,4 +54,5 @@ def torchdynamo_suite(
         timeout_s=2400,
         axes=axes,
         options=options,
+        packages=packages,
     )
