@@ -5,7 +5,7 @@ In the statements `a` is the accelerator, `h` its host and `r` the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -88,6 +88,15 @@ def fitting(
         left = having
         fulfilled.append(need.text)
     return left, ""
+
+
+def not_offered(suites: Iterable[str]) -> dict[str, str]:
+    """Which of these suites no attached host offers, and why; none where none is attached. 1 statement."""
+    there = attached()
+    lacks = {name: why for item in there for name, why in lacking(item.host.facts).items()}
+    offered = {name for item in there for name in item.catalog.get("suites", [])}
+    missing = set(suites) - offered if there else set()
+    return {name: lacks.get(name, "no attached host offers it") for name in missing}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 10
+STATEMENTS = 11
 
 
 def text_of(client: Client, address: str = "/") -> str:

@@ -14,7 +14,14 @@ from django.utils import timezone
 
 from hud.queries.suite import PAGE_ROWS
 from hud.views.twins import to_csv
-from tests.factories import create_ceiling, create_experiment, create_measurement, create_verdict
+from tests.factories import (
+    create_accelerator,
+    create_ceiling,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_verdict,
+)
 
 pytestmark = pytest.mark.django_db
 STATEMENTS = 8
@@ -188,6 +195,13 @@ def test_the_list_names_every_suite(client: Client) -> None:
     for name in ("huggingface", "ceilings", "micro"):
         assert f'<a href="/suites/{name}/">{name}</a>' in text
     assert {item["name"] for item in client.get("/suites.json").json()["items"]} >= {"huggingface", "micro"}
+    assert "<td>no:" not in text, "nothing is attached yet"
+    host = create_host(facts={"lacking": {"huggingface": "no interpreter has transformers"}})
+    create_accelerator(host, suites=("micro",))
+    text = client.get("/suites/").content.decode()
+    assert text.count("<td>yes</td>") == 1
+    assert text.count("<td>no: no interpreter has transformers</td>") == 1
+    assert "<td>no: no attached host offers it</td>" in text
 
 
 def test_the_twins_hold_the_same_rows_under_the_same_query(client: Client) -> None:

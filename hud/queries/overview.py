@@ -44,7 +44,7 @@ class _Found:
 
 
 def read() -> Overview:
-    """The page in 10 statements."""
+    """The page in 11 statements."""
     targets = Targets.read()
     found = {one.series_id: one.regressed for one in _candidates(targets)}
     series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))

@@ -10,6 +10,7 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Exists, OuterRef, Q, TextField, Window
 from django.db.models.functions import Cast, Length
 
+from hud.matching import not_offered
 from hud.models import Experiment, Measurement, Metric, Series
 from hud.queries import values
 from hud.queries.sql import fetch
@@ -218,10 +219,11 @@ class SuiteLine:
     cases: int
     arches: list[str]
     runnable: bool  # the catalogue holds it: an attached host can run it
+    not_offered: str = ""  # why none of those that are attached does
 
 
 def read_all() -> list[SuiteLine]:
-    """Every suite with data or in the catalogue, in one statement."""
+    """Every suite with data or in the catalogue, in 2 statements."""
     found = (
         Experiment.objects.values("suite")
         .annotate(
@@ -248,4 +250,7 @@ def read_all() -> list[SuiteLine]:
         for suite in SUITES.values()
         if suite.name not in known
     ]
+    missing = not_offered(SUITES)
+    for line in lines:
+        line.not_offered = missing.get(line.name, "")
     return lines
