@@ -9,7 +9,7 @@ from hud.models import Experiment
 from hud.runs import spec_of
 from tests.observed import SHIPPED
 
-_SUITES = {"cache", "ceilings", "gpt_fast", "huggingface", "micro", "operators", "timm", "xla"}
+_SUITES = {"cache", "ceilings", "gpt_fast", "huggingface", "micro", "operators", "timm", "torchbench", "xla"}
 
 
 def _only_told(one: Experiment) -> bool:
