@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from hud.models import FIRST_RUN_ONLY
 from hud.queries.sql import fetch
 from hud.queries.suite import place
 
@@ -100,6 +101,13 @@ class _Newest:
     metric: str
     median: float | None
     code: str | None
+    words: str | None
+
+    @property
+    def is_steady_time(self) -> bool:
+        """A time without compilation in it: one run alone has none."""
+        there = self.metric == "per_iter_time" and self.median is not None
+        return there and FIRST_RUN_ONLY not in (self.words or "")
 
 
 def read() -> XlaPart:
@@ -108,12 +116,12 @@ def read() -> XlaPart:
         _Newest,
         """
         SELECT e.id, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text, m.name,
-               found.median, found.code
+               found.median, found.code, found.warning
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
         JOIN hud_metric m ON m.id = s.metric_id
         CROSS JOIN LATERAL (
-            SELECT median, code FROM hud_measurement
+            SELECT median, code, warning FROM hud_measurement
             WHERE series_id = s.id ORDER BY at DESC, run_id DESC LIMIT 1) found
         WHERE e.suite = %(suite)s AND m.name IN ('per_iter_time', 'verification_code')
         ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
@@ -134,7 +142,7 @@ def _comparisons(newest: list[_Newest]) -> Iterator[Comparison]:
     lines: dict[tuple[Any, ...], Comparison] = {}
     plain: dict[tuple[Any, ...], list[_Newest]] = {}
     for one in newest:
-        if one.metric != "per_iter_time" or one.median is None or one.backend not in _COMPARED:
+        if not one.is_steady_time or one.backend not in _COMPARED:
             continue
         knobs = json.loads(one.knobs)
         runtime = str(knobs.pop("xla", ""))
