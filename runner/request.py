@@ -145,7 +145,7 @@ def _combinations(
 def _knobs(suite: Suite, settings: Sequence[str]) -> dict[str, list[KnobValue]]:
     """The values of each knob that was named; several make a matrix."""
     offered = {knob.name: knob for knob in suite.knobs}
-    found = {}
+    found: dict[str, list[KnobValue]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
@@ -153,6 +153,8 @@ def _knobs(suite: Suite, settings: Sequence[str]) -> dict[str, list[KnobValue]]:
         if name not in offered:
             known = ", ".join(sorted(offered)) or "none"
             raise BadRequest(f"suite {suite.name} has no knob {name!r}; it has: {known}")
+        if name in found:
+            raise BadRequest(f"knob {name} is given twice; several values are {name}=A+B")
         several = [text] if offered[name].kind == "ints" else text.split("+")
         found[name] = [_value(offered[name], part) for part in several]
     return found

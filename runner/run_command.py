@@ -47,11 +47,11 @@ def _add_what(group: argparse._ArgumentGroup) -> None:
     )
     add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
     add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
-    add("--exclude-exact", nargs="+", default=[], metavar="NAME", help="not these cases")
+    add("--exclude-exact", nargs="+", action="extend", default=[], metavar="NAME", help="not these cases")
     add("--partition", default="", metavar="I/N", help="part I of N of the tasks, from 1")
-    add("--backend", nargs="+", default=[])
-    add("--mode", nargs="+", default=[])
-    add("--dtype", nargs="+", default=[])
+    add("--backend", nargs="+", action="extend", default=[])
+    add("--mode", nargs="+", action="extend", default=[])
+    add("--dtype", nargs="+", action="extend", default=[])
     add("--dynamic", action="store_true", help="dynamic shapes")
 
 
@@ -62,7 +62,7 @@ def _add_how(group: argparse._ArgumentGroup) -> None:
     add("--batch-size", type=int, metavar="N", help="instead of each model's own")
     add("--verify", action="store_true", help="check results also where a suite does not by itself")
     add("--timeout", type=int, metavar="S", help="seconds that a task may take")
-    add("--opt", nargs="+", default=[], metavar="KNOB=VALUE", help="a knob for every case")
+    add("--opt", nargs="+", action="extend", default=[], metavar="KNOB=VALUE", help="a knob for every case")
     add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
 
 
@@ -72,7 +72,7 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     add("--devices", default="", metavar="0,1", help="several GPUs, which share the tasks, longest first")
     add("--python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="the interpreter that has torch")
     add("--base-python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="measured in turn with --python")
-    add("--new-opt", nargs="+", default=[], metavar="OPTION=VALUE", help=_NEW_OPT)
+    add("--new-opt", nargs="+", action="extend", default=[], metavar="OPTION=VALUE", help=_NEW_OPT)
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:

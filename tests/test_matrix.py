@@ -140,7 +140,7 @@ def test_several_suites_backends_and_modes_make_one_matrix(capsys: pytest.Captur
     lines = dry(
         capsys,
         "huggingface timm --case T5Small --case ghostnet_100 --mode inference training --dtype float32"
-        " --backend eager aot_eager --iterations-per-run 2 --batch-size 4 --timeout 60 --dynamic",
+        " --backend eager --backend aot_eager --iterations-per-run 2 --batch-size 4 --timeout 60 --dynamic",
     )
     assert len(lines) == 8
     assert all("batch_size=4,iterations_per_run=2" in line and "--dynamic" in line for line in lines)
@@ -168,6 +168,7 @@ def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
         ("micro --baseline /nonexistent", "No such file"),
         ("micro --devices cpu", "goes without --device"),
         ("micro --dynamic", "has no dynamic shapes"),
+        ("micro --opt repeat=20 --repeat 30", "knob repeat is given twice"),
         ("", "say which suite"),
     ],
 )
