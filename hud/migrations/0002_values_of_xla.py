@@ -26,7 +26,7 @@ def take_anew(_apps: Any, editor: Any) -> None:
             JOIN hud_series s ON s.experiment_id = e.id
             JOIN hud_metric k ON k.id = s.metric_id
             JOIN hud_measurement m ON m.series_id = s.id
-            WHERE e.suite = 'xla' AND m.samples IS NOT NULL AND (k.name ~ %s OR k.name ~ %s)
+            WHERE e.suite = 'xla' AND cardinality(m.samples) > 1 AND (k.name ~ %s OR k.name ~ %s)
             """,
             [_SUMMED, _SUMMED, _STEADY],
         )
