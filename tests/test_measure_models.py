@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from runner.measure.busy import busy, busy_by_step, union
 from runner.measure.compile_time import compile_seconds
 from runner.measure.flops import peak_tflops
-from runner.measure.kernels import bandwidths, kernels_hash
+from runner.measure.kernels import Kernel, bandwidths, kernels, kernels_hash
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 
 
@@ -80,8 +82,65 @@ def test_bandwidths_say_how_much_of_the_time_they_cover() -> None:
 
 
 def test_the_hash_of_kernels_knows_no_order() -> None:
-    assert kernels_hash({"a": "1", "b": "2"}) == kernels_hash({"b": "2", "a": "1"})
-    assert kernels_hash({"a": "1"}) != kernels_hash({"a": "2"})
+    a, b = Kernel("a", "1"), Kernel("b", "2")
+    assert kernels_hash([a, b]) == kernels_hash([b, a])
+    assert len({kernels_hash(each) for each in ([a], [a, a], [Kernel("a", "2")], [a, b])}) == 4
+
+
+_MODULE = """# AOT ID: ['{number}_forward']
+cpp_fused_sin_0 = async_compile.cpp_pybinding(['const float*'], r'''
+#include "{cache}/c3fr.h"
+{body}
+''')
+call = runner.call
+"""
+_CPP_MODULE = """cpp_wrapper_src = (
+r'''
+extern "C"  void  cpp_fused_sin_0(const float* in_ptr0,
+                       float* out_ptr0);
+void inductor_entry_impl() {{ cpp_fused_sin_0(a, b); }}
+extern "C"  void  cpp_fused_sin_0(const float* in_ptr0,
+                       float* out_ptr0)
+{{
+    {body}
+}}
+extern "C"  void  cpp_fused_cos_1(const float* in_ptr0)
+{{
+    cos;
+}}
+''')
+call = runner.call
+"""
+
+
+def graphs(folder: Path, *texts: str) -> list[SimpleNamespace]:
+    """Wrapper modules as inductor loads them."""
+    found = []
+    for number, text in enumerate(texts):
+        path = folder / f"{number}.py"
+        path.write_text(text)
+        found.append(SimpleNamespace(__file__=str(path), call=print, cpp_fused_sin_0=print))
+    return found
+
+
+def test_each_graphs_kernels_count_whatever_their_names_are(tmp_path: Path) -> None:
+    def found(*bodies: str, cache: str = "/tmp/a") -> list[Kernel]:
+        texts = [_MODULE.format(number=n, cache=cache, body=body) for n, body in enumerate(bodies)]
+        return kernels(graphs(tmp_path, *texts))
+
+    twice = found("sin", "sin")
+    assert [one.name for one in twice] == ["cpp_fused_sin_0", "cpp_fused_sin_0"]
+    assert kernels_hash(twice) != kernels_hash(found("sin"))
+    assert kernels_hash(twice) != kernels_hash(found("sin", "another sin"))
+    assert kernels_hash(twice) == kernels_hash(found("sin", "sin", cache="/var/other"))
+    assert kernels_hash(found("sin", "cos")) == kernels_hash(found("cos", "sin"))
+
+
+def test_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
+    found, other = (kernels(graphs(tmp_path, _CPP_MODULE.format(body=body))) for body in ("sin;", "tan;"))
+    assert [one.name for one in found] == ["cpp_fused_sin_0", "cpp_fused_cos_1"]
+    assert found[0] != other[0]
+    assert found[1] == other[1]
 
 
 def test_the_peak_is_that_of_the_products() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +16,15 @@ from torch._inductor.codecache import PyCodeCache
 from runner.failures import TaskFailure, failure_of
 from runner.measure.device import Device, prepare
 from runner.measure.inductor_options import tried_options
-from runner.measure.kernels import kernels, kernels_hash
+from runner.measure.kernels import Kernel, kernels, kernels_hash
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """`kernels`: name of each generated kernel → hash of its binary (Triton) or of its source (C++)."""
-
     call: Callable[..., Any]
-    kernels: Mapping[str, str]
+    kernels: Sequence[Kernel]
     extern_calls: int  # operators left to a library, such as cuBLAS
     first_call_s: float
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 _GENERATED = ("triton_", "cpp_")
+_CPP_WRAPPER = "cpp_wrapper_src"  # where the wrapper is C++ too, and holds the kernels' source
+_CPP_KERNEL = re.compile(r'extern "C"[^;{(]*\b(?P<name>cpp_\w+)\([^;{]*\)\s*\{.*?\n\}', re.DOTALL)
+_FOLDER_OF_HEADER = re.compile(r'(?<=#include ")[^"]*/')
+_HASH_RULE = 2  # 1 knew each name once, and of C++ the whole module
 _MOST_LISTED = 100
 
 
@@ -22,22 +28,51 @@ class KernelBytes:
     by_name: dict[str, int] = field(default_factory=dict)
 
 
-def kernels(modules: list[Any]) -> dict[str, str]:
-    """Name → hash of the binary (Triton) or the source (C++), of inductor's wrapper modules."""
-    found: dict[str, str] = {}
+class Kernel(NamedTuple):
+    """One generated kernel of one graph; `content` is a hash of its binary (Triton) or its source (C++)."""
+
+    name: str
+    content: str
+
+
+def kernels(modules: list[Any]) -> list[Kernel]:
+    """Those of inductor's wrapper modules, of which each graph, forward or backward, has one. Names count
+    anew in each: equal ones of two graphs are two kernels."""
+    sources: dict[str, Mapping[str, str]] = {}
+    found = []
     for module in modules:
-        if not hasattr(module, "call") or not getattr(module, "__file__", None):
+        path = getattr(module, "__file__", None)
+        if not path or not hasattr(module, "call"):
             continue
-        source = hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()[:16]
-        for name, kernel in vars(module).items():
-            if name.startswith(_GENERATED) and name not in found:
-                found[name] = _binary_hash(kernel) or source
+        if path not in sources:
+            sources[path] = _sources(Path(path).read_text())
+        for name, source in sources[path].items():
+            found.append(Kernel(name, _binary_hash(getattr(module, name, None)) or _digest(source)))
     return found
 
 
-def kernels_hash(found: Mapping[str, str]) -> str:
-    """Equal in two processes that run the same kernels (measuring rule 21)."""
-    text = " ".join(f"{name}={value}" for name, value in sorted(found.items()))
+def kernels_hash(found: Iterable[Kernel]) -> str:
+    """Equal in two processes that run the same kernels (measuring rule 21), in whatever order their graphs
+    were compiled. Its number goes up with its rule: hashes of two rules say nothing of each other."""
+    return f"{_HASH_RULE}:{_digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
+
+
+def _sources(wrapper: str) -> dict[str, str]:
+    """Source of each kernel in the text of a wrapper module, without what differs between two caches."""
+    lines = wrapper.split("\n")
+    found: dict[str, str] = {}
+    for node in ast.parse(wrapper).body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
+            continue
+        name, source = node.targets[0].id, "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        if name == _CPP_WRAPPER:
+            found |= {match["name"]: match[0] for match in _CPP_KERNEL.finditer(source)}
+        elif name.startswith(_GENERATED):
+            found[name] = source
+    return {name: _FOLDER_OF_HEADER.sub("", source) for name, source in found.items()}
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
