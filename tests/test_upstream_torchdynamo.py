@@ -12,7 +12,7 @@ import pytest
 
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
-from hud.models import Experiment, Measurement
+from hud.models import STATUS_NAMES, Experiment, Measurement
 from runner.catalog import BadRequest, TaskSpec, plan
 from runner.catalog.backends import backend_of
 from runner.launch import Outcome
@@ -77,7 +77,8 @@ def record(spec: TaskSpec, metric: str, values: list[float] | None, **said: Any)
 
 def measured(spec: TaskSpec, phases: dict[str, float] | None = None) -> Finished:
     records = [record(spec, name, values) for name, values in VALUES.items()]
-    records += [record(spec, "accuracy", None, code="pass", counts={"calls_captured": 315}, compile_s=9.5)]
+    said = {"code": "pass", "batch_size": 1, "counts": {"calls_captured": 315}, "compile_s": 9.5}
+    records += [record(spec, "accuracy", None, **said)]
     records[2]["metric"]["extra_info"]["phases_s"] = phases or PHASES
     return Finished(spec, Outcome("ok"), Path(), records)
 
@@ -115,8 +116,8 @@ def test_files_and_columns_are_the_harnesss(tmp_path: Path) -> None:
     lines = (folder / f"{STEM}_accuracy.csv").read_text().splitlines()
     assert lines[0] == (sample / "hf_infer_acc.csv").read_text().splitlines()[0]
     assert lines[1:] == [
-        "cuda,BertForMaskedLM,16,pass,315,,,,,,,,9.500000",
-        "cuda,T5Small,16,OOM,,,,,,,,,",
+        "cuda,BertForMaskedLM,1,pass,315,,,,,,,,9.500000",
+        "cuda,T5Small,0,OOM,,,,,,,,,",
     ]
     theirs = json.loads((sample / "hf_infer_perf.json").read_text().splitlines()[0])
     ours = json.loads((folder / f"{STEM}_performance.json").read_text().splitlines()[0])
@@ -182,14 +183,53 @@ def test_a_failure_comes_out_as_one(tmp_path: Path, suffix: str) -> None:
     assert found["accuracy"].code == "OOM"
 
 
+def died(spec: TaskSpec, status: str, code: str) -> Finished:
+    """Its process left no record."""
+    return Finished(spec, Outcome(status, code), Path(), [])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "code", "word", "stored"),
+    [
+        ("timed_out", "timeout", "timeout", "timed_out"),
+        ("crashed", "SIGSEGV", "fail_to_run", "failed"),
+        ("unsupported", "no_torchbench", "model_fail_to_load", "failed"),
+        ("failed", "model_fail_to_load", "model_fail_to_load", "failed"),
+        ("failed", "no_torch", "infra_error", "failed"),
+        ("wrong", "fail_batch_invariance_at_4", "fail_batch_invariance_at_4", "wrong"),
+    ],
+)
+def test_what_died_has_the_harnesss_rows(
+    tmp_path: Path, status: str, code: str, word: str, stored: str
+) -> None:
+    folder = written(tmp_path, died(task(), status, code))
+    rows = list(csv.DictReader((folder / f"{STEM}_accuracy.csv").open()))
+    assert [(row["batch_size"], row["accuracy"]) for row in rows] == [("0", word)]
+    rows = list(csv.DictReader((folder / f"{STEM}_performance.csv").open()))
+    assert [(row["batch_size"], row["speedup"]) for row in rows] == [("0", "0.000000")]
+    for path in sorted(folder.glob("*.csv")):
+        ingest(path.read_bytes(), Parameters(filename=path.name))
+    found = {one.series.metric.name: one for one in Measurement.objects.select_related("series__metric")}
+    assert (found["accuracy"].code, STATUS_NAMES[found["accuracy"].status]) == (word, stored)
+    assert (found["speedup"].median, STATUS_NAMES[found["speedup"].status]) == (None, "failed")
+
+
+def test_what_was_stopped_has_the_rows_that_it_came_to(tmp_path: Path) -> None:
+    said = [record(task(), "accuracy", None, code="pass", batch_size=1)]
+    folder = written(tmp_path, Finished(task(), Outcome("cancelled"), Path(), said))
+    assert {path.name for path in folder.iterdir()} == {f"{STEM}_accuracy{end}" for end in (".csv", ".json")}
+
+
 def test_what_the_harness_cannot_say_is_in_none_of_its_files(tmp_path: Path) -> None:
     output = Output(tmp_path / "r.csv", "upstream", suites=["huggingface"], resume=False)
     tiny, plain = task(knobs={"size": "tiny"}), task()
-    why = "no place in the torchdynamo harness's file: it cannot say size (1)"
+    unsaid = "it cannot say size (it can say batch_size: try DistillGPT2[batch_size=1])"
+    why = f"no place in the torchdynamo harness's file: {unsaid} (1)"
     assert output.check([tiny, plain]) == f"1 of 2 tasks have {why}"
     with pytest.raises(BadRequest, match=re.escape(f"the task has {why}")):
         output.check([tiny])
     output.add(measured(tiny))
     assert not (tmp_path / "r").exists()
     assert output.empty
-    assert output.left_out() == f"the task left nothing in {tmp_path / 'r.csv'}: it cannot say size (1)"
+    assert output.left_out() == f"the task left nothing in {tmp_path / 'r.csv'}: {unsaid} (1)"

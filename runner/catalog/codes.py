@@ -54,6 +54,11 @@ _BATCH_INVARIANCE = re.compile(r"fail_batch_invariance_at_\d+")
 _BATCH_RUN = re.compile(r"fail_to_run_at_batch_\d+")
 
 
+def is_accuracy_code(word: str) -> bool:
+    """Whether torchdynamo's harness writes this word into its column of accuracies."""
+    return word in ACCURACY_CODES or bool(_BATCH_INVARIANCE.fullmatch(word) or _BATCH_RUN.fullmatch(word))
+
+
 def status_of(code: str) -> str | None:
     """Our status for an outside code, or None for a word that no system is known to write."""
     if _BATCH_INVARIANCE.fullmatch(code):

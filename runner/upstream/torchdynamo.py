@@ -17,6 +17,7 @@ from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
+from runner.catalog.codes import is_accuracy_code
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 from runner.summary import median
 from runner.terminal import Finished
@@ -56,6 +57,21 @@ _SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
     **{name: ((name,), 1.0) for name in _COUNTS},
 }
 _SUITES = {"timm": "timm_models"}
+# A case that is small enough to try out, and whole.
+_SMALL = {
+    "huggingface": "DistillGPT2[batch_size=1]",
+    "timm": "mobilenetv2_100[batch_size=1]",
+    "torchbench": "resnet18[batch_size=1]",
+}
+# Our statuses in the harness's words, where a failure's own code is none of them.
+_WORDS = {
+    "wrong": "fail_accuracy",
+    "oom": "OOM",
+    "timed_out": "timeout",
+    "unsupported": "model_fail_to_load",  # as the harness calls what raises NotImplementedError
+    "crashed": "fail_to_run",
+}
+_OTHER_WORD = "infra_error"
 _PHASES = "_compilation_metrics"  # ends the name of the file of compile phases
 # What the harness's arguments are called that are knobs of the same name here.
 _ARGUMENTS = (
@@ -77,7 +93,8 @@ _SAID = {
 def no_place(task: TaskSpec) -> str:
     """Why the harness's files cannot hold this task, '' where they can."""
     unsaid = sorted(set(task.identity()) - _SAID)
-    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+    instead = f" (it can say batch_size: try {_SMALL[task.suite]})" if "size" in unsaid else ""
+    return f"it cannot say {', '.join(unsaid)}{instead}" if unsaid else ""
 
 
 def places(task: TaskSpec) -> list[str]:
@@ -98,6 +115,12 @@ def _kinds(task: TaskSpec) -> list[str]:
     return [kind for kind in ("performance", "accuracy") if task.setting("test") in {"both", kind}]
 
 
+def _ended(kind: str, records: Mapping[str, Json]) -> bool:
+    metric = {"performance": "compiled_latency_ms", "accuracy": "accuracy"}[kind]
+    said = records[metric]["metric"].get("extra_info") or {} if metric in records else {}
+    return said.get("status", "not_run") != "not_run"
+
+
 def _folder(path: Path) -> Path:
     return path.with_suffix("")
 
@@ -116,14 +139,16 @@ class DynamoFiles:
             return written
         records = {record["metric"]["name"]: record for record in finished.records}
         stem, kinds = _stem(spec), _kinds(spec)
+        if finished.outcome.status == "cancelled":  # what it did not come to is no failure
+            kinds = [kind for kind in kinds if _ended(kind, records)]
         if "performance" in kinds:
             written += self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
             phases = _phases(records)
             if phases:
                 row = {**_first(spec, records), **phases}
                 written += self._add(f"{stem}_performance{_PHASES}", tuple(phases), spec, row)
-        if "accuracy" in kinds and "accuracy" in records:
-            written += self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(spec, records))
+        if "accuracy" in kinds:
+            written += self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(finished, records))
         return written
 
     def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> list[Path]:
@@ -197,17 +222,25 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
     return None
 
 
-def _accuracy(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
-    """The batch size is the small one of the check."""
-    said = records["accuracy"]["metric"].get("extra_info") or {}
+def _accuracy(finished: Finished, records: Mapping[str, Json]) -> Row:
+    """The batch size is the small one of the check; 0 where the model did not come so far, as the harness
+    writes it."""
+    spec, outcome = finished.task, finished.outcome
+    ended = {"status": outcome.status, "code": outcome.code}
+    said = records["accuracy"]["metric"].get("extra_info") or {} if "accuracy" in records else ended
     return {
         "dev": spec.device,
         "name": spec.case,
-        "batch_size": said.get("batch_size") or _first(spec, records)["batch_size"] or 1,
-        "accuracy": said.get("code") or said.get("status", ""),
+        "batch_size": said.get("batch_size", 0),
+        "accuracy": _word(said.get("status", ""), said.get("code", "")),
         **{name: said.get("counts", {}).get(name) for name in _COUNTS},
         "compilation_latency": said.get("compile_s"),
     }
+
+
+def _word(status: str, code: str) -> str:
+    """The harness's word for how a check ended."""
+    return code if is_accuracy_code(code) else _WORDS.get(status, _OTHER_WORD)
 
 
 def _phases(records: Mapping[str, Json]) -> dict[str, float]:
