@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 # Exceptions of torch and its compilers by class name, so that the mapping needs no torch to import.
@@ -24,6 +25,7 @@ _BY_TEXT = {
     "No module named 'torch'": ("failed", "no_torch", "this interpreter has no torch. "),
 }
 _REASON_CHARACTERS = 900
+_UNSAYABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class TaskFailure(Exception):
@@ -33,26 +35,42 @@ class TaskFailure(Exception):
     """
 
     def __init__(self, status: str, code: str, reason: str) -> None:
-        super().__init__(reason)
         self.status = status
-        self.code = code
-        self.reason = reason
+        self.code = sayable(code)
+        self.reason = sayable(reason)
+        super().__init__(self.reason)
+
+
+def sayable(text: str) -> str:
+    """The text with escapes in the place of what no database and no terminal takes: control characters other
+    than line ends and tabs, halves of surrogate pairs."""
+    if text.isprintable():
+        return text
+    return _UNSAYABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def failure_of(error: BaseException) -> TaskFailure:
     """Status, code and reason of whatever a benchmark raised, by the exception or one behind it."""
     if isinstance(error, TaskFailure):
         return error
-    first_line = next((line for line in str(error).splitlines() if line.strip()), "")
+    first_line = next((line for line in _words(error).splitlines() if line.strip()), "")
     said = f"{type(error).__name__}: {first_line}"
     for behind in _chain(error):
         known = _BY_CLASS.get(type(behind).__name__)
         if known is None:
-            known = next((row for text, row in _BY_TEXT.items() if text in str(behind)), None)
+            known = next((row for text, row in _BY_TEXT.items() if text in _words(behind)), None)
         if known is not None:
             status, code, advice = known
             return TaskFailure(status, code, (advice + said)[:_REASON_CHARACTERS])
     return TaskFailure("failed", type(error).__name__, said[:_REASON_CHARACTERS])
+
+
+def _words(error: BaseException) -> str:
+    """What it says; an exception of somebody else's may fail to say it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever its __str__ raises
+        return "an exception without words"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

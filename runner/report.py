@@ -5,13 +5,16 @@ A person who watches reads the same on standard output, which is the task's log.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import sys
 import time
 from pathlib import Path
 
 from runner.catalog.metrics import metric_info, value_rule
-from runner.records import Json, Record
+from runner.failures import TaskFailure, sayable
+from runner.records import Json, Metric, Record
 from runner.summary import value_of
 
 _MAX_ARTIFACT_BYTES = 48 * 2**20
@@ -22,6 +25,7 @@ class Report:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.not_finite: TaskFailure | None = None  # the first metric of which there was no number
         self._started = time.monotonic()
         self._done = self._total = 0
 
@@ -36,8 +40,19 @@ class Report:
         self._say(" ".join(filter(None, (phase, label, f"({done} of {total} done)" if total else ""))))
 
     def result(self, record: Record) -> None:
-        """One more result. Raises ValueError for NaN or an infinity: those are never results."""
-        self._append("results.jsonl", record.to_json())
+        """One more result. NaN and infinities are none: a metric that has such samples has failed, and facts
+        that are such numbers are left out, which the record says."""
+        metric = record.metric
+        if metric is not None and not all(map(_is_finite, metric.benchmark_values or ())):
+            failed = _without_values(metric)
+            record = dataclasses.replace(record, metric=failed)
+            self.not_finite = self.not_finite or _failure_of(failed)
+        left_out: list[str] = []
+        said = _sound(record.to_json(), "", left_out)
+        if left_out and metric is not None:
+            info = said["metric"].setdefault("extra_info", {})
+            info["not_finite"] = "; ".join(filter(None, (info.get("not_finite"), ", ".join(left_out))))
+        self._append("results.jsonl", said)
         self._say(f"  {_told(record)}")
 
     def artifact(self, kind: str, name: str, content: str | bytes) -> bool:
@@ -54,17 +69,56 @@ class Report:
     def outcome(self, status: str, code: str = "", reason: str = "") -> None:
         """How the task ended; appears whole or not at all."""
         fresh = self.folder / "outcome.json.new"
-        fresh.write_text(json.dumps({"status": status, "code": code, "reason": reason}))
+        fresh.write_text(json.dumps({"status": status, "code": sayable(code), "reason": sayable(reason)}))
         fresh.replace(self.folder / "outcome.json")
         self._say(" ".join(filter(None, (status, code, reason))))
 
     def _say(self, text: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {text}\n")
+        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {sayable(text)}\n")
         sys.stdout.flush()
 
     def _append(self, name: str, value: dict[str, Json]) -> None:
         with (self.folder / name).open("a") as file:
             file.write(json.dumps(value, allow_nan=False) + "\n")
+
+
+def _is_finite(value: Json) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _without_values(metric: Metric) -> Metric:
+    """The metric as one that failed, where it says no other status of its own."""
+    values = metric.benchmark_values or []
+    bad = sum(not _is_finite(value) for value in values)
+    info = {name: fact for name, fact in (metric.extra_info or {}).items() if name not in ("n", "spread")}
+    if info.get("status", "ok") == "ok":
+        reason = f"{metric.name}: {bad} of {len(values)} samples are NaN or infinite"
+        info |= {"status": "failed", "code": "not_finite", "reason": reason}
+    return dataclasses.replace(metric, benchmark_values=None, extra_info=info)
+
+
+def _failure_of(metric: Metric) -> TaskFailure:
+    info = metric.extra_info or {}
+    return TaskFailure(*(str(info.get(name, "")) for name in ("status", "code", "reason")))
+
+
+def _sound(value: Json, place: str, left_out: list[str]) -> Json:
+    """JSON that every reader takes: strings `sayable`, and only finite numbers. The places of the others are
+    added to `left_out`; in a list, null keeps the place."""
+    if isinstance(value, str):
+        return sayable(value)
+    if isinstance(value, dict):
+        parts = {
+            sayable(str(name)): _sound(part, f"{place}.{name}".lstrip("."), left_out)
+            for name, part in value.items()
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+    if isinstance(value, (list, tuple)):
+        return [_sound(part, place, left_out) for part in value]
+    if not _is_finite(value):
+        left_out.append(sayable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
+        return None
+    return value
 
 
 def _told(record: Record) -> str:

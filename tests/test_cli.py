@@ -159,10 +159,19 @@ def test_the_doctor_says_whether_inductor_can_work(
 
 OWN = """
 import torch
+from beside_my_model import WIDTH
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Dropout(0.1))
+
+    def forward(self, x):
+        return torch.nn.functional.threshold(self.linear(x), 0.0, -torch.inf)
 
 def build():
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.1)), torch.randn(4, 8)
+    return Model(), torch.randn(4, WIDTH)
 """
 
 
@@ -170,16 +179,22 @@ def test_a_file_of_ones_own_is_a_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RUNNER_FILE", "")  # put back afterwards
+    monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
+    (tmp_path / "beside_my_model.py").write_text("WIDTH = 8")
     path, output = tmp_path / "my model.py", tmp_path / "r.json"
     path.write_text(OWN)
     words = ["run", "--file", str(path), "--device", "cpu", "--backend", "eager", "--output", str(output)]
-    assert main([*words, "--opt", "test=accuracy"]) == 0
+    assert main([*words, "--opt", "test=accuracy", "threads=1"]) == 0
     assert "pass" in capsys.readouterr().out
     (line,) = [json.loads(line) for line in output.read_text().splitlines()]
     assert line["task"]["case"].startswith("my-model-")
     names = {record["metric"]["name"]: record for record in line["records"]}
-    assert names["accuracy"]["metric"]["extra_info"]["code"] == "pass"
-    assert names["accuracy"]["model"]["origins"] == ["file"]
+    accuracy = names["accuracy"]
+    assert accuracy["metric"]["extra_info"]["code"] == "pass"
+    assert "NaN or infinite" in accuracy["metric"]["extra_info"]["not_finite"]
+    assert accuracy["model"]["origins"] == ["file"]
+    assert accuracy["benchmark"]["extra_info"]["threads"] == 1
+    assert accuracy["runners"][0]["extra_info"]["variables"]["OMP_NUM_THREADS"] == "2,1"
     before = line["task"]["case"]
     path.write_text(OWN.replace("0.1", "0.2"))
     assert main([*words, "--dry-run"]) == 0

@@ -250,6 +250,18 @@ def test_the_environment_says_what_it_measures_with(monkeypatch: pytest.MonkeyPa
     assert found.fingerprint() == environment(prepare("cpu")).fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("variable", "asked", "threads"), [("2,1", None, 2), ("1", 2, 2), ("many", None, 0), ("", None, 0)]
+)
+def test_threads_are_the_task_s_then_the_variable_s_then_all(
+    variable: str, asked: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    device = prepare("cpu", asked)
+    assert device.threads == torch.get_num_threads() == (threads or host.usable_cpus())
+    assert environment(device).variables.get("OMP_NUM_THREADS", "") == variable
+
+
 def test_a_result_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_HOST", "box")
     recorder = Recorder(SPEC, Report(tmp_path), CPU)
@@ -270,9 +282,39 @@ def test_a_result_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert missing["metric"]["extra_info"]["status"] == "oom"
 
 
-def test_a_result_that_is_no_number_is_never_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        Recorder(SPEC, Report(tmp_path), CPU).add(Result("speedup", [math.nan]), knobs={})
+def test_a_result_that_is_no_number_has_failed_and_costs_no_other(tmp_path: Path) -> None:
+    report = Report(tmp_path)
+    recorder = Recorder(SPEC, report, CPU)
+    recorder.add(Result("speedup", [1.5, math.nan]), knobs={})
+    marked = {"status": "cannot_tell", "code": "eager_two_runs_differ"}
+    recorder.add(Result("speedup", [math.inf], facts=marked), knobs={})
+    facts = {"far": math.inf, "deep": {"list": [1.0, math.nan]}, "said": "a\0b\udc80", "n": 7}
+    recorder.add(Result("speedup", [2.5], facts=facts), knobs={})
+    lines = (tmp_path / "results.jsonl").read_text()
+    bad, doubted, good = (json.loads(line)["metric"] for line in lines.splitlines())
+    assert "benchmark_values" not in bad
+    assert "benchmark_values" not in doubted
+    assert (bad["extra_info"]["status"], bad["extra_info"]["code"]) == ("failed", "not_finite")
+    assert "1 of 2 samples" in bad["extra_info"]["reason"]
+    assert doubted["extra_info"]["code"] == "eager_two_runs_differ"
+    assert report.not_finite is not None
+    assert report.not_finite.reason == bad["extra_info"]["reason"]
+    assert good["benchmark_values"] == [2.5]
+    said = good["extra_info"]
+    assert (said["n"], said["deep"], said["said"]) == (7, {"list": [1.0, None]}, "a\\x00b\\udc80")
+    assert said["not_finite"] == "far is inf, deep.list is nan"
+
+
+def test_what_no_database_takes_is_said_with_escapes(tmp_path: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    failure = failure_of(ValueError("a\0b \x1b[1m\udc80 ü\nsecond line"))
+    assert failure.reason == str(failure) == "ValueError: a\\x00b \\x1b[1m\\udc80 ü"
+    assert failure_of(Mute()).code == "Mute"
+    Report(tmp_path).outcome("failed", "a\0", "b\0")
+    assert json.loads((tmp_path / "outcome.json").read_text())["reason"] == "b\\x00"
 
 
 class InductorError(Exception):

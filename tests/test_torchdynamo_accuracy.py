@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +18,6 @@ from runner.records import STATUSES
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
 from runner.suites.torchdynamo.bench import settings
-from runner.suites.torchdynamo.comparison import NotComparable, Rules, compare
 from runner.suites.torchdynamo.step import Step, StepFunction
 from runner.suites.torchdynamo.subject import Subject
 
@@ -43,6 +44,7 @@ STATUS_OF_CODE = {
     "fail_to_run_at_batch_2": "failed",
 }
 ROWS, WIDTH = 8, 40
+Act = Callable[[int, torch.Tensor], torch.Tensor]
 
 
 def test_every_code_of_the_harness_has_a_status() -> None:
@@ -65,7 +67,7 @@ class Calls:
 class Model(torch.nn.Module):  # type: ignore[misc]
     """`act` is called before each forward pass with the number of passes so far, and may raise."""
 
-    def __init__(self, act: Callable[[int, torch.Tensor], torch.Tensor] | None = None) -> None:
+    def __init__(self, act: Act | None = None) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(WIDTH, WIDTH)
         self._act = act
@@ -75,6 +77,17 @@ class Model(torch.nn.Module):  # type: ignore[misc]
         self._calls.count += 1
         x = self._act(self._calls.count, x) if self._act else x
         return {"logits": self.linear(x).tanh()}
+
+
+class Complex(Model):
+    """Its weights are complex too."""
+
+    def __init__(self, act: Act | None = None) -> None:
+        super().__init__(act)
+        self.turn = torch.nn.Parameter(torch.randn(WIDTH, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": torch.fft.fft(self.linear(x)) * self.turn}
 
 
 def subject_of(module: torch.nn.Module, **changes: Any) -> Subject:
@@ -97,24 +110,26 @@ def subject_of(module: torch.nn.Module, **changes: Any) -> Subject:
 
 
 def checked(
-    act: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
+    act: Act | None = None,
     compiled: Callable[[Step], StepFunction] = lambda step: step.function,
     mode: str = "inference",
     dtype: str = "float32",
+    *,
     knobs: dict[str, KnobValue] | None = None,
+    model: Callable[[Act | None], Model] = Model,
     **changes: Any,
 ) -> AccuracyResult:
     spec = TaskSpec("huggingface", "BertForMaskedLM", mode, dtype, "inductor", "cpu", knobs=knobs or {})
     torch.manual_seed(3)
 
     def load(spec: TaskSpec, **_asked: object) -> Subject:
-        module = Model(act).train(spec.mode == "training")
+        module = model(act).train(spec.mode == "training")
         return subject_of(module, **changes)
 
     return check(spec, lambda step, _subject: compiled(step), load=load)
 
 
-def raising(error: Exception, at: int) -> Callable[[int, torch.Tensor], torch.Tensor]:
+def raising(error: Exception, at: int) -> Act:
     """Two steps a run: passes 1 and 2 are the reference's, 3 and 4 the first eager run's, …"""
 
     def act(call: int, x: torch.Tensor) -> torch.Tensor:
@@ -175,6 +190,57 @@ def test_what_happens_is_said_in_the_harness_s_words(
         assert result.rmse_ratio is not None
 
 
+def with_gaps(value: float) -> Act:
+    """The first column of the output is not finite, with `Gaps`."""
+
+    def act(_call: int, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.full_like(x[:, :1], value), x[:, 1:]], dim=1)
+
+    return act
+
+
+class Gaps(Model):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        assert self._act
+        return {"logits": self._act(1, self.linear(x))}
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "dtype"),
+    [
+        ("pass", float("inf"), "float32"),
+        ("pass", float("nan"), "bfloat16"),
+        ("eager_two_runs_differ", float("nan"), "float32"),  # as the harness says it
+    ],
+)
+def test_what_is_not_finite_on_both_sides_is_in_no_distance(code: str, value: float, dtype: str) -> None:
+    result = checked(with_gaps(value), model=Gaps, dtype=dtype)
+    assert result.code == code
+    json.dumps(result.details, allow_nan=False)
+    if code == "pass":
+        assert result.details["not_finite"].startswith(f"{ROWS} of {ROWS * WIDTH} numbers")
+        assert result.cosine == pytest.approx(1, abs=1e-3)
+        assert result.rmse_ratio is not None
+    else:
+        assert "8 of 320 numbers are NaN on both sides" in result.details["reason"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("where", [slice(None), slice(0, 1)])
+def test_nan_of_the_compiled_side_alone_is_wrong_and_no_number(dtype: str, where: slice) -> None:
+    def spoils(x: torch.Tensor) -> torch.Tensor:
+        x[where] = float("nan")
+        return x
+
+    result = checked(compiled=changed(spoils), dtype=dtype)
+    assert (result.code, result.status) == ("fail_accuracy", "wrong")
+    assert "eager has a number" in result.details["not_finite"]
+    assert result.details["reason"].endswith("numbers are NaN or infinite where eager's are not")
+    assert math.isnan(result.cosine or 0)
+    assert math.isinf(result.rmse_ratio or 0)
+    json.dumps(result.details, allow_nan=False)
+
+
 def _switches() -> tuple[str, bool, bool]:
     half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, half_sums
@@ -218,6 +284,49 @@ def test_a_wrong_gradient_is_found_and_named() -> None:
     assert result.cosine < 1
 
 
+def adds_to_inputs(by: float) -> Callable[[Step], StepFunction]:
+    """A compiler that is wrong in the gradients of the inputs alone."""
+
+    def compiled(step: Step) -> StepFunction:
+        def function(inputs: Any) -> Any:
+            loss = step.function(inputs)
+            inputs[0].grad.add_(by)
+            return loss
+
+        return function
+
+    return compiled
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_of_an_input_that_asks_for_one_is_compared(dtype: str) -> None:
+    inputs = (torch.randn(ROWS, WIDTH, requires_grad=True), torch.ones(1))
+    assert checked(model=TwoInputs, mode="training", dtype=dtype, inputs=inputs).code == "pass"
+    result = checked(
+        model=TwoInputs, mode="training", dtype=dtype, inputs=inputs, compiled=adds_to_inputs(0.1)
+    )
+    assert result.code == "fail_accuracy"
+    assert result.details["reason"].startswith("gradients_of_inputs.[0]: ")
+    assert inputs[0].grad is None
+
+
+class TwoInputs(Model):
+    def forward(  # type: ignore[override]
+        self, x: torch.Tensor, scale: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        return super().forward(x * scale)
+
+
+def test_complex_numbers_have_the_tolerance_and_keep_their_imaginary_part() -> None:
+    assert checked(model=Complex, compiled=changed(lambda x: x * (1 + 1e-5j))).code == "pass"
+    wrong = checked(model=Complex, compiled=changed(lambda x: x.real + 0j))
+    assert wrong.code == "fail_accuracy"
+    assert wrong.cosine is not None
+    assert wrong.cosine < 0.9
+    by_cosine = checked(model=Complex, cosine=True, compiled=changed(lambda x: x.real + 0j))
+    assert by_cosine.code == "fail_accuracy"
+
+
 def test_what_a_backend_does_not_do_is_no_accuracy() -> None:
     def refuses(_step: Step) -> StepFunction:
         raise TaskFailure("unsupported", "inference_only", "not in training")
@@ -253,9 +362,7 @@ def small_batches_fail(_call: int, x: torch.Tensor) -> torch.Tensor:
         ("OOM", raising(OOM, 3)),
     ],
 )
-def test_batch_invariance_is_said_in_the_harness_s_words(
-    code: str, act: Callable[[int, torch.Tensor], torch.Tensor]
-) -> None:
+def test_batch_invariance_is_said_in_the_harness_s_words(code: str, act: Act) -> None:
     """Each row by itself, so that only what `act` does depends on the batch."""
 
     class Rows(Model):
@@ -276,59 +383,6 @@ def test_batch_invariance_is_said_in_the_harness_s_words(
 
 def test_nothing_to_take_parts_of_passes_by_skip() -> None:
     assert checked(knobs={"batch_invariant": True}, batched=False).code == "pass_due_to_skip"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("shape", [(2,), (400,), (3, 500), (8, 300, 1, 1)])
-@pytest.mark.parametrize(
-    "rules",
-    [
-        Rules(1e-4),
-        Rules(1e-3, equal_nan=True),
-        Rules(2e-2),
-        Rules(1e-3, multiplier_by_size=True),
-        Rules(1e-4, widest=True),
-        Rules(1e-3, cosine=True),
-    ],
-    ids=str,
-)
-def test_the_rule_is_the_harness_s(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
-    """torch._dynamo.utils.same says the same of errors from none to large."""
-    torch.manual_seed(5)
-    both = set()
-    for scale in (0.0, 1e-4, 2e-3, 1e-2, 2.5e-2, 0.1, 2.0):
-        for eager_scale in (1e-6, 1e-2):
-            reference = torch.randn(shape, dtype=torch.float64)
-            eager = (reference + eager_scale * torch.randn(shape, dtype=torch.float64)).to(dtype)
-            result = (eager.double() + scale * torch.randn(shape, dtype=torch.float64)).to(dtype)
-            theirs = torch._dynamo.utils.same(
-                {"x": [eager]},
-                {"x": [result]},
-                {"x": [reference]},
-                cos_similarity=rules.cosine,
-                tol=rules.tolerance,
-                equal_nan=rules.equal_nan,
-                log_error=lambda *_said: None,
-                use_larger_multiplier_for_smaller_tensor=rules.multiplier_by_size,
-                force_max_multiplier=rules.widest,
-            )
-            ours = compare({"x": [eager]}, {"x": [result]}, {"x": [reference]}, rules)
-            assert ours.same == theirs, ours.reason
-            both.add(theirs)
-    assert both == {True, False}
-
-
-def test_nan_is_equal_only_where_it_may_be() -> None:
-    nan, one = torch.tensor([float("nan"), 1.0]), torch.ones(2)
-    assert compare(nan, nan.clone(), None, Rules(1e-3, equal_nan=True)).same
-    assert not compare(nan, nan.clone(), None, Rules(1e-3)).same
-    assert compare(nan, one, one.double(), Rules(1e-3)).same  # better than eager
-    assert not compare(one, nan, one.double(), Rules(1e-3)).same
-
-
-def test_a_thing_that_is_no_number_is_not_comparable() -> None:
-    with pytest.raises(NotComparable, match="object"):
-        compare({"x": object()}, {"x": object()}, None, Rules(1e-3))
 
 
 def test_timing_lets_attention_sum_in_its_own_type_as_the_harness_does() -> None:

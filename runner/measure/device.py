@@ -13,6 +13,7 @@ from runner import host
 from runner.failures import TaskFailure
 
 SEED = 1337
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class Device:
             torch.cuda.empty_cache()
 
 
-def prepare(device: str) -> Device:
-    """Fixes the threads and the seed. Raises TaskFailure (unsupported) where there is no such device."""
-    threads = int(os.environ.get("OMP_NUM_THREADS") or host.usable_cpus())
+def prepare(device: str, threads: int | None = None) -> Device:
+    """Fixes the threads (None: what the environment says) and the seed. Raises TaskFailure (unsupported)
+    where there is no such device."""
+    threads = threads or default_threads()
     torch.set_num_threads(threads)
     torch.manual_seed(SEED)
     if device == "cpu":
@@ -53,3 +55,9 @@ def prepare(device: str) -> Device:
         raise TaskFailure("unsupported", "no_cuda", f"torch {torch.__version__} sees no CUDA device")
     facts = torch.cuda.get_device_properties(0)
     return Device("cuda", facts.name, f"GPU-{facts.uuid}", facts.L2_cache_size, threads)
+
+
+def default_threads() -> int:
+    """What OMP_NUM_THREADS says, of a list (one number a level) its first; else the usable processors."""
+    first = os.environ.get(THREADS_VARIABLE, "").split(",")[0].strip()
+    return int(first) if first.isascii() and first.isdigit() and int(first) else host.usable_cpus()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 import sys
 
@@ -12,7 +13,7 @@ import torch
 
 from runner import host
 from runner.installed import PACKAGES, modules, version
-from runner.measure.device import Device, prepare
+from runner.measure.device import THREADS_VARIABLE, Device, prepare
 from runner.measure.stages import ASK_NVML
 from runner.records import Environment
 
@@ -36,12 +37,15 @@ def environment(device: Device) -> Environment:
         compiler=host.cpp_compiler(),
         os=host.operating_system(),
         packages={name: found for name in PACKAGES if (found := version(name))},
-        variables={"OMP_NUM_THREADS": str(device.threads), **_variables()},
+        variables=_variables(),
     )
 
 
 def _variables() -> dict[str, str]:
-    return {name: value for name, value in host.changing_variables().items() if name != ASK_NVML}
+    """As they are set, so one that nobody set is not there: the threads stand in every record."""
+    found = {name: value for name, value in host.changing_variables().items() if name != ASK_NVML}
+    threads = os.environ.get(THREADS_VARIABLE)
+    return {**found, **({THREADS_VARIABLE: threads} if threads else {})}
 
 
 if __name__ == "__main__":

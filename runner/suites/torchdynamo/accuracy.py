@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 import traceback
 from typing import Any
 
@@ -31,9 +32,10 @@ from runner.suites.torchdynamo.accuracy_result import (
 from runner.suites.torchdynamo.comparison import EXACT, Comparison, NotComparable, Rules, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import DTYPES, Subject, cast, load
+from runner.suites.torchdynamo.subject import DTYPES, Subject, cast, cast_module, load
 
 _STEPS = 2
+_NO_REFERENCE = "none"
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
 
@@ -64,11 +66,28 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
             compared = _compared(spec, subject, compile_step, details)
         except _Ended as ended:
             return result_of(ended.code, details, ended.reason, ended.status)
+    return _told(compared, details)
+
+
+def _told(compared: Comparison, details: dict[str, Json]) -> AccuracyResult:
     distance = compared.distance
-    for name in ("relative_max", "relative_mean", "relative_std"):
-        details[name] = getattr(distance, name)
+    if distance.numbers > distance.not_finite or not distance.numbers:
+        details |= {
+            name: getattr(distance, name) for name in ("relative_max", "relative_mean", "relative_std")
+        }
+    if distance.not_finite:
+        lost = f"; in {distance.lost} of these places eager has a number" if distance.lost else ""
+        counted = f"{distance.not_finite} of {distance.numbers} numbers are NaN or infinite"
+        details["not_finite"] = f"{counted}, which no distance counts{lost}"
+    ratio, cosine = distance.rmse_ratio, distance.cosine
+    if not compared.same and distance.lost:  # no number says how far away that is
+        referenced = not str(details["reference"]).startswith(_NO_REFERENCE)
+        ratio, cosine = math.inf if referenced else None, math.nan
+    elif compared.same and ratio == math.inf:
+        details["rmse_ratio"] = "none: eager has no error at all"
+        ratio = None
     found = result_of("pass" if compared.same else "fail_accuracy", details, compared.reason)
-    return dataclasses.replace(found, rmse_ratio=distance.rmse_ratio, cosine=distance.cosine)
+    return dataclasses.replace(found, rmse_ratio=ratio, cosine=cosine)
 
 
 def _compared(
@@ -76,7 +95,7 @@ def _compared(
 ) -> Comparison:
     large = subject.parameters >= _LARGE_PARAMETERS
     reference = _reference(spec, subject, torch.float32 if large else torch.float64, details)
-    subject.module.to(DTYPES[spec.dtype])
+    cast_module(subject.module, DTYPES[spec.dtype])
     subject.inputs = cast(subject.inputs, DTYPES[spec.dtype])
     eager = _run(spec, subject, _eager_step, "eager_1st_run")
     again = _run(spec, subject, _eager_step, "eager_2nd_run")
@@ -107,7 +126,7 @@ def _reference(spec: TaskSpec, subject: Subject, dtype: torch.dtype, details: di
     """The results in higher precision; None where eager mode cannot give them, which `details` tell."""
     try:
         precise = copy_of(subject)
-        precise.module.to(dtype)
+        cast_module(precise.module, dtype)
         precise.inputs = cast(precise.inputs, dtype)
         plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
         found = _steps_of(plain, precise, _eager_step)
@@ -117,7 +136,7 @@ def _reference(spec: TaskSpec, subject: Subject, dtype: torch.dtype, details: di
         if failure_of(error).status == "crashed":
             raise
         traceback.print_exc()
-        details["reference"] = f"none: {failure_of(error).reason}"
+        details["reference"] = f"{_NO_REFERENCE}: {failure_of(error).reason}"
         return None
     finally:
         _release(spec)
@@ -148,7 +167,7 @@ def _steps_of(spec: TaskSpec, subject: Subject, make: CompileStep) -> Any:
     for _ in range(_steps(spec)):
         step.begin()
         result = function(subject.inputs)
-    outputs = pytree.tree_map(kept, step.outputs_for_comparison(result))
+    outputs = pytree.tree_map(kept, step.outputs_for_comparison(result, subject.inputs))
     return dict(outputs) if isinstance(outputs, dict) else outputs
 
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from runner.catalog.codes import status_of
 from runner.records import Json
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject
+from runner.suites.torchdynamo.subject import Subject, fresh
 
 CompileStep = Callable[[Step, Subject], StepFunction]
 Load = Callable[..., Subject]
@@ -26,7 +26,7 @@ class AccuracyResult:
     status: str
     code: str
     rmse_ratio: float | None = None  # error of compiled over error of eager, against the reference
-    cosine: float | None = None  # compiled to eager
+    cosine: float | None = None  # compiled to eager; both are NaN or infinite where the result is so
     details: dict[str, Json] = field(default_factory=dict)
 
 
@@ -37,8 +37,8 @@ def result_of(code: str, details: dict[str, Json], reason: str = "", status: str
 
 
 def copy_of(subject: Subject) -> Subject:
-    """The same model and inputs in memory of their own."""
-    inputs = pytree.tree_map(kept, subject.inputs)
+    """The same model and inputs in memory of their own; no input has a gradient yet."""
+    inputs = pytree.tree_map(fresh, subject.inputs)
     return dataclasses.replace(subject, module=copy.deepcopy(subject.module), inputs=inputs)
 
 

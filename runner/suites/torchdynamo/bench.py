@@ -32,9 +32,7 @@ class Bench:
 
     def __init__(self, spec: TaskSpec, folder: Path) -> None:
         self.spec = spec
-        self.device: Device = prepare(spec.device)
-        settings(spec)
-        note_device(folder, self.device)
+        self.device = prepared(spec, folder)
         self.subject: Subject = load(spec)
         self.step = Step(self.subject, spec)
 
@@ -69,12 +67,18 @@ class Bench:
         return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
 
 
+def prepared(spec: TaskSpec, folder: Path) -> Device:
+    """The device of this process with the task's threads and settings, and word left of it."""
+    threads = spec.knobs.get("threads")
+    device = prepare(spec.device, threads if isinstance(threads, int) else None)
+    settings(spec)
+    note_device(folder, device)
+    return device
+
+
 def settings(spec: TaskSpec) -> None:
     """Of torch itself, for this process."""
     knobs = spec.knobs
-    threads = knobs.get("threads")
-    if isinstance(threads, int):
-        torch.set_num_threads(threads)
     precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
     torch.set_float32_matmul_precision(str(precision))
     # As the harness: attention that is spelled out sums in its own type, not in float32.

@@ -2,18 +2,21 @@
 
 Two tensors are the same where every element is within the tolerance, or else where the result's error
 against the reference is not much larger than eager's own: rmse(result) ≤ m · rmse(eager) + tolerance / 10.
-By cosine: where they point the same way to 0.99.
+By cosine: where they point the same way to 0.99. Infinities are equal to themselves; NaN is so where the
+rules say it. Integers and complex numbers have the tolerance alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+_SEQUENCES = (list, tuple, deque)
 _COSINE = 0.99
 _LOOSE = 4e-2  # a result without NaN, this near to the reference, is better than an eager one with NaN
 
@@ -39,11 +42,13 @@ EXACT = Rules(tolerance=0.0)
 
 @dataclass
 class Distance:
-    """Over the floating-point tensors of two results.
+    """Over the floating-point and complex tensors of two results, where both are finite.
 
-    `rmse_ratio`: error against the reference, compiled over eager; `cosine`: of compiled to eager. Both take
-    each part of the results (logits, gradients, …) as one vector, and the worst part. `relative_*`: of
-    |eager - compiled| / (1 + |eager|), over all elements.
+    `rmse_ratio`: error against the reference, compiled over eager (infinite where eager has none); `cosine`:
+    of compiled to eager. Both take each part of the results (logits, gradients, …) as one vector, and the
+    worst part. `relative_*`: of
+    |eager - compiled| / (1 + |eager|), over all elements. Of `numbers` elements `not_finite` are NaN or
+    infinite on a side; of these `lost` are finite in eager mode.
     """
 
     rmse_ratio: float | None = None
@@ -51,6 +56,9 @@ class Distance:
     relative_max: float = 0.0
     relative_mean: float = 0.0
     relative_std: float = 0.0
+    numbers: int = 0
+    not_finite: int = 0
+    lost: int = 0
 
 
 @dataclass
@@ -89,8 +97,8 @@ def _walk(place: str, eager: Any, result: Any, reference: Any) -> Iterator[tuple
     """Leaves of two results and of the reference, with the path to each."""
     if isinstance(eager, dict):
         yield from _walk_named(place, eager, result, reference)
-    elif isinstance(eager, (list, tuple)):
-        if not isinstance(result, (list, tuple)) or len(result) != len(eager):
+    elif isinstance(eager, _SEQUENCES):
+        if not isinstance(result, _SEQUENCES) or len(result) != len(eager):
             yield place, eager, _Missing(f"eager has {len(eager)} parts, compiled {_length(result)}"), None
             return
         numbered = dict(enumerate(eager)), dict(enumerate(result))
@@ -112,17 +120,15 @@ def _walk_named(
 
 
 def _length(value: Any) -> str:
-    return str(len(value)) if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+    return str(len(value)) if isinstance(value, _SEQUENCES) else f"a {type(value).__name__}"
 
 
 def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
     """How the result differs, '' where it is the same."""
     if isinstance(result, _Missing):
         return result.said
-    if isinstance(eager, float):
-        eager, result = torch.tensor(eager), torch.tensor(result)
-    if isinstance(eager, torch.Tensor):
-        return _tensor_difference(eager, result, reference, rules)
+    if isinstance(eager, (torch.Tensor, float, complex)):
+        return _tensor_difference(_tensor(eager), _tensor(result), reference, rules)
     if eager is None or isinstance(eager, (str, int, torch.device, torch.dtype)):
         return "" if eager == result else f"eager has {eager!r}, compiled {result!r}"
     raise NotComparable(f"results of type {type(eager).__name__} cannot be compared")
@@ -131,15 +137,45 @@ def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
 def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: Rules) -> str:
     if not isinstance(result, torch.Tensor) or eager.dtype != result.dtype or eager.shape != result.shape:
         return f"eager gives {_form(eager)}, compiled {_form(result)}"
-    if not eager.is_floating_point():
-        return "" if torch.equal(eager, result) else f"{eager.dtype} values differ"
+    eager, result = _plain(eager), _plain(result)
+    if eager.dtype == torch.bool:
+        return "" if torch.equal(eager, result) else "torch.bool values differ"
     if rules.cosine:
         return _by_cosine(eager, result, rules.tolerance)
     if _close(eager, result, rules.tolerance, equal_nan=rules.equal_nan):
         return ""
-    if not isinstance(reference, torch.Tensor) or reference.dtype.itemsize <= result.dtype.itemsize:
-        return f"not within {rules.tolerance:g} of eager, and no reference says which is nearer"
-    return _by_error(eager, result, reference, rules)
+    precise = _is_more_precise(reference, eager)
+    problem = _by_error(eager, result, reference, rules) if precise else _not_close(eager, result, rules)
+    lost = int((eager.isfinite() & ~result.isfinite()).sum())
+    if problem and lost:
+        return f"{lost} of {eager.numel()} numbers are NaN or infinite where eager's are not"
+    return problem
+
+
+def _not_close(eager: torch.Tensor, result: torch.Tensor, rules: Rules) -> str:
+    if _close(eager, result, rules.tolerance, equal_nan=True):
+        nans = f"{int(eager.isnan().sum())} of {eager.numel()} numbers are NaN on both sides"
+        return f"{nans}, and in float32 the harness takes NaN for equal to nothing"
+    if not rules.tolerance:
+        return "not the same numbers"
+    return f"not within {rules.tolerance:g} of eager, and no reference says which is nearer"
+
+
+def _tensor(value: Any) -> Any:
+    return torch.tensor(value) if isinstance(value, (float, complex)) else value
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in a form that comparing knows."""
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
+
+
+def _is_more_precise(reference: Any, eager: torch.Tensor) -> bool:
+    if not isinstance(reference, torch.Tensor) or not eager.is_floating_point():
+        return False
+    return reference.dtype == torch.float64 or reference.dtype.itemsize > eager.dtype.itemsize
 
 
 def _by_cosine(eager: torch.Tensor, result: torch.Tensor, tolerance: float) -> str:
@@ -150,9 +186,9 @@ def _by_cosine(eager: torch.Tensor, result: torch.Tensor, tolerance: float) -> s
 
 
 def _by_error(eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor, rules: Rules) -> str:
-    if eager.isnan().any() and not reference.isnan().any() and not result.isnan().any():
-        near = _close(reference.to(result.dtype), result, _LOOSE, equal_nan=rules.equal_nan)
-        return "" if near else "eager has NaN, and compiled is not near the reference"
+    better = eager.isnan().any() and not reference.isnan().any() and not result.isnan().any()
+    if better and _close(reference.to(result.dtype), result, _LOOSE, equal_nan=rules.equal_nan):
+        return ""
     eager_error, error = _rmse(reference, eager), _rmse(reference, result)
     multiplier = _multiplier(result, rules)
     if error <= multiplier * eager_error + rules.tolerance / 10:
@@ -185,8 +221,12 @@ def _rmse(reference: torch.Tensor, value: torch.Tensor) -> float:
 
 
 def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    flat = one.flatten().float(), other.flatten().float()
+    flat = _as_real(one).flatten().float(), _as_real(other).flatten().float()
     return float(torch.nn.functional.cosine_similarity(*flat, dim=0, eps=1e-6))
+
+
+def _as_real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _form(value: Any) -> str:
@@ -210,19 +250,26 @@ class _Group:
         self._squares += float(result.square().sum())
         if reference is not None:
             self._referenced = True
-            self._error += float((reference - result).square().sum())
-            self._eager_error += float((reference - eager).square().sum())
+            self._error += _squared_error(reference, result)
+            self._eager_error += _squared_error(reference, eager)
 
     def cosine(self) -> float | None:
-        lengths = math.sqrt(self._eager_squares * self._squares)
-        return self._products / lengths if lengths > 0 else None  # NaN has none
+        lengths = math.sqrt(self._eager_squares) * math.sqrt(self._squares)
+        return self._products / lengths if lengths > 0 else None
 
     def rmse_ratio(self) -> float | None:
-        if not self._referenced or math.isnan(self._error):
+        if not self._referenced:
             return None
         if self._eager_error > 0:
             return math.sqrt(self._error / self._eager_error)
-        return 1.0 if self._error == 0 else None
+        return 1.0 if self._error == 0 else math.inf
+
+
+def _squared_error(reference: torch.Tensor, value: torch.Tensor) -> float:
+    """Over what the reference has a number for, which is not everything that a half has one for."""
+    squares = (reference - value).square()
+    known = reference.isfinite()
+    return float((squares if known.all() else squares[known]).sum())
 
 
 class _Sums:
@@ -231,14 +278,21 @@ class _Sums:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._count, self._total, self._squares, self._largest = 0, 0.0, 0.0, 0.0
+        self._not_finite, self._lost = 0, 0
 
     def add(self, place: str, eager: Any, result: Any, reference: Any) -> None:
-        if not (isinstance(eager, torch.Tensor) and isinstance(result, torch.Tensor)):
+        eager, result, precise = (_numbers(value) for value in (eager, result, reference))
+        if eager is None or result is None or eager.shape != result.shape:
             return
-        if not eager.is_floating_point() or eager.shape != result.shape or not eager.numel():
+        if precise is not None and precise.shape != eager.shape:
+            precise = None
+        kept = eager.isfinite() & result.isfinite()
+        if not kept.all():
+            self._not_finite += int((~kept).sum())
+            self._lost += int((eager.isfinite() & ~kept).sum())
+            eager, result, precise = eager[kept], result[kept], None if precise is None else precise[kept]
+        if not eager.numel():
             return
-        eager, result = eager.double(), result.double()
-        precise = reference.double() if isinstance(reference, torch.Tensor) else None
         self._groups.setdefault(place.split(".", maxsplit=1)[0], _Group()).add(eager, result, precise)
         relative = (eager - result).abs() / (1 + eager.abs())
         self._count += relative.numel()
@@ -259,4 +313,14 @@ class _Sums:
             relative_max=self._largest,
             relative_mean=mean,
             relative_std=math.sqrt(max(variance, 0.0)),
+            numbers=self._count + self._not_finite,
+            not_finite=self._not_finite,
+            lost=self._lost,
         )
+
+
+def _numbers(value: Any) -> torch.Tensor | None:
+    """What distances are made of, in float64; None for what has none."""
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return None
+    return _as_real(_plain(value)).double()

@@ -23,7 +23,7 @@ from runner.measure.artifacts import (
     trace_compiles,
 )
 from runner.measure.compile_time import FirstCalls, first_calls, start_workers
-from runner.measure.device import Device, prepare
+from runner.measure.device import Device
 from runner.measure.gpu_state import gpu_state, warning
 from runner.measure.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
 from runner.measure.recorder import Result
@@ -31,7 +31,7 @@ from runner.records import Json
 from runner.report import Report
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.bench import CALL_CLOCK, Bench, note_device, told, warmed_toolchain
+from runner.suites.torchdynamo.bench import CALL_CLOCK, Bench, prepared, told, warmed_toolchain
 from runner.summary import block_standard_error, spread
 
 _CHAINED_CLOCK = "host clock around calls without synchronisation"
@@ -47,7 +47,7 @@ _COUNTS = (
 
 def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - as the others
     """Is the compiled step right? By a compile of its own, on a small batch, deterministic."""
-    note_device(report.folder, prepare(spec.device))
+    prepared(spec, report.folder)
     compiler = Compiler(spec)
     if compiler.backend.is_inductor:
         start_workers()

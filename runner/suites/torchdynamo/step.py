@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from runner.catalog import TaskSpec
 from runner.suites.torchdynamo import rules
@@ -81,24 +82,37 @@ class Step:
                     if isinstance(value, torch.Tensor):
                         value.zero_()  # every state of Adam begins with 0; SGD without momentum has none
 
-    def outputs_for_comparison(self, result: Any) -> Any:
-        """What accuracy compares: the output, or loss, gradients (None is 0), parameters and buffers."""
+    def outputs_for_comparison(self, result: Any, inputs: Inputs) -> Any:
+        """What accuracy compares: the output, or loss, gradients (None is 0), parameters and buffers.
+
+        The gradients of `inputs` that ask for one are those of all steps together: nobody sets them back.
+        """
         if not self.training:
             return result
         parameters = dict(self.module.named_parameters())
+        asking = {
+            pytree.keystr(path): value
+            for path, value in pytree.tree_flatten_with_path(inputs)[0]
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        }
         return {
             "loss": result,
-            "gradients": {
-                name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                for name, parameter in parameters.items()
-            },
+            "gradients": _gradients(parameters),
             "parameters": {name: parameter.detach() for name, parameter in parameters.items()},
             "buffers": dict(self.module.named_buffers()),
+            "gradients_of_inputs": _gradients(asking),
         }
 
     @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def _zero_grad(self) -> None:
         self.module.zero_grad(set_to_none=True)
+
+
+def _gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+        for name, tensor in tensors.items()
+    }
 
 
 def _call(forward: Callable[..., Any], inputs: Inputs) -> Any:

@@ -49,7 +49,7 @@ class Subject:
         if not self.batched:
             raise TaskFailure("unsupported", "no_batch", "the inputs of this model have no batch dimension")
         return pytree.tree_map(
-            lambda value: value[:batch_size].contiguous() if self._has_batch(value) else value, self.inputs
+            lambda value: fresh(value[:batch_size]) if self._has_batch(value) else value, self.inputs
         )
 
     def batch_sizes(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def load(
     module = built.module.train(rules.trains(spec, for_accuracy=for_accuracy))
     kind = dtype or DTYPES[spec.dtype]
     layout = torch.channels_last if spec.knobs.get("channels_last") else torch.preserve_format
-    module = module.to(dtype=kind, memory_format=layout)
+    module = cast_module(module.to(memory_format=layout), kind)
     inputs = cast(built.inputs, kind, layout)
     if spec.device == "cuda":
         gc.collect()  # what the making of the model left, before anyone counts memory
@@ -135,11 +135,37 @@ def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
 
 
 def cast(values: Any, dtype: torch.dtype, layout: torch.memory_format = torch.preserve_format) -> Any:
-    """The same structure with its floating-point tensors in another type; `layout` is that of images."""
+    """The same structure with its floating-point tensors in another type; `layout` is that of images.
+
+    A tensor that asks for a gradient gets its own.
+    """
 
     def one(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        if not isinstance(value, torch.Tensor):
             return value
-        return value.to(dtype=dtype, memory_format=layout if value.dim() == 4 else torch.preserve_format)
+        kept = layout if value.dim() == 4 and value.is_floating_point() else torch.preserve_format
+        found = value.detach().to(dtype=_dtype_of(value, dtype), memory_format=kept)
+        return found.requires_grad_(value.requires_grad)
 
     return pytree.tree_map(one, values)
+
+
+def cast_module(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """In place, as `module.to(dtype)`, which would drop the imaginary part of complex weights."""
+    module._apply(lambda tensor: tensor.to(_dtype_of(tensor, dtype)))
+    return module
+
+
+def _dtype_of(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
+    """What a tensor becomes where numbers are to be of `dtype`; there is no complex half to compute with."""
+    if tensor.is_complex():
+        return torch.complex128 if dtype == torch.float64 else torch.complex64
+    return dtype if tensor.is_floating_point() else tensor.dtype
+
+
+def fresh(value: object) -> object:
+    """A tensor in memory of its own that asks for a gradient where the given one does, and has none yet."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    own = value.detach().clone(memory_format=torch.preserve_format)
+    return own.requires_grad_(value.requires_grad)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from torch.utils import _pytree as pytree
 from runner.catalog.suites.own_file import own_file
 from runner.failures import TaskFailure
 from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted, mean_of, without_dropout
+
+_MODULE = "runner_own_file"
 
 
 class _Called(torch.nn.Module):
@@ -31,7 +35,7 @@ def build(case: str, wanted: Wanted) -> Built:  # noqa: ARG001 - there is only o
     if wanted.batch_size is not None or wanted.tiny or wanted.checkpointing:
         raise NotImplementedError("a file of one's own has the size that its build() gives it")
     with torch.device(wanted.device):
-        made = _build_of_file()()
+        made = _made()
     if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
         raise TaskFailure("failed", "bad_file", "build() returns (module or callable, inputs)")
     called, given = made
@@ -47,13 +51,27 @@ def build(case: str, wanted: Wanted) -> Built:  # noqa: ARG001 - there is only o
     return Built(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
 
 
-def _build_of_file() -> Callable[[], Any]:
+def _made() -> Any:
     path = own_file()
     assert path is not None  # the catalogue knows the case only where there is one
-    said = importlib.util.spec_from_file_location("runner_own_file", path)
+    try:
+        return _build_of(path)()
+    except SystemExit as error:
+        reason = f"{path.name} ends its process: exit({error.code})"
+        raise TaskFailure("failed", "bad_file", reason) from error
+
+
+def _build_of(path: Path) -> Callable[[], Any]:
+    """As an import does it: dynamo, dataclasses and pickle look a class's module up by its name, and what
+    lies in the file's folder can be imported."""
+    said = importlib.util.spec_from_file_location(_MODULE, path)
     if said is None or said.loader is None:
         raise TaskFailure("failed", "bad_file", f"{path.name} is no Python file")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     module = importlib.util.module_from_spec(said)
+    sys.modules[_MODULE] = module
     said.loader.exec_module(module)
     found = getattr(module, "build", None)
     if not callable(found):

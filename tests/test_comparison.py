@@ -1,0 +1,117 @@
+"""Whether two results are the same: the harness's rule, beside `torch._dynamo.utils.same` itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from runner.suites.torchdynamo.comparison import NotComparable, Rules, compare
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+@pytest.mark.parametrize("shape", [(2,), (400,), (3, 500), (8, 300, 1, 1)])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(1e-4),
+        Rules(1e-3, equal_nan=True),
+        Rules(2e-2),
+        Rules(1e-3, multiplier_by_size=True),
+        Rules(1e-4, widest=True),
+        Rules(1e-3, cosine=True),
+    ],
+    ids=str,
+)
+def test_the_rule_is_the_harness_s(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
+    """torch._dynamo.utils.same says the same of errors from none to large."""
+    torch.manual_seed(5)
+    precise = torch.complex128 if dtype.is_complex else torch.float64
+    both = set()
+    for scale in (0.0, 1e-4, 2e-3, 1e-2, 2.5e-2, 0.1, 2.0):
+        for eager_scale in (1e-6, 1e-2):
+            reference = torch.randn(shape, dtype=precise)
+            eager = (reference + eager_scale * torch.randn(shape, dtype=precise)).to(dtype)
+            result = (eager.to(precise) + scale * torch.randn(shape, dtype=precise)).to(dtype)
+            theirs = torch._dynamo.utils.same(
+                {"x": [eager]},
+                {"x": [result]},
+                {"x": [reference]},
+                cos_similarity=rules.cosine,
+                tol=rules.tolerance,
+                equal_nan=rules.equal_nan,
+                log_error=lambda *_said: None,
+                use_larger_multiplier_for_smaller_tensor=rules.multiplier_by_size,
+                force_max_multiplier=rules.widest,
+            )
+            ours = compare({"x": [eager]}, {"x": [result]}, {"x": [reference]}, rules)
+            assert ours.same == theirs, ours.reason
+            both.add(theirs)
+    assert both == {True, False}
+
+
+def test_nan_is_equal_only_where_it_may_be() -> None:
+    nan, one = torch.tensor([float("nan"), 1.0]), torch.ones(2)
+    assert compare(nan, nan.clone(), None, Rules(1e-3, equal_nan=True)).same
+    assert not compare(nan, nan.clone(), None, Rules(1e-3)).same
+    assert compare(nan, one, one.double(), Rules(1e-3)).same  # better than eager
+    assert not compare(one, nan, one.double(), Rules(1e-3)).same
+
+
+def test_a_thing_that_is_no_number_is_not_comparable() -> None:
+    with pytest.raises(NotComparable, match="object"):
+        compare({"x": object()}, {"x": object()}, None, Rules(1e-3))
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("equal_nan", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize(
+    ("eager", "result", "reference"),
+    [
+        ([1.0, INF], [1.0, INF], [1.0, INF]),
+        ([1.0, INF], [1.0, -INF], [1.0, INF]),
+        ([1.0, INF], [1.0, 2.0], [1.0, 2.0]),
+        ([1.0, INF], [1.1, INF], [1.0, INF]),
+        ([1.0, NAN], [1.0, NAN], [1.0, NAN]),
+        ([1.0, NAN], [1.1, NAN], [1.0, 2.0]),
+        ([1.0, NAN], [1.0, INF], [1.0, INF]),
+        ([1.0, 2.0], [1.0, NAN], [1.0, 2.0]),
+        ([1.0, INF], [1.0, NAN], [1.0, 2.0]),
+        ([INF, NAN], [NAN, INF], [INF, NAN]),
+    ],
+)
+def test_the_rule_is_the_harness_s_of_what_is_not_finite(
+    equal_nan: bool, dtype: torch.dtype, eager: list[float], result: list[float], reference: list[float]
+) -> None:
+    precise = torch.complex128 if dtype.is_complex else torch.float64
+    given = torch.tensor(eager, dtype=dtype), torch.tensor(result, dtype=dtype)
+    wanted = torch.tensor(reference, dtype=precise)
+    theirs = torch._dynamo.utils.same(
+        *given, wanted, tol=1e-3, equal_nan=equal_nan, log_error=lambda *_said: None
+    )
+    ours = compare(*given, wanted, Rules(1e-3, equal_nan=equal_nan), measured=True)
+    assert ours.same == theirs, ours.reason
+    assert ours.distance.numbers == 2 * (2 if dtype.is_complex else 1)
+    for name in ("relative_max", "relative_mean", "relative_std"):
+        assert getattr(ours.distance, name) < INF
+
+
+@pytest.mark.parametrize(
+    ("eager", "result"),
+    [
+        (torch.tensor([1000, 2]), torch.tensor([1001, 2])),
+        (torch.tensor([10, 2]), torch.tensor([11, 2])),
+        (torch.tensor([True, False]), torch.tensor([True, False])),
+        (torch.tensor([True, False]), torch.tensor([True, True])),
+        (torch.eye(3).to_sparse(), torch.eye(3).to_sparse() * 1.001),
+        (torch.eye(3).to_sparse(), torch.eye(3).to_sparse() * 1.1),
+        (1.5, 1.501),
+        (1.5, 1.6),
+        (torch.tensor(1.5), 1.5),
+    ],
+)
+def test_the_rule_is_the_harness_s_of_other_kinds(eager: object, result: object) -> None:
+    theirs = torch._dynamo.utils.same(eager, result, tol=1e-2, log_error=lambda *_said: None)
+    assert compare(eager, result, None, Rules(1e-2), measured=True).same == theirs
