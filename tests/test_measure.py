@@ -18,8 +18,9 @@ from runner.catalog import TaskSpec
 from runner.failures import TaskFailure, failure_of
 from runner.measure import accuracy, call_time, ceilings, graph_replay
 from runner.measure.device import Device, prepare
+from runner.measure.device_state import warning
 from runner.measure.environment import environment
-from runner.measure.gpu_state import GpuState, gpu_state, warning
+from runner.measure.gpu_state import GpuState, gpu_state
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
 from runner.suites.micro.kernels import build

@@ -70,10 +70,9 @@ def gpu_state(device: Device) -> GpuState | None:
     )
 
 
-def warning(states: list[GpuState | None]) -> str:
+def warning(first: GpuState, last: GpuState) -> str:
     """Who else was on the GPU before the start, and what slows it now; '' where nothing did."""
-    first, last = states[0], states[-1]
-    told = [f"slowed by {reason}" for reason in (last.slowed_by() if last else [])]
-    if first and first.others_mib() > _BUSY_MIB:
+    told = [f"slowed by {reason}" for reason in last.slowed_by()]
+    if first.others_mib() > _BUSY_MIB:
         told.insert(0, f"{first.others_mib()} MiB of GPU memory were in use before the start")
     return "; ".join(told)

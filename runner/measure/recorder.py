@@ -61,14 +61,15 @@ class Recorder:
         self.about: dict[str, Json] = {}
 
     def add(self, result: Result, *, knobs: Mapping[str, Json], warning: str = "") -> None:
-        """One result of the shape that `knobs` name."""
+        """One result of the shape that `knobs` name; what it warns of itself stands before `warning`."""
+        warning = "; ".join(filter(None, (str(result.facts.get("warning", "")), warning)))
         said: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),
             "spread": spread(result.values),
             **({"clock": result.clock} if result.clock else {}),
-            **({"warning": warning} if warning else {}),
             **result.facts,
+            **({"warning": warning} if warning else {}),
         }
         values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
         self._write(result.metric, values, result.target, knobs, said)

@@ -6,7 +6,7 @@ from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
 from runner.measure import ceilings
 from runner.measure.device import prepare
-from runner.measure.gpu_state import gpu_state, warning
+from runner.measure.device_state import device_state, warning
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
 
@@ -16,11 +16,11 @@ _CEILINGS = {"copy": ceilings.COPY, "read": ceilings.READ, "matmul": ceilings.MA
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """One reading of one ceiling, kept in the host's file too."""
     device = prepare(spec.device)
-    states = [gpu_state(device)]
+    states = [device_state(device)]
     recorder = Recorder(spec, report, device)
     report.event("measure", 0, 1, spec.case)
     samples = ceilings.read(_CEILINGS[spec.case], device)
-    states.append(gpu_state(device))
+    states.append(device_state(device))
     report.event("finished", 1, 1)
     recorder.add(
         Result(_metric(spec), samples, ceilings.CLOCKS[device.type]), knobs={}, warning=warning(states)

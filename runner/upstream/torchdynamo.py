@@ -117,8 +117,8 @@ def _kinds(task: TaskSpec) -> list[str]:
 
 def _ended(kind: str, records: Mapping[str, Json]) -> bool:
     metric = {"performance": "compiled_latency_ms", "accuracy": "accuracy"}[kind]
-    said = records[metric]["metric"].get("extra_info") or {} if metric in records else {}
-    return said.get("status", "not_run") != "not_run"
+    said: Json = records[metric]["metric"].get("extra_info") if metric in records else None
+    return bool(said) and said.get("status") != "not_run"
 
 
 def _folder(path: Path) -> Path:
@@ -226,8 +226,9 @@ def _accuracy(finished: Finished, records: Mapping[str, Json]) -> Row:
     """The batch size is the small one of the check; 0 where the model did not come so far, as the harness
     writes it."""
     spec, outcome = finished.task, finished.outcome
-    ended = {"status": outcome.status, "code": outcome.code}
-    said = records["accuracy"]["metric"].get("extra_info") or {} if "accuracy" in records else ended
+    said: Json = {"status": outcome.status, "code": outcome.code}
+    if "accuracy" in records:
+        said = records["accuracy"]["metric"].get("extra_info") or {}
     return {
         "dev": spec.device,
         "name": spec.case,

@@ -20,10 +20,11 @@ import torch
 from runner.catalog import TaskSpec
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.failures import TaskFailure, failure_of
-from runner.measure import busy, call_time, ceilings, compile_time, counters
+from runner.measure import busy, call_time, ceilings, compile_time, counters, doubt
 from runner.measure.compile_time import FirstCalls
 from runner.measure.device import Device, prepare
-from runner.measure.gpu_state import GpuState, gpu_state, warning
+from runner.measure.device_state import State, device_state, warning
+from runner.measure.gpu_state import GpuState
 from runner.measure.recorder import Recorder, Result
 from runner.measure.stages import before_forks, run_stage
 from runner.records import Json
@@ -147,7 +148,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     """Records part after part; returns the first failure of one as [status, code, reason], or None."""
     subject, first_calls = _started(spec, report, "warm" if cold else "host's caches")
     device = subject.device
-    states = [gpu_state(device)]
+    states = [device_state(device)]
     recorder = Recorder(spec, report, device)
     report.event("accuracy")
     checked = compare(
@@ -176,16 +177,16 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
             for metric in metrics:
                 recorder.missing(metric, failure, knobs=spec.identity())
             continue
-        states.append(gpu_state(device))
+        states.append(device_state(device))
         for result in results:
             recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=_warning(states))
-    told = [dataclasses.asdict(state) for state in states if state]
+    told = [dataclasses.asdict(state) for state in states if isinstance(state, GpuState)]
     if told:  # a CPU has none
         report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
     return incomplete
 
 
-def _warning(states: list[GpuState | None]) -> str:
+def _warning(states: list[State | None]) -> str:
     left_out = counters.counts().cudagraph_skips
     told = [warning(states), f"{left_out} CUDA graphs were asked for and left out" if left_out else ""]
     return "; ".join(filter(None, told))
@@ -235,7 +236,7 @@ def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Res
     return [
         Result("eager_latency_ms", times.eager, _STEP_CLOCK),
         Result("compiled_latency_ms", times.compiled, _STEP_CLOCK),
-        Result("speedup", [times.speedup], _STEP_CLOCK, n=len(times.compiled)),
+        Result("speedup", [times.speedup], _STEP_CLOCK, n=len(times.compiled), facts=doubt.facts(times)),
     ]
 
 

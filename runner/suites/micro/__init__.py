@@ -19,10 +19,11 @@ from runner.catalog.arches import arch_key, peaks
 from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.failures import TaskFailure, failure_of
-from runner.measure import accuracy, call_time, ceilings, gpt_fast_clock, graph_replay
+from runner.measure import accuracy, call_time, ceilings, doubt, gpt_fast_clock, graph_replay
 from runner.measure.compiled import Compiled, compile_inductor, recompiled
 from runner.measure.device import SEED, Device, prepare
-from runner.measure.gpu_state import gpu_state, warning
+from runner.measure.device_state import device_state, warning
+from runner.measure.gpu_state import GpuState
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
 from runner.suites.micro.kernels import COMPUTE_BOUND, Kernel, build
@@ -53,7 +54,7 @@ _GEOMETRIC_MEANS = ("speedup", "device_speedup")
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measures every size; returns the first failure, after which sizes that can still be tried were."""
     device = prepare(spec.device)
-    states = [gpu_state(device)]
+    states = [device_state(device)]
     recorder = Recorder(spec, report, device)
     sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
     complete: list[list[Result]] = []
@@ -70,7 +71,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             if problem.status not in _GOES_ON:
                 raise
         else:
-            states.append(gpu_state(device))
+            states.append(device_state(device))
             for result in results:
                 recorder.add(result, knobs={"D": size}, warning=warning(states))
             complete.append(results)
@@ -79,7 +80,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         for result in _means(spec, complete):
             recorder.add(result, knobs={"D": "mean"}, warning=warning(states))
     report.event("finished", len(sizes), len(sizes))
-    told = [dataclasses.asdict(state) for state in states if state]
+    told = [dataclasses.asdict(state) for state in states if isinstance(state, GpuState)]
     if told:  # a CPU has none
         report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
     return failure
@@ -132,7 +133,7 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
         Result("eager_latency_ms", times.eager, _CALL_CLOCK),
         Result("compiled_latency_ms", times.compiled, _CALL_CLOCK),
         Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK),
-        Result("speedup", [times.speedup], _CALL_CLOCK, n=len(times.compiled)),
+        Result("speedup", [times.speedup], _CALL_CLOCK, n=len(times.compiled), facts=doubt.facts(times)),
     ]
     if kernel.ceiling != ceilings.MATMUL:
         bandwidth = _gbps(kernel.moved_bytes, times.compiled)

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
-from runner.measure import busy, call_time, counters, flops, memory
+from runner.measure import busy, call_time, counters, doubt, flops, memory
 from runner.measure.artifacts import (
     generated_code,
     memory_history,
@@ -24,7 +24,8 @@ from runner.measure.artifacts import (
 )
 from runner.measure.compile_time import FirstCalls, first_calls, start_workers
 from runner.measure.device import Device
-from runner.measure.gpu_state import gpu_state, warning
+from runner.measure.device_state import device_state, warning
+from runner.measure.gpu_state import GpuState
 from runner.measure.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
 from runner.measure.recorder import Result
 from runner.records import Json
@@ -32,11 +33,11 @@ from runner.report import Report
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.bench import CALL_CLOCK, Bench, prepared, told, warmed_toolchain
-from runner.summary import block_standard_error, spread
 
 _CHAINED_CLOCK = "host clock around calls without synchronisation"
 _CHAINED_WINDOWS = 10
-_CHAINED_BELOW_MS = 10.0  # a longer call hides no launch
+_CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it say enough
+_CHAINED_WINDOWS_OF_LONG = 3
 _PAIRS_OF_OTHER_BATCH = 20
 _EAGER_CALLS = 3
 _COUNTS = (
@@ -77,7 +78,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     if spec.knobs.get("keep_tlparse"):
         trace_compiles(report.folder / "tlparse")
     bench = Bench(spec, report.folder)
-    states = [gpu_state(bench.device)]
+    states = [device_state(bench.device)]
     with bench.grad_mode():
         compiler = Compiler(spec)
         if compiler.backend.is_inductor:
@@ -96,18 +97,19 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results += _kernel_results(loaded)
         report.event("measure", label=spec.case)
         graphs = counters.unique_graphs()
+        states.append(device_state(bench.device))
         results += _call_results(bench, call, first)
         if spec.dynamic:
             results += _other_batch(bench, compiler, call)
         results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
-    states.append(gpu_state(bench.device))
+    states.append(device_state(bench.device))
     _keep(spec, report, counted, first, loaded)
     warnings = (_skipped_graphs(compiler, counted), warning(states))
     return {
         "results": [told(result) for result in results],
         "about": bench.about() | {"backend_options": dict(compiler.backend.options)},
         "warning": "; ".join(filter(None, warnings)),
-        "gpu_states": [asdict(state) for state in states if state],
+        "gpu_states": [asdict(state) for state in states if isinstance(state, GpuState)],
     }
 
 
@@ -248,27 +250,18 @@ def _call_results(bench: Bench, call: Callable[[], Any], first: FirstCalls) -> l
         warm_calls=2,
     )
     results = _pair_results(times, "speedup", "eager_latency_ms", "compiled_latency_ms")
-    if min(first.steady_ms) < _CHAINED_BELOW_MS:
-        step.restore()
-        chained = call_time.back_to_back_ms(call, bench.device, windows=_CHAINED_WINDOWS)
-        results.append(Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK))
-    return results
+    step.restore()
+    short = min(first.steady_ms) < _CHAINED_BELOW_MS
+    windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
+    chained = call_time.back_to_back_ms(call, bench.device, windows=windows)
+    return [*results, Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
 
 
 def _pair_results(
     times: call_time.PairedTimes, speedup: str, eager_ms: str, compiled_ms: str
 ) -> list[Result]:
-    ratios = times.log_ratios
-    error = block_standard_error(ratios)
-    facts: dict[str, Json] = {
-        "spread": spread(
-            [eager / compiled for eager, compiled in zip(times.eager, times.compiled, strict=True)]
-        )
-    }
-    if error < float("inf"):
-        facts["log_ratio_standard_error"] = error
     return [
-        Result(speedup, [times.speedup], CALL_CLOCK, n=len(ratios), facts=facts),
+        Result(speedup, [times.speedup], CALL_CLOCK, n=len(times.eager), facts=doubt.facts(times)),
         Result(eager_ms, times.eager, CALL_CLOCK),
         Result(compiled_ms, times.compiled, CALL_CLOCK),
     ]

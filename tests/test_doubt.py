@@ -1,0 +1,112 @@
+"""What is told where a measurement is not to be taken at its word: too few pairs, drift, a busy host."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import TaskSpec
+from runner.measure.call_time import PairedTimes
+from runner.measure.cpu_state import CpuState, busy_seconds, cpu_state
+from runner.measure.device import Device
+from runner.measure.device_state import device_state, warning
+from runner.measure.doubt import doubt, facts, standard_error
+from runner.measure.recorder import Recorder, Result
+from runner.report import Report
+
+CPU = Device("cpu", "x86_64", "a processor", 0, 2)
+STEADY = [10.0, 10.01, 9.99, 10.0] * 10
+
+
+def pairs(compiled: Sequence[float], eager: Sequence[float] = STEADY) -> PairedTimes:
+    return PairedTimes(list(eager[: len(compiled)]), list(compiled))
+
+
+def test_what_is_known_well_is_told_without_a_word() -> None:
+    said = facts(pairs([5.0] * 40))
+    assert "warning" not in said
+    assert said["median_of_pair_ratios"] == pytest.approx(2.0)
+    assert said["log_ratio_standard_error"] < 0.005
+
+
+def test_a_precision_that_was_not_reached_is_a_warning() -> None:
+    noisy = [5.0] * 10 + [5.5] * 10 + [4.6] * 10 + [5.2] * 10
+    error = standard_error(pairs(noisy).log_ratios)
+    words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
+    assert facts(pairs(noisy))["warning"] == words
+    assert doubt(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
+
+
+@pytest.mark.parametrize("count", [10, 14, 19])
+def test_ten_pairs_are_enough_for_a_standard_error(count: int) -> None:
+    assert 0 < standard_error([0.1, 0.3, 0.2, 0.4, 0.1] * 2 + [0.3] * (count - 10)) < 0.1
+    assert math.isinf(standard_error([0.1] * 9))
+    assert "log_ratio_standard_error" in facts(pairs([5.0] * count))
+
+
+def test_medians_that_say_another_thing_than_the_pairs_are_a_warning() -> None:
+    """Two modes that both sides share: in each pair compiled is the slower one."""
+    eager = [1.0] * 21 + [100.0] * 19
+    compiled = [1.2] * 19 + [120.0] * 21
+    times = PairedTimes(eager, [mine * 1.2 for mine in eager])
+    assert "ratio of medians" not in doubt(times)
+    words = "the median of the pairs' ratios is 0.833, the ratio of medians 0.00833"
+    assert doubt(PairedTimes(eager, compiled)).endswith(words)
+
+
+def test_a_record_says_both_what_its_result_and_its_host_warn_of(tmp_path: Path) -> None:
+    spec = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu")
+    recorder = Recorder(spec, Report(tmp_path), CPU)
+    recorder.add(Result("speedup", [1.5], facts={"warning": "of 3 pairs only"}), knobs={}, warning="busy")
+    recorder.add(Result("recompiles", [0.0]), knobs={})
+    found = [json.loads(line)["metric"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [one["extra_info"].get("warning") for one in found] == ["of 3 pairs only; busy", None]
+
+
+def state(at_s: float, busy_s: float, own_s: float, threads: int = 2) -> CpuState:
+    return CpuState(at_s, busy_s, own_s, 2, threads)
+
+
+def test_others_on_the_processors_are_a_warning() -> None:
+    before = state(0, 100, 50)
+    words = "other processes kept 1.2 of 2 processors busy, of which 2 were to measure"
+    assert warning([None, before, state(10, 119, 57)]) == words
+    assert warning([before, state(10, 119, 69)]) == ""
+    assert warning([before, state(10, 119, 68.5)]) == ""  # a service of the system
+    assert warning([state(0, 100, 50, 1), state(10, 109, 50, 1)]) == ""  # on the other processor
+    assert warning([before, state(10, 119, 57), state(20, 129, 67)]) == ""  # it is over
+    assert warning([before, state(9.9, 118.9, 57), state(10, 119, 57)]) == words  # too short by itself
+    assert warning([before]) == warning([]) == ""
+
+
+def test_processor_time_is_counted_as_the_kernel_says_it() -> None:
+    lines = ["cpu  1 1 1 1 1 1 1 1 0 0", "cpu0 100 200 300 9000 90 1 2 3 50 0", "cpu1 7 0 0 0 0 0 0 0 0 0"]
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    assert busy_seconds(lines, {0}) == pytest.approx(606 * tick)
+    assert busy_seconds([*lines, "intr 5"], {0, 1}) == pytest.approx(613 * tick)
+
+
+def spin() -> None:
+    until = time.process_time() + 0.15
+    while time.process_time() < until:
+        pass
+
+
+def test_our_own_processes_are_not_others() -> None:
+    before = cpu_state(2)
+    child = multiprocessing.get_context("fork").Process(target=spin)
+    child.start()
+    child.join()
+    after = device_state(CPU)
+    assert before is not None
+    assert isinstance(after, CpuState)
+    assert after.own_s - before.own_s >= 0.14
+    assert after.busy_s >= before.busy_s
+    assert after.threads == 2
