@@ -29,7 +29,7 @@ DAILY_READINGS = 7  # a ceiling is the median of this many
 # Variables of the environment that belong to its class (measuring rule 1).
 _CHANGING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_", "PYTORCH_", "TRITON_", "CUBLAS_", "NVIDIA_TF32_")
 _CHANGING_TOO = (
-    *("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "MKL_NUM_THREADS", "CXX", "CC"),
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CXX", "CC"),
     inductor_options.VARIABLE,
 )
 _NOT_CHANGING = ("_DIR", "_HOME", "_PATH", "_LOGS")  # where things lie changes no result

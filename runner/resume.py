@@ -21,7 +21,7 @@ from runner.station import Interpreter
 from runner.terminal import DEFAULT_PYTHON, Finished, Job, plain_key
 
 _DIGITS = 12
-_VARIABLES = ("OMP_NUM_THREADS", "TORCHBENCH")  # beside those that belong to the class of an environment
+_VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment
 _OTHER = "another interpreter, variable or file"
 
 Versions = Callable[[str], Mapping[str, str]]  # of an interpreter, by its name

@@ -13,7 +13,6 @@ from runner import host
 from runner.failures import TaskFailure
 
 SEED = 1337
-THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -59,5 +58,5 @@ def prepare(device: str, threads: int | None = None) -> Device:
 
 def default_threads() -> int:
     """What OMP_NUM_THREADS says, of a list (one number a level) its first; else the usable processors."""
-    first = os.environ.get(THREADS_VARIABLE, "").split(",")[0].strip()
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isascii() and first.isdigit() and int(first) else host.usable_cpus()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 import sys
 
@@ -13,7 +12,7 @@ import torch
 
 from runner import host
 from runner.installed import PACKAGES, modules, version
-from runner.measure.device import THREADS_VARIABLE, Device, prepare
+from runner.measure.device import Device, prepare
 from runner.measure.stages import ASK_NVML
 from runner.records import Environment
 
@@ -42,10 +41,7 @@ def environment(device: Device) -> Environment:
 
 
 def _variables() -> dict[str, str]:
-    """As they are set, so one that nobody set is not there: the threads stand in every record."""
-    found = {name: value for name, value in host.changing_variables().items() if name != ASK_NVML}
-    threads = os.environ.get(THREADS_VARIABLE)
-    return {**found, **({THREADS_VARIABLE: threads} if threads else {})}
+    return {name: value for name, value in host.changing_variables().items() if name != ASK_NVML}
 
 
 if __name__ == "__main__":
