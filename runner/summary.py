@@ -161,6 +161,19 @@ def paired_change(pairs: Sequence[tuple[float, float]], *, floor: float = PAIR_F
     return PairedChange(ratios, low, high, student_p(t, len(ratios) - 1), floor)
 
 
+def pair_middles(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Base and new of these pairs, so that their ratio is the change: geometric means. Medians where a value
+    is not positive. Raises ValueError for no pairs."""
+    base, new = (_middle(side) for side in list(zip(*pairs, strict=True)) or [(), ()])
+    return base, new
+
+
+def _middle(values: Sequence[float]) -> float:
+    if len(set(values)) < 2 or not all(value > 0 for value in values):
+        return median(values)
+    return geometric_mean(values)
+
+
 QUANTILES = (20, 50, 80)  # percent, operatorbench's
 
 

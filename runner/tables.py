@@ -13,7 +13,15 @@ from typing import Any
 from runner.catalog import TaskSpec
 from runner.catalog.metrics import metric_info, value_rule
 from runner.catalog.suites import xla
-from runner.summary import LEAST_PAIRS, PAIR_FLOOR, geometric_mean, median, paired_change, value_of
+from runner.summary import (
+    LEAST_PAIRS,
+    PAIR_FLOOR,
+    geometric_mean,
+    median,
+    pair_middles,
+    paired_change,
+    value_of,
+)
 from runner.terminal import Finished
 
 Json = Any
@@ -118,7 +126,7 @@ def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[Finished])
 
 
 def pairs(finished: Sequence[Finished]) -> str:
-    """Base and new of process pairs: medians, the change with its 95 % interval, and what follows."""
+    """Base and new of process pairs, the change with its 95 % interval, and what follows."""
     sides: dict[_Key, dict[int, dict[str, float]]] = {}
     for one in finished:
         for record in one.records:
@@ -131,7 +139,8 @@ def pairs(finished: Sequence[Finished]) -> str:
         return ""
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
     return (
-        grid(heads, rows) + f"\nA change counts from {PAIR_FLOOR:.0%} on; {LEAST_PAIRS} pairs are the least."
+        grid(heads, rows) + f"\nBase, new and change are geometric means over the pairs. A change counts from"
+        f" {PAIR_FLOOR:.0%} on; {LEAST_PAIRS} pairs are the least."
     )
 
 
@@ -139,7 +148,10 @@ def _compared(metric: str, numbers: Mapping[int, Mapping[str, float]]) -> list[s
     whole = [(sides["base"], sides["new"]) for sides in numbers.values() if len(sides) == 2]
     bases = [sides["base"] for sides in numbers.values() if "base" in sides]
     news = [sides["new"] for sides in numbers.values() if "new" in sides]
-    texts = [_text(median(values)) if values else "" for values in (bases, news)]
+    if whole:
+        texts = [_text(value) for value in pair_middles(whole)]
+    else:
+        texts = [_text(median(values)) if values else "" for values in (bases, news)]
     try:
         change = paired_change(
             whole, floor=0.0 if metric_info(metric).kind == "deterministic" else PAIR_FLOOR

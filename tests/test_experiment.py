@@ -425,12 +425,12 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
 
 def test_a_process_without_a_number_does_not_hide_the_others(client: Client) -> None:
     experiment, run = create_experiment(), create_run()
-    for process, value in enumerate((100.0, 102.0, None)):
-        status = "crashed" if value is None else "ok"
-        create_measurement(experiment, value=value, run=run, process=process, status=status)
+    for process, value in enumerate((100.0, 102.0, None, 101.0)):
+        status, words = "crashed" if value is None else "ok", f"known to ±{process} %"
+        create_measurement(experiment, value=value, run=run, process=process, status=status, warning=words)
     text = text_of(client, experiment)
     assert "101.0 GB/s" in text
-    assert "1 of 3 processes gave no number" in text
+    assert "1 of 4 processes gave no number; known to ±0 %; known to ±1 %; and 2 more like these" in text
 
 
 @pytest.mark.parametrize(("high", "noisy"), [(100.5, False), (115.0, True)])

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.summary import PAIR_FLOOR, PairedChange, median, paired_change
+from runner.summary import PAIR_FLOOR, PairedChange, median, pair_middles, paired_change
 
 Word = Literal["confirmed", "dismissed", "inconclusive"]
 
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """`base` and `new` are the sides' medians, None for a side without a value. `change` is None where
-    values are not positive and differ, so that there is no ratio. `better` is None without a confirmed
-    change or where the metric has no direction."""
+    """`base` and `new` are geometric means over the pairs, as the change is; without a pair the sides'
+    medians, None for a side without a value. `change` is None where values are not positive and differ, so
+    that there is no ratio. `better` is None without a confirmed change or where the metric has no
+    direction."""
 
     base: float | None
     new: float | None
@@ -52,7 +53,8 @@ def judge_pairs(
     better = None
     if word == "confirmed" and relative and direction != "none":
         better = (relative > 0) == (direction == "up")
-    return PairVerdict(_median(base), _median(new), len(both), change, word, better)
+    middles = pair_middles(both) if both else (_median(base), _median(new))
+    return PairVerdict(*middles, len(both), change, word, better)
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -46,6 +46,7 @@ _DYNAMO = (
     "compression_ratio",
     "dynamo_peak_mem",
 )
+_MOST_WORDS = 3  # of as many processes of one run
 _REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
 
 
@@ -184,8 +185,14 @@ def _over_processes(values: list[Value]) -> Value:
         median=median([value.median for value in there if value.median is not None]) if there else None,
         spread=median(spreads) if spreads else None,
         n=sum(value.n for value in values),
-        words="; ".join(dict.fromkeys(filter(None, warnings))) or None,
+        words=_joined(list(dict.fromkeys(filter(None, warnings)))),
     )
+
+
+def _joined(words: list[str]) -> str | None:
+    """Each process has numbers of its own to tell; a reader needs those of a few."""
+    more = [f"and {len(words) - _MOST_WORDS} more like these"] if len(words) > _MOST_WORDS else []
+    return "; ".join([*words[:_MOST_WORDS], *more]) or None
 
 
 @dataclass(slots=True)
