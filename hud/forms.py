@@ -189,12 +189,19 @@ class RerunForm(forms.Form):
     def knobs_wrong(self) -> bool:
         return any(name in self.errors for name in self._knobs)
 
-    def knobs_chosen(self) -> dict[str, KnobValue] | None:
-        """Of a valid form: every knob that was given; None where the form said nothing of knobs."""
+    def knobs_chosen(self) -> dict[str, KnobValue | None]:
+        """Of a valid form: every knob of the suite, None for its own value; none where the form said nothing
+        of knobs."""
         if not any(name in self.data for name in self._knobs):
-            return None
-        values = {knob.name: self.cleaned_data[name] for name, knob in self._knobs.items()}
-        return {name: value for name, value in values.items() if value is not None}
+            return {}
+        return {knob.name: self.cleaned_data[name] for name, knob in self._knobs.items()}
+
+    def refuse(self, knob: str, reason: str) -> bool:
+        """Says it beside the knob's field; False where there is none."""
+        if f"{_KNOB}{knob}" not in self._knobs:
+            return False
+        self.add_error(f"{_KNOB}{knob}", reason)
+        return True
 
     def place_chosen(self) -> Place:
         """Of a valid form."""

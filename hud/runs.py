@@ -7,6 +7,7 @@ PostgreSQL is the truth; Redis only carries the doorbell. Rows are locked tasks 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Required, TypedDict, Unpack
 
@@ -16,7 +17,19 @@ from django.db.models.functions import Now
 from hud import audit, doorbell, life, matching
 from hud.matching import Wish
 from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
-from runner.catalog import SUITES, BadRequest, KnobValue, TaskSpec, inductor_options, plan
+from runner.catalog import (
+    SUITES,
+    BadRequest,
+    Cell,
+    KnobValue,
+    TaskSpec,
+    cells,
+    effect,
+    inductor_options,
+    plan,
+    tasks_of,
+)
+from runner.catalog.backends import backend_of, identity
 from runner.catalog.inductor_options import InductorOptions
 from runner.catalog.suites.operators import asked_inputs
 
@@ -28,7 +41,12 @@ _NO_OPTIONS: Mapping[str, bool | int] = MappingProxyType({})
 
 
 class NotPossible(ValueError):
-    """The request cannot be run; the text says why, in words for a person."""
+    """The request cannot be run; the text says why, in words for a person. `knob` is what is wrong of it,
+    where that is a knob."""
+
+    def __init__(self, text: str, knob: str = "") -> None:
+        super().__init__(text)
+        self.knob = knob
 
 
 class Terms(TypedDict, total=False):
@@ -48,20 +66,23 @@ def request_rerun(
     *,
     experiment: Experiment,
     device: str,
-    knobs: Mapping[str, KnobValue] | None = None,
+    knobs: Mapping[str, KnobValue | None] = MappingProxyType({}),
     **terms: Unpack[Terms],
 ) -> Run:
-    """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs`, where given,
-    stand for the experiment's own. Raises NotPossible."""
+    """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs` go before the
+    experiment's own, as `spec_of` has them. Where they make it another experiment, the run is that one's.
+    Raises NotPossible."""
     device = device or (host_device(terms["host"]) if terms["host"] else experiment.device)
     spec = spec_of(experiment, device=device, knobs=knobs)
-    earlier = Run.objects.filter(experiment=experiment).order_by("-created").values_list("pk", flat=True)
+    other = _is_other(spec, experiment)
+    subject = _experiment_of(spec, experiment.arch) if other else experiment
+    earlier = Run.objects.filter(experiment=subject).order_by("-created").values_list("pk", flat=True)
     return request_run(
         specs=[spec],
-        title=f"{experiment.suite}: {experiment.title}",
+        title=f"{experiment.suite}: {_title(spec, experiment) if other else experiment.title}",
         device=spec.device,
-        experiment=experiment,
-        retry_of=earlier.first(),
+        experiment=subject,
+        retry_of=earlier.first() if subject else None,
         watched=True,
         **terms,
     )
@@ -73,15 +94,17 @@ def request_suite(
     cases: Sequence[str],
     device: str,
     filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
+    knobs: Mapping[str, KnobValue | None] = MappingProxyType({}),
     firing: Firing | None = None,
     **terms: Unpack[Terms],
 ) -> Run:
     """A new run of (part of) a suite; `filters` are modes, dtypes and backends. Raises NotPossible."""
     device = device or (host_device(terms["host"]) if terms["host"] else "cuda")
-    specs = plan_suite(suite, cases, device, filters, knobs)
+    cells = _cells(suite, cases, device, filters, knobs)
+    specs = _tasks_of(cells)
     return request_run(
         specs=specs,
+        remarks=effect.remarks(cells),
         title=f"{suite}: {', '.join(cases) if cases else 'all cases'}",
         device=specs[0].device,
         watched=firing is None,
@@ -95,13 +118,30 @@ def plan_suite(
     cases: Sequence[str],
     device: str,
     filters: Mapping[str, Sequence[str]],
-    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
+    knobs: Mapping[str, KnobValue | None] = MappingProxyType({}),
 ) -> list[TaskSpec]:
     """Tasks of (part of) a suite. Raises NotPossible for what the catalogue does not offer."""
+    return _tasks_of(_cells(suite, cases, device, filters, knobs))
+
+
+def _cells(
+    suite: str,
+    cases: Sequence[str],
+    device: str,
+    filters: Mapping[str, Sequence[str]],
+    knobs: Mapping[str, KnobValue | None],
+) -> list[Cell]:
     try:
-        return plan(suite, cases=cases, device=device, knobs=knobs, **filters)  # type: ignore[arg-type]
+        return cells(suite, cases=cases, device=device, knobs=knobs, **filters)  # type: ignore[arg-type]
     except BadRequest as error:
-        raise NotPossible(str(error)) from error
+        raise NotPossible(str(error), error.knob) from error
+
+
+def _tasks_of(cells: Sequence[Cell]) -> list[TaskSpec]:
+    try:
+        return tasks_of(cells)
+    except BadRequest as error:
+        raise NotPossible(str(error), error.knob) from error
 
 
 def request_run(
@@ -121,8 +161,10 @@ def request_run(
     retry_of: int | None = None,
     watched: bool = False,
     firing: Firing | None = None,
+    remarks: Sequence[str] = (),
 ) -> Run:
-    """Stores the run with its tasks and rings the doorbell after the commit. With a base environment each
+    """Stores the run with its tasks and rings the doorbell after the commit; `remarks` are kept with what was
+    requested. With a base environment each
     task is a pair, one process in either environment; options of inductor are the new one's alone, and
     need no other base than itself. Raises NotPossible."""
     check_size(specs, repeats)
@@ -141,6 +183,7 @@ def request_run(
                 "suite": specs[0].suite,
                 "cases": sorted({spec.case for spec in specs}),
                 "repeats": repeats,
+                **({"remarks": "; ".join(remarks)} if remarks else {}),
             },
             host=host,
             arch=arch,
@@ -175,9 +218,9 @@ def _options(given: Mapping[str, bool | int], specs: Sequence[TaskSpec]) -> Indu
         options = inductor_options.checked(given)
     except BadRequest as error:
         raise NotPossible(str(error)) from error
-    alien = next((spec for spec in specs if options and not inductor_options.fits(spec)), None)
-    if alien:
-        raise NotPossible(f"{alien.suite}/{alien.case} with {alien.backend} takes no options of inductor")
+    problem = next(filter(None, (inductor_options.problem(options, spec) for spec in specs)), "")
+    if problem:
+        raise NotPossible(problem)
     return options
 
 
@@ -189,18 +232,20 @@ def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
         raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
 
 
-def spec_of(experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue] | None = None) -> TaskSpec:
-    """What the runner would do for this experiment on a device; `knobs`, where given, stand for its own.
-    Raises NotPossible."""
+def spec_of(
+    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = MappingProxyType({})
+) -> TaskSpec:
+    """What the runner would do for this experiment on a device; `knobs` go before its own, and None is the
+    suite's own value. Raises NotPossible."""
     if experiment.suite not in SUITES:
         raise NotPossible(
             f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
         )
-    own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
-    if isinstance(inputs := own.get("inputs"), str):
-        own["inputs"] = asked_inputs(inputs)  # results tell more than can be asked for
-    if isinstance(own.get("D"), int):
-        own["D"] = [own["D"]]
+    offered = {knob.name for knob in SUITES[experiment.suite].knobs}
+    unknown = next((name for name in knobs if name not in offered), "")
+    if unknown:
+        raise NotPossible(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
+    said = {**_asked_knobs(experiment), **knobs}
     try:
         (spec,) = plan(
             experiment.suite,
@@ -210,11 +255,60 @@ def spec_of(experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValu
             dtypes=[experiment.dtype],
             backends=[experiment.backend],
             dynamic=experiment.dynamic,
-            knobs=own if knobs is None else knobs,
+            knobs={name: value for name, value in said.items() if value is not None},
         )
     except BadRequest as error:
-        raise NotPossible(str(error)) from error
+        raise NotPossible(str(error), error.knob) from error
     return spec
+
+
+def _asked_knobs(experiment: Experiment) -> dict[str, KnobValue]:
+    """The knobs of its identity as a task asks for them; results tell more than can be asked for."""
+    own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
+    if isinstance(inputs := own.get("inputs"), str):
+        own["inputs"] = asked_inputs(inputs)
+    if isinstance(own.get("D"), int):
+        own["D"] = [own["D"]]
+    return own
+
+
+def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
+    """Whether a task that began as this experiment's measures another one, whatever its device."""
+    offered = {knob.name for knob in SUITES[spec.suite].knobs}
+    asked = _asked_knobs(experiment)
+    if not asked.keys() <= offered:
+        return True
+    own = replace(spec, knobs=asked).identity()
+    names = [backend_of(one).name(one.device) for one in (spec, replace(spec, knobs={}))]
+    return spec.identity() != own or names[0] != names[1]
+
+
+def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
+    """The experiment that a task measures, where it has ever been measured on that arch."""
+    size = spec.knobs.get("D")
+    alone = {"D": size[0]} if isinstance(size, list) and len(size) == 1 else {}
+    return Experiment.objects.filter(
+        suite=spec.suite,
+        case=spec.case,
+        knobs={**identity(spec), **alone},
+        mode=spec.mode,
+        dtype=spec.dtype,
+        backend=backend_of(spec).name(spec.device),
+        device=spec.device,
+        arch=arch,
+        dynamic=spec.dynamic,
+    ).first()
+
+
+def _title(spec: TaskSpec, experiment: Experiment) -> str:
+    """Of the experiment that a task measures where it is another one than asked."""
+    knobs = {
+        name: "+".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in identity(spec).items()
+    }
+    title = Experiment(case=spec.case, knobs=knobs).title
+    backend = backend_of(spec).name(spec.device)
+    return title if backend == experiment.backend else f"{title}, {backend}"
 
 
 def host_device(host: Host) -> str:

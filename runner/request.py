@@ -7,7 +7,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.catalog import BadRequest, Knob, KnobValue, Suite, TaskSpec, plan, suite_of
+from runner.catalog import (
+    BadRequest,
+    Cell,
+    Knob,
+    KnobValue,
+    Suite,
+    TaskSpec,
+    cells,
+    effect,
+    suite_of,
+    tasks_of,
+)
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -35,22 +46,35 @@ class Request:
     options: Sequence[str] = field(default=())  # KNOB=VALUE, or KNOB=VALUE+VALUE for a matrix
 
 
-def tasks(request: Request) -> list[TaskSpec]:
-    """The matrix of a request. Raises BadRequest for anything the catalogue does not offer."""
+@dataclass(frozen=True)
+class Matrix:
+    """What a request comes to. `remarks` are words about settings that some of its cells go without."""
+
+    tasks: list[TaskSpec]
+    remarks: list[str]
+
+
+def matrix(request: Request) -> Matrix:
+    """Raises BadRequest for anything the catalogue does not offer, and for a setting that no cell takes."""
     suites = [suite_of(name) for name in request.suites]
     _check_cases(suites, request.cases)
-    found = [task for suite in suites for task in _suite_tasks(suite, request)]
+    found = [cell for suite in suites for cell in _suite_cells(suite, request)]
     wanted, unwanted = _pattern("--filter", request.filter), _pattern("--exclude", request.exclude)
     found = [
-        task
-        for task in found
-        if wanted.search(task.case)
-        and not (request.exclude and unwanted.search(task.case))
-        and task.case not in request.exclude_exact
+        cell
+        for cell in found
+        if wanted.search(cell.task.case)
+        and not (request.exclude and unwanted.search(cell.task.case))
+        and cell.task.case not in request.exclude_exact
     ]
     if not found:
         raise BadRequest("no case fits this request")
-    return list({task.fingerprint(): task for task in found}.values())
+    return Matrix(tasks_of(found), effect.remarks(found))
+
+
+def tasks(request: Request) -> list[TaskSpec]:
+    """The tasks of `matrix` alone."""
+    return matrix(request).tasks
 
 
 def partition(tasks: Sequence[TaskSpec], text: str) -> list[TaskSpec]:
@@ -96,17 +120,17 @@ def _settings(suite: Suite, request: Request) -> list[str]:
     return [*found, *request.options]
 
 
-def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
+def _suite_cells(suite: Suite, request: Request) -> list[Cell]:
     shared = _knobs(suite, _settings(suite, request))
     axes = dict(suite.axes)
 
-    def planned(cases: Sequence[str], knobs: Mapping[str, list[KnobValue]]) -> list[TaskSpec]:
+    def planned(names: Sequence[str], knobs: Mapping[str, list[KnobValue]]) -> list[Cell]:
         return [
-            task
+            cell
             for combination in _combinations(suite, {**shared, **knobs}, whole=not request.backends)
-            for task in plan(
+            for cell in cells(
                 suite.name,
-                cases=cases,
+                cases=names,
                 device=request.device,
                 modes=request.modes or axes.get("mode", ()),
                 dtypes=request.dtypes or axes.get("dtype", ()),

@@ -89,7 +89,10 @@ def main(options: argparse.Namespace) -> int:
     if options.file:
         options.suites = [*options.suites, _own_file(options.file)]
     chosen = _accelerators(options)
-    tasks = request.tasks(_request(options, chosen[0].device))
+    matrix = request.matrix(_request(options, chosen[0].device))
+    for remark in matrix.remarks:
+        print(f"runner: {remark}", file=sys.stderr)
+    tasks = matrix.tasks
     if options.partition:
         tasks = request.partition(tasks, options.partition)
     new_options = _new_options(options.new_opt, tasks)
@@ -203,9 +206,9 @@ def _repeats(options: argparse.Namespace, base: str) -> int:
 def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec]) -> inductor_options.InductorOptions:
     """Of --new-opt, each checked. Raises BadRequest, also where they mean nothing to a task."""
     found = inductor_options.parsed(settings)
-    alien = next((task for task in tasks if found and not inductor_options.fits(task)), None)
-    if alien:
-        raise BadRequest(f"--new-opt: {alien.suite}/{alien.case} with {alien.backend} takes no such options")
+    problem = next(filter(None, (inductor_options.problem(found, task) for task in tasks)), "")
+    if problem:
+        raise BadRequest(f"--new-opt: {problem}")
     return found
 
 

@@ -3,10 +3,12 @@ place of the case's, all in one interpreter. A program of tests/test_torchdynamo
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,6 +20,36 @@ from runner.suites.torchdynamo.models import huggingface
 from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
+READ = "read.txt"  # in a task's folder: the names of the knobs that its processes asked for
+
+
+class Knobs(dict[str, Any]):
+    """Knobs that note who is asked for."""
+
+    note: Path | None = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._asked(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self._asked(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._asked(name)
+        return super().__contains__(name)
+
+    def _asked(self, name: object) -> None:
+        if self.note:
+            with self.note.open("a") as file:
+                file.write(f"{name}\n")
+
+
+def noting(spec: TaskSpec, note: Path) -> TaskSpec:
+    knobs = Knobs(spec.knobs)
+    knobs.note = note
+    return dataclasses.replace(spec, knobs=knobs)
 
 
 class Small(nn.Module):  # type: ignore[misc]
@@ -47,7 +79,7 @@ def main(folders: list[str]) -> None:
     for folder in map(Path, folders):
         report = Report(folder)
         spec = TaskSpec.from_json(json.loads((folder / "spec.json").read_text()))
-        failure = suite.run(spec, report)
+        failure = suite.run(noting(spec, folder / READ), report)
         if failure is None:
             report.outcome("ok")
         else:

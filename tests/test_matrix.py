@@ -140,10 +140,10 @@ def test_several_suites_backends_and_modes_make_one_matrix(capsys: pytest.Captur
     lines = dry(
         capsys,
         "huggingface timm --case T5Small --case ghostnet_100 --mode inference training --dtype float32"
-        " --backend eager --backend aot_eager --iterations-per-run 2 --batch-size 4 --timeout 60 --dynamic",
+        " --backend eager --backend aot_eager --iterations-per-run 2 --batch-size 3 --timeout 60 --dynamic",
     )
     assert len(lines) == 8
-    assert all("batch_size=4,iterations_per_run=2" in line and "--dynamic" in line for line in lines)
+    assert all("batch_size=3,iterations_per_run=2" in line and "--dynamic" in line for line in lines)
     assert {line.split()[4] for line in lines} == {"huggingface", "timm"}
 
 

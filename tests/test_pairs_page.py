@@ -186,10 +186,10 @@ def test_the_form_offers_every_knob_in_its_bounds() -> None:
     for suite in SUITES.values():
         offered = RerunForm(places=PLACES, knobs=suite.knobs)
         assert [field.name for field in offered.knob_fields] == [f"knob_{knob.name}" for knob in suite.knobs]
-    assert form().knobs_chosen() is None
+    assert form().knobs_chosen() == {}
     good = form(knob_D="256 + 1024", knob_repeat="", environment="tuned", base_environment="default")
     assert good.is_valid(), good.errors
-    assert good.knobs_chosen() == {"D": [256, 1024]}
+    assert good.knobs_chosen() == {"D": [256, 1024], "repeat": None}
     assert good.initial["knob_D"] == "256+512"
 
 

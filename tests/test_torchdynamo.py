@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner import host
-from runner.catalog import BadRequest, TaskSpec, plan
+from runner.catalog import BadRequest, TaskSpec, effect, plan, suite_of
 from runner.catalog.backends import backend_of, identity
+from runner.catalog.suites.suite import Knob
+from runner.catalog.suites.torchdynamo_knobs import KNOBS
 from runner.measure import artifacts
-from tests.small_model import BREAKS
+from tests.small_model import BREAKS, READ, noting
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
+_CASES = {"huggingface": "BertForMaskedLM", "timm": "ghostnet_100"}
 
 
 def task(
@@ -37,8 +41,8 @@ def task(
 
 _SPECS = {
     "fine": task(keep_tlparse=True, **_QUICK),
-    "training": task(mode="training", case=BREAKS, test="performance", **_QUICK),
-    "dynamic": task(dynamic=True, test="performance", **_QUICK),
+    "training": task(mode="training", case=BREAKS, test="performance", keep_trace=True, **_QUICK),
+    "dynamic": task(dynamic=True, dtype="amp", test="performance", **_QUICK),
     "wrong": task("relu_accuracy_error_TESTING_ONLY", **_QUICK),
     "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
@@ -212,6 +216,30 @@ def test_a_tlparse_that_fails_or_hangs_costs_the_report_alone(
     (tmp_path / "trace.log").write_text("{}")
     assert artifacts.tlparse_report(tmp_path) is None
     assert said in capfd.readouterr().err
+
+
+def values_of(knob: Knob) -> list[Any]:
+    """All that are not its default; of numbers, its bounds."""
+    every = {"bool": (True, False), "choice": knob.choices}.get(knob.kind, (knob.low, knob.high))
+    return [value for value in every if value != knob.default]
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
+def test_a_knob_is_refused_or_somebody_asks_for_it(done: dict[str, Done], knob: Knob, tmp_path: Path) -> None:
+    """In every one of these tasks, on every device: what the catalogue takes, the stages have read."""
+    backend_of(noting(task("inductor", device="cuda"), tmp_path / READ))
+    of_inductor = set((tmp_path / READ).read_text().split())
+    taken = 0
+    for name in done.keys() - {"unknown", "raises"}:
+        read = set((done[name].folder / READ).read_text().split())
+        for suite, device in itertools.product(("huggingface", "timm"), ("cpu", "cuda")):
+            asked = replace(_SPECS[name], suite=suite, case=_CASES[suite], device=device)
+            for value in values_of(knob):
+                spec = replace(asked, knobs={**asked.knobs, knob.name: value})
+                if knob.name in effect.cell(spec, suite_of(suite)).task.knobs:
+                    taken += 1
+                    assert knob.name in (read | of_inductor if spec.backend == "inductor" else read), name
+    assert taken, "refused everywhere: what is it for?"
 
 
 @pytest.mark.skipif("inductor" not in _SPECS, reason="inductor needs a C++ compiler")

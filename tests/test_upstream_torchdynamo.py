@@ -146,7 +146,7 @@ def test_a_phase_stands_under_its_own_name(tmp_path: Path) -> None:
         ("inductor_no_cudagraphs_freezing", {}),
         ("inductor_cpp_wrapper", {}),
         ("aot_eager", {}),
-        ("inductor", {"channels_last": True}),
+        ("inductor", {"nopython": True}),
     ],
 )
 def test_they_come_out_of_the_door_as_they_went_in(

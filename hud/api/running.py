@@ -30,7 +30,8 @@ _MAX_LOG_PIECE_BYTES = 512 * 1024
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """A rerun of an experiment, or a run of a suite's cases. With `base_environment` both environments are
     measured in turn, and `repeats` are process pairs; `new_options` are inductor's and hold for `environment`
-    alone, against itself where no base is named."""
+    alone, against itself where no base is named. `knobs` go before an experiment's own (null: the suite's own
+    value); where they make it another experiment, the run is that one's."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]
     spend_call(key, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
@@ -49,14 +50,17 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     try:
         if given.experiment is not None:
             experiment = row_of(Experiment, given.experiment)
-            run = runs.request_rerun(experiment=experiment, device=given.device, knobs=given.knobs, **wish)
+            run = runs.request_rerun(
+                experiment=experiment, device=given.device, knobs=given.knobs or {}, **wish
+            )
         else:
             device = given.device or ("" if host else _only_device(given.arch))
             run = runs.request_suite(
                 suite=given.suite, cases=given.cases, device=device, knobs=given.knobs or {}, **wish
             )
     except runs.NotPossible as error:
-        raise Problem(422, str(error), errors=[Fault("", str(error))]) from error
+        pointer = f"/knobs/{error.knob}" if error.knob in (given.knobs or {}) else ""
+        raise Problem(422, str(error), errors=[Fault(pointer, str(error))]) from error
     return Status(201, _run_out(run))
 
 

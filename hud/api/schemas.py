@@ -106,7 +106,7 @@ class RunIn(Asked):
     environment: str = Field("", max_length=60)
     base_environment: str = Field("", max_length=60)
     new_options: dict[Annotated[str, Field(max_length=100)], bool | int] = Field({}, max_length=64)
-    knobs: dict[str, bool | int | str | list[int]] | None = Field(None, max_length=64)
+    knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
     repeats: int | None = Field(None, ge=1, le=20)
 
 

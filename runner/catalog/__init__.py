@@ -14,11 +14,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.catalog import effect
+from runner.catalog.effect import Cell
 from runner.catalog.suites import SUITES, Case, Knob, Suite
 from runner.catalog.suites.own_file import NAME as OWN_FILE
 from runner.catalog.suites.own_file import own_file, suite_of_file
 
-__all__ = ["PROTOCOL", "SUITES", "BadRequest", "Case", "Knob", "Suite", "TaskSpec", "plan"]
+__all__ = [
+    "PROTOCOL",
+    "SUITES",
+    "BadRequest",
+    "Case",
+    "Cell",
+    "Knob",
+    "Suite",
+    "TaskSpec",
+    "cells",
+    "plan",
+    "tasks_of",
+]
 
 PROTOCOL = 1  # of the talk between agent and hud; a host that speaks another one is told so
 
@@ -27,7 +41,12 @@ KnobValue = bool | int | str | list[int]
 
 
 class BadRequest(ValueError):
-    """A suite, case or knob that the catalogue does not offer. The text names it and what is offered."""
+    """A suite, case or knob that the catalogue does not offer. The text names it and what is offered; `knob`
+    is the knob that is wrong where it is one."""
+
+    def __init__(self, text: str, knob: str = "") -> None:
+        super().__init__(text)
+        self.knob = knob
 
 
 @dataclass(frozen=True)
@@ -71,7 +90,7 @@ class TaskSpec:
         return {
             name: value
             for name, value in self.knobs.items()
-            if offered[name].identity and not _same(value, offered[name].default)
+            if offered[name].identity and not effect.same(value, offered[name].default)
         }
 
     def fingerprint(self) -> str:
@@ -92,10 +111,6 @@ class TaskSpec:
         if self.dynamic:
             parts.append("--dynamic")
         return " ".join(parts)
-
-
-def _same(value: KnobValue, default: KnobValue | None) -> bool:
-    return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 
 def _knob_text(value: KnobValue) -> str:
@@ -125,13 +140,48 @@ def plan(
 ) -> list[TaskSpec]:
     """Tasks of a request: cases × modes × dtypes × backends, where an empty choice means the suite's own.
 
-    Raises BadRequest for a name the catalogue does not offer or a knob out of its bounds.
+    Raises BadRequest for a name the catalogue does not offer, a knob out of its bounds, or one that would
+    change nothing in any of them.
     """
+    return tasks_of(
+        cells(
+            suite_name,
+            cases=cases,
+            device=device,
+            modes=modes,
+            dtypes=dtypes,
+            backends=backends,
+            dynamic=dynamic,
+            knobs=knobs,
+            timeout_s=timeout_s,
+        )
+    )
+
+
+def tasks_of(cells: Sequence[Cell]) -> list[TaskSpec]:
+    """What is asked for twice is one. Raises BadRequest for a knob that no cell takes."""
+    knob, reason = effect.refused(cells)
+    if knob:
+        raise BadRequest(reason, knob)
+    return effect.distinct(one.task for one in cells)
+
+
+def cells(
+    suite_name: str,
+    *,
+    cases: Sequence[str] = (),
+    device: str,
+    modes: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    backends: Sequence[str] = (),
+    dynamic: bool = False,
+    knobs: Mapping[str, KnobValue] | None = None,
+    timeout_s: int | None = None,
+) -> list[Cell]:
+    """As `plan`, of which nobody has asked yet whether each knob is taken by one of them."""
     suite = suite_of(suite_name)
     chosen = [_case_of(suite, name) for name in cases] or list(suite.cases)
-    defaults = {knob.name: knob.default for knob in suite.knobs}
-    given = {name: value for name, value in (knobs or {}).items() if not _same(value, defaults.get(name))}
-    tasks = []
+    found = []
     for case in chosen:
         offered = _offered("dtype", dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(cases))
         for dtype in offered:
@@ -145,13 +195,21 @@ def plan(
                         backend=backend,
                         device=device,
                         dynamic=dynamic,
-                        knobs=given,
+                        knobs=knobs or {},
                         timeout_s=suite.timeout_s if timeout_s is None else timeout_s,
                     )
-                    tasks.append(_checked(spec))
-    if not tasks:
+                    found.append(_cell(_checked(spec), suite))
+    if not found:
         raise BadRequest(f"nothing of suite {suite.name} fits this request")
-    return list({task.fingerprint(): task for task in tasks}.values())  # what is asked for twice is one
+    return found
+
+
+def _cell(spec: TaskSpec, suite: Suite) -> Cell:
+    found = effect.cell(spec, suite)
+    problem = effect.name_problem(found.task, suite)
+    if problem:
+        raise BadRequest(f"{effect.place(found.task)}: {problem}")
+    return found
 
 
 def _offered(what: str, asked: Sequence[str], offered: Sequence[str], place: str, strict: bool) -> list[str]:
@@ -191,10 +249,11 @@ def _checked(spec: TaskSpec) -> TaskSpec:
     offered_knobs = {knob.name: knob for knob in suite.knobs}
     for name, setting in spec.knobs.items():
         if name not in offered_knobs:
-            raise BadRequest(f"{place} has no knob {name!r}; it has: {', '.join(sorted(offered_knobs))}")
+            known = ", ".join(sorted(offered_knobs))
+            raise BadRequest(f"{place} has no knob {name!r}; it has: {known}", name)
         problem = offered_knobs[name].problem(setting)
         if problem:
-            raise BadRequest(f"{place}: knob {name}: {problem}")
+            raise BadRequest(f"{place}: knob {name}: {problem}", name)
     return spec
 
 

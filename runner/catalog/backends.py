@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from runner.catalog import TaskSpec
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
+
+if TYPE_CHECKING:
+    from runner.catalog import TaskSpec
 
 # Words of a name, longest first, and the setting that each stands for.
 _WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
@@ -74,7 +77,7 @@ class Backend:
 
 def backend_of(spec: TaskSpec) -> Backend:
     """The backend of a task, from its name and its knobs; a knob says more than the name."""
-    parts = _parts(spec.backend)
+    parts = parts_of(spec.backend)
     if parts is None:
         return Backend(spec.backend)
     parts |= {name: spec.knobs[name] for name in _PARTS if name in spec.knobs}
@@ -83,6 +86,8 @@ def backend_of(spec: TaskSpec) -> Backend:
         for name, on in (("freezing", parts["freezing"]), ("cpp_wrapper", parts["cpp_wrapper"]))
         if on
     }
+    if parts["compile_mode"] == "reduce-overhead":
+        parts["cudagraphs"] = True  # that is all it means
     graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
     if parts["compile_mode"] == "max-autotune-no-cudagraphs":
         graphs, parts["compile_mode"] = False, "max-autotune"
@@ -105,11 +110,19 @@ def identity(spec: TaskSpec) -> dict[str, object]:
     return {
         name: value
         for name, value in spec.identity().items()
-        if name not in _PARTS or _parts(spec.backend) is None
+        if name not in _PARTS or parts_of(spec.backend) is None
     }
 
 
-def _parts(name: str) -> dict[str, object] | None:
+def canonical(spec: TaskSpec) -> TaskSpec:
+    """The same for every way of asking for this task: its backend as the results call it."""
+    if parts_of(spec.backend) is None:
+        return spec
+    others = {name: value for name, value in spec.knobs.items() if name not in _PARTS}
+    return replace(spec, backend=backend_of(spec).name(spec.device), knobs=others)
+
+
+def parts_of(name: str) -> dict[str, object] | None:
     """Settings that an inductor's name means; None for another backend's name."""
     if name != "inductor" and not name.startswith("inductor_"):
         return None

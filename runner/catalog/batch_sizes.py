@@ -134,8 +134,16 @@ _TORCHBENCH = {  # training, inference
 _OF_ANY_MODE = {"huggingface": _HUGGINGFACE, "timm": _TIMM}
 
 
-def default_batch_size(suite: str, model: str, mode: str) -> int | None:
+TINY_BATCH = 2  # at most, of models of size=tiny
+
+
+def default_batch_size(suite: str, model: str, mode: str, *, tiny: bool = False) -> int | None:
     """The size the harness takes of itself in a performance run; None where it is not known here."""
+    own = _own_batch_size(suite, model, mode)
+    return min(own, TINY_BATCH) if tiny and own is not None else own
+
+
+def _own_batch_size(suite: str, model: str, mode: str) -> int | None:
     if suite == "torchbench":
         training, inference = _TORCHBENCH.get(model, (None, None))
         return training if mode == "training" else inference

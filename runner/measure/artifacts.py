@@ -55,10 +55,12 @@ def trace_compiles(folder: Path) -> None:
 
 def tlparse_report(traces: Path) -> bytes | None:
     """tlparse's report on the logs in a folder, as a tar.gz; None where the program is not installed, fails
-    or takes too long, of which it says a word: a measurement needs no report."""
+    or takes too long, or torch logged nothing, of which it says a word: a measurement needs no report."""
     program = shutil.which("tlparse")
     logs = sorted(traces.glob("*.log"))
     if program is None or not logs:
+        why = "it is not installed" if program is None else "torch logged nothing of a compile"
+        sys.stderr.write(f"no report of tlparse: {why}\n")
         return None
     target = traces / "report"
     command = [program, str(logs[0]), "-o", str(target), "--no-browser"]

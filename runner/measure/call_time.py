@@ -15,7 +15,7 @@ Call = Callable[[], Any]
 
 _ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs say no more
 _WARM_CALLS = 5
-_MOST_PAIRS = 300
+_MOST_PAIRS = 300  # unless more are asked for
 _CHECK_EVERY = 10  # pairs
 _WINDOW_S = 0.01
 _MOST_CALLS = 1000
@@ -50,6 +50,7 @@ def paired(
     at_least: int,
     budget_s: float,
     before_ten: Callable[[], None] = _nothing,
+    before_pair: Callable[[], None] = _nothing,
     before_call: Callable[[], None] = _nothing,
     calls: int = 1,
     warm_calls: int = _WARM_CALLS,
@@ -57,8 +58,8 @@ def paired(
     """Eager and compiled in turn, the order changing from pair to pair, so that drift hits both alike.
 
     Takes `at_least` pairs, then more until the ratio is known to 0.5 % or the budget is spent. A sample is
-    the mean of `calls` calls. Off the clock: `before_ten` before every ten pairs, `before_call` before each
-    sample.
+    the mean of `calls` calls. Off the clock: `before_ten` before every ten pairs, `before_pair` before each
+    of them, `before_call` before each sample.
     """
 
     def sample_ms(call: Call) -> float:
@@ -70,11 +71,12 @@ def paired(
         sample_ms(compiled)
     times = PairedTimes([], [])
     ends = time.perf_counter() + budget_s
-    for pair in range(_MOST_PAIRS):
+    for pair in range(max(_MOST_PAIRS, at_least)):
         if pair >= at_least and (time.perf_counter() > ends or _known(times, pair)):
             break
         if pair % _CHECK_EVERY == 0:
             before_ten()
+        before_pair()
         if pair % 2:
             compiled_ms = sample_ms(compiled)
             eager_ms = sample_ms(eager)

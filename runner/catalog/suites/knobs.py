@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runner.catalog.suites.suite import Knob
 
+CUDA = {"device": ("cuda",)}  # where a knob of CUDA's means something
 # Of suites that time eager and compiled calls in turn.
 BUDGET_S = Knob(
     "budget_s",
@@ -16,19 +19,19 @@ BUDGET_S = Knob(
 )
 
 
-def switch(name: str, help_text: str, default: bool = False) -> Knob:
-    """Changes what is measured."""
-    return Knob(name, "bool", help_text, default=default)
+def switch(name: str, help_text: str, default: bool = False, **more: Any) -> Knob:
+    """Changes what is measured. `more` are other fields of a knob, here and below."""
+    return Knob(name, "bool", help_text, default=default, **more)
 
 
-def extra(name: str, help_text: str) -> Knob:
+def extra(name: str, help_text: str, **more: Any) -> Knob:
     """Says or keeps more of the same measurement."""
-    return Knob(name, "bool", help_text, default=False, identity=False)
+    return Knob(name, "bool", help_text, default=False, identity=False, **more)
 
 
-def choice(name: str, help_text: str, *choices: str) -> Knob:
+def choice(name: str, help_text: str, *choices: str, **more: Any) -> Knob:
     """One of these, the first where not given."""
-    return Knob(name, "choice", help_text, choices=choices, default=choices[0])
+    return Knob(name, "choice", help_text, choices=choices, default=choices[0], **more)
 
 
 def count(name: str, help_text: str, low: int, high: int, default: int) -> Knob:

@@ -46,6 +46,11 @@ class Bench:
         self.step.begin()
         self.device.synchronize()
 
+    def before_pair(self) -> None:
+        """Inputs as they are for the next pair of calls."""
+        if self.spec.knobs.get("randomize_input"):
+            self.subject.new_values()
+
     def compiled(self, compiler: Compiler) -> Callable[[], Any]:
         """A call of the compiled step; nothing is compiled yet."""
         compiler.mark_dynamic(self.subject)

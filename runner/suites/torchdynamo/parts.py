@@ -93,7 +93,8 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         counted = counters.counts()
         _must_be_compiled(compiler, counted)
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
-        results += _count_results(counted)
+        sees = _sees(compiler, counted)
+        results += _count_results(counted) if sees else []
         results += _kernel_results(loaded)
         report.event("measure", label=spec.case)
         graphs = counters.unique_graphs()
@@ -101,7 +102,8 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results += _call_results(bench, call, first)
         if spec.dynamic:
             results += _other_batch(bench, compiler, call)
-        results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
+        if sees:
+            results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
     states.append(device_state(bench.device))
     _keep(spec, report, counted, first, loaded)
     warnings = (_skipped_graphs(compiler, counted), warning(states))
@@ -124,7 +126,7 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         call = bench.compiled(compiler)
         memory.reset(bench.device)
         moved = KernelBytes()
-        keep_history = on_gpu and bool(spec.knobs.get("keep_memory_snapshot"))
+        keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(
                 _counting(call, moved) if on_gpu and compiler.backend.is_inductor else call,
@@ -136,10 +138,11 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
         counted = counters.counts()
         results = [_compile_result("warm_compile_s", first, counted)]
-        results += [
-            Result("cache_hits", [float(counted.cache_hits)], facts={"caches": counted.caches}),
-            Result("cache_misses", [float(counted.cache_misses)], facts={"caches": counted.caches}),
-        ]
+        if counted.caches or _sees(compiler, counted):
+            results += [
+                Result("cache_hits", [float(counted.cache_hits)], facts={"caches": counted.caches}),
+                Result("cache_misses", [float(counted.cache_misses)], facts={"caches": counted.caches}),
+            ]
         results += _memory_results(found, "compiled", bench.device, compiler.backend.export)
         if on_gpu:
             results += _compiled_busy(bench, call, moved, report)
@@ -174,6 +177,11 @@ def _must_be_compiled(compiler: Compiler, counted: counters.Counts) -> None:
     """Raises TaskFailure where dynamo captured nothing: eager code has no other name."""
     if compiler.backend.export == "none" and counted.unique_graphs == 0:
         raise TaskFailure("failed", "not_compiled", "dynamo captured no graph: this would be eager code")
+
+
+def _sees(compiler: Compiler, counted: counters.Counts) -> bool:
+    """Whether dynamo's counters tell anything: an exporter may go around it."""
+    return compiler.backend.export == "none" or counted.unique_graphs > 0
 
 
 def _skipped_graphs(compiler: Compiler, counted: counters.Counts) -> str:
@@ -245,6 +253,7 @@ def _call_results(bench: Bench, call: Callable[[], Any], first: FirstCalls) -> l
         at_least=repeats,
         budget_s=float(budget_s),
         before_ten=step.restore,
+        before_pair=bench.before_pair,
         before_call=step.begin,
         calls=calls,
         warm_calls=2,
@@ -283,6 +292,7 @@ def _other_batch(bench: Bench, compiler: Compiler, call: Callable[[], Any]) -> l
             at_least=_PAIRS_OF_OTHER_BATCH,
             budget_s=0.0,
             before_ten=bench.step.restore,
+            before_pair=bench.before_pair,
             before_call=bench.step.begin,
         )
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runner.catalog import TaskSpec
-from runner.catalog.batch_sizes import default_batch_size
+from runner.catalog.batch_sizes import TINY_BATCH, default_batch_size
 
 _ACCURACY_BATCH = {"huggingface": 1, "torchbench": 4, "timm": 8}
 _INVARIANCE_BATCH = {"huggingface": 8, "torchbench": 8, "timm": 16}
@@ -125,15 +125,18 @@ def batch_size_of(spec: TaskSpec, *, for_accuracy: bool = False) -> int | None:
 
     None where the model alone knows it. A check takes the small one even where the knob says more.
     """
+    tiny = spec.knobs.get("size") == "tiny"
     asked = spec.knobs.get("batch_size")
-    size = asked if isinstance(asked, int) else default_batch_size(spec.suite, spec.case, spec.mode)
+    own = default_batch_size(spec.suite, spec.case, spec.mode, tiny=tiny)
     if spec.case in _OWN_BATCH:
-        return default_batch_size(spec.suite, spec.case, spec.mode)
+        return own
     if not for_accuracy or spec.suite not in _ACCURACY_BATCH:
-        return size
+        return asked if isinstance(asked, int) else own
     table = _INVARIANCE_BATCH if spec.knobs.get("batch_invariant") else _ACCURACY_BATCH
     small = min(table[spec.suite], _ACCURACY_BATCH_AT_MOST.get(spec.case, 1 << 30))
-    return min(small, asked) if isinstance(asked, int) else small
+    if isinstance(asked, int):
+        return min(small, asked)
+    return min(small, TINY_BATCH) if tiny else small
 
 
 def trains(spec: TaskSpec, *, for_accuracy: bool = False) -> bool:

@@ -52,6 +52,12 @@ class Subject:
             lambda value: fresh(value[:batch_size]) if self._has_batch(value) else value, self.inputs
         )
 
+    def new_values(self) -> None:
+        """Other random numbers in the inputs, in place; integers stay, as indices and lengths must."""
+        with torch.no_grad():
+            for value in _floats(self.inputs):
+                value.normal_()
+
     def batch_sizes(self) -> tuple[int, ...]:
         """Of a dynamic batch: the compiled one and three quarters of it, if that is 2 or more."""
         smaller = max(2, self.batch_size * 3 // 4)
@@ -76,10 +82,12 @@ def load(
     """Builds the case's model on its device, always with the same weights and inputs.
 
     `for_accuracy` takes the small batch of the check and no dropout. Raises TaskFailure: unsupported where a
-    package is missing or the case has no such mode, oom, else failed with the code model_fail_to_load.
+    package is missing, the case has no such mode or a knob would change nothing of the model, oom, else
+    failed with the code model_fail_to_load.
     """
     torch.manual_seed(SEED)
     built = _built(spec, batch_size or rules.batch_size_of(spec, for_accuracy=for_accuracy), for_accuracy)
+    _check_effects(spec, built, for_accuracy=for_accuracy)
     module = built.module.train(rules.trains(spec, for_accuracy=for_accuracy))
     kind = dtype or DTYPES[spec.dtype]
     layout = torch.channels_last if spec.knobs.get("channels_last") else torch.preserve_format
@@ -118,6 +126,27 @@ def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> Built:
     except Exception as error:
         raise _load_failure(spec, error) from error
     return built
+
+
+def _check_effects(spec: TaskSpec, built: Built, *, for_accuracy: bool) -> None:
+    """Raises TaskFailure (unsupported) for a knob that would change nothing, as only the model tells."""
+    asked = spec.knobs.get("batch_size", built.batch_size)
+    if asked != built.batch_size and not for_accuracy:
+        reason = f"{spec.case} has a batch of {built.batch_size} and takes no other"
+        raise TaskFailure("unsupported", "fixed_batch_size", reason)
+    if spec.knobs.get("channels_last"):
+        tensors = [*built.module.parameters(), *_floats(built.inputs)]
+        if all(tensor.dim() != 4 for tensor in tensors):
+            reason = f"no weight and no input of {spec.case} has four dimensions to be channels last"
+            raise TaskFailure("unsupported", "no_channels", reason)
+    if spec.knobs.get("randomize_input") and not _floats(built.inputs):
+        reason = f"the inputs of {spec.case} hold no floating-point numbers to draw anew"
+        raise TaskFailure("unsupported", "no_numbers", reason)
+
+
+def _floats(values: Any) -> list[torch.Tensor]:
+    tensors = [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+    return [tensor for tensor in tensors if tensor.is_floating_point()]
 
 
 def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:

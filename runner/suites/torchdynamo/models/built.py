@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 Inputs = dict[str, Any] | tuple[Any, ...]
-TINY_BATCH = 2
 
 
 @dataclass(frozen=True)

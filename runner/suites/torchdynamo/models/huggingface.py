@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, Wanted
+from runner.suites.torchdynamo.models.built import Built, Wanted
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _TINY_SEQUENCE = 32
@@ -122,7 +122,7 @@ def build(case: str, wanted: Wanted) -> Built:
         module.gradient_checkpointing_enable()
     size, sequence = wanted.batch_size or 1, recipe.sequence
     if wanted.tiny:
-        size, sequence = min(size, TINY_BATCH), min(sequence, _TINY_SEQUENCE)
+        sequence = min(sequence, _TINY_SEQUENCE)
     return Built(
         module=module,
         inputs=_inputs(recipe, config, wanted.device, size, sequence),

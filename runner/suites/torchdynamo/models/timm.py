@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, Wanted, mean_of
+from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _SCALED_LOSS = ("mobilevit_s",)
@@ -36,9 +36,9 @@ def build(case: str, wanted: Wanted) -> Built:
     """The model of a case, and standardised noise of the size that its configuration names. Without
     dropout in any case, as the harness has it."""
     timm = _timm()
-    if wanted.checkpointing or wanted.batch_size is None:
+    if wanted.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
-    batch_size = wanted.batch_size
+    batch_size = wanted.batch_size or 1
     settings = _TINY.get(case, {}) if wanted.tiny else {}
     with torch.device(wanted.device):
         module = timm.create_model(case, pretrained=False, drop_rate=0.0, **settings)
@@ -47,7 +47,6 @@ def build(case: str, wanted: Wanted) -> Built:
     )["input_size"]
     if wanted.tiny:
         height = width = settings.get("img_size", _TINY_IMAGE)
-        batch_size = min(batch_size, TINY_BATCH)
     noise = torch.randint(256, (batch_size, channels, height, width), device=wanted.device).float()
     scale = 1000.0 if case in _SCALED_LOSS else 1.0
     return Built(

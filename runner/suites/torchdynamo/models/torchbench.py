@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
-from runner.suites.torchdynamo.models.built import TINY_BATCH, Built, Wanted, mean_of, without_dropout
+from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of, without_dropout
 from runner.suites.torchdynamo.models.vision import torchvision
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
@@ -37,8 +36,6 @@ def build(case: str, wanted: Wanted) -> Built:
     """The model of a case. Raises TaskFailure (unsupported) where it needs a checkout that is not here."""
     if wanted.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
-    if wanted.tiny and wanted.batch_size is not None:
-        wanted = replace(wanted, batch_size=min(wanted.batch_size, TINY_BATCH))
     if case in OF_TORCHVISION:
         built = _of_torchvision(case, wanted)
         if wanted.dropout:  # not in an accuracy check
