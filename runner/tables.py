@@ -52,11 +52,13 @@ _CHECK = "verification"  # PyTorch/XLA's, a column of its own
 _RATIOS = ("speedup", "device_speedup", "compression_ratio")  # of several cases: their geometric mean
 _MEANS = ("cold_compile_s", "warm_compile_s", "compilation_latency")
 _UNITS = {"B": "GB"}  # of a table's column
+_MOST_WARNINGS = 4
 _GOOD = {"ok", "cannot_tell"}
 
 
 def results(finished: Sequence[Finished]) -> str:
-    """One row for each case and shape, one column for each metric that was measured, medians."""
+    """One row for each case and shape, one column for each metric that was measured, medians; then a line
+    for each that warns of something."""
     rows = [row for task in finished for row in _rows(task)]
     metrics = [name for name in MAIN if any(name in row for row in rows)]
     varying = [
@@ -64,9 +66,23 @@ def results(finished: Sequence[Finished]) -> str:
     ]
     checks = [_CHECK] if any(_CHECK in row for row in rows) else []
     heads = {**{name: name for name in [*varying, *checks]}, **{name: _head(name) for name in metrics}}
-    return grid(
+    table = grid(
         [*heads.values(), "status"], [[row.get(key, "") for key in (*heads, "status")] for row in rows]
     )
+    return "\n".join([table, *_warnings(finished)])
+
+
+def _warnings(finished: Sequence[Finished]) -> list[str]:
+    """What to know of the main metrics' values, each thing once; of many processes the first few's."""
+    told: dict[str, dict[str, None]] = {}
+    for record in (record for task in finished for record in task.records):
+        words = (record["metric"].get("extra_info") or {}).get("warning") or ""
+        if words and record["metric"]["name"] in MAIN and _value(record) is not None:
+            told.setdefault(_key(record).case, {}).update(dict.fromkeys(words.split("; ")))
+    return [
+        f"{case}: {'; '.join(list(words)[:_MOST_WARNINGS])}{'; …' if len(words) > _MOST_WARNINGS else ''}"
+        for case, words in told.items()
+    ]
 
 
 def names(tasks: Sequence[TaskSpec]) -> dict[str, str]:

@@ -297,6 +297,17 @@ def sided(value: float, side: str, number: int) -> Finished:
     return done
 
 
+def test_what_a_value_warns_of_stands_below_the_table() -> None:
+    done = [finished(model("a"), speedup=1.5, eager_latency_ms=2.0), finished(model("b"), speedup=1.0)]
+    words = ("known to ±3 %; others at work", "others at work")
+    for record, warning in zip(done[0].records, words, strict=True):
+        record["metric"]["extra_info"]["warning"] = warning
+    below = tables.results(done).splitlines()[3:]
+    assert len(below) == 1
+    assert below[0].startswith("timm a ")
+    assert below[0].endswith(": known to ±3 %; others at work")
+
+
 def test_pairs_end_in_a_comparison() -> None:
     noise = (1.0, 1.001, 0.999, 1.002, 0.998)
     done = [sided(noise[number], "base", number) for number in range(5)]
