@@ -113,6 +113,24 @@ call = runner.call
 """
 
 
+_TRITON_IN_CPP = """cpp_wrapper_src = (
+r'''
+static CUfunction triton_poi_fused_sin_0 = nullptr;
+void call_triton_poi_fused_sin_0() {{
+    if (triton_poi_fused_sin_0 == nullptr) {{
+        triton_poi_fused_sin_0 = loadKernel("{cache}/{binary}.cubin", "triton_poi_fused_sin_0", 0);
+    }}
+    launchKernel(triton_poi_fused_sin_0, grid);
+}}
+static CUfunction triton_red_fused_sum_1 = nullptr;
+static const char* triton_red_fused_sum_1_source = R"TRITON(
+def triton_red_fused_sum_1(): {binary}
+)TRITON";
+''')
+call = runner.call
+"""
+
+
 def graphs(folder: Path, *texts: str) -> list[SimpleNamespace]:
     """Wrapper modules as inductor loads them."""
     found = []
@@ -141,6 +159,16 @@ def test_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
     assert [one.name for one in found] == ["cpp_fused_sin_0", "cpp_fused_cos_1"]
     assert found[0] != other[0]
     assert found[1] == other[1]
+
+
+def test_triton_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
+    texts = [
+        _TRITON_IN_CPP.format(cache=c, binary=b) for c, b in (("/tmp/a", "c1"), ("/b", "c1"), ("/b", "c2"))
+    ]
+    found, moved, other = (kernels(graphs(tmp_path, text)) for text in texts)
+    assert [one.name for one in found] == ["triton_poi_fused_sin_0", "triton_red_fused_sum_1"]
+    assert found == moved
+    assert not set(found) & set(other)
 
 
 def test_the_peak_is_that_of_the_products() -> None:

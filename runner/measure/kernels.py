@@ -16,7 +16,10 @@ import torch
 _GENERATED = ("triton_", "cpp_")
 _CPP_WRAPPER = "cpp_wrapper_src"  # where the wrapper is C++ too, and holds the kernels' source
 _CPP_KERNEL = re.compile(r'extern "C"[^;{(]*\b(?P<name>cpp_\w+)\([^;{]*\)\s*\{.*?\n\}', re.DOTALL)
-_FOLDER_OF_HEADER = re.compile(r'(?<=#include ")[^"]*/')
+_TRITON_IN_CPP = re.compile(r"static \w+ (?P<name>triton_\w+) = nullptr;")
+# What a C++ wrapper has of a Triton kernel: the file of its binary, named by a hash, or its source.
+_TRITON_PART = r'\b{name}(?:_source = R"TRITON\(.*?\)TRITON"| = loadKernel\(.*?\);)'
+_FOLDER = re.compile(r'(?<=")/[^"\n]*/(?=[^"/\n]*")')  # in quotes, before a file's name
 _HASH_RULE = 2  # 1 knew each name once, and of C++ the whole module
 _MOST_LISTED = 100
 
@@ -66,10 +69,18 @@ def _sources(wrapper: str) -> dict[str, str]:
             continue
         name, source = node.targets[0].id, "\n".join(lines[node.lineno - 1 : node.end_lineno])
         if name == _CPP_WRAPPER:
-            found |= {match["name"]: match[0] for match in _CPP_KERNEL.finditer(source)}
+            found |= _inside_cpp(source)
         elif name.startswith(_GENERATED):
             found[name] = source
-    return {name: _FOLDER_OF_HEADER.sub("", source) for name, source in found.items()}
+    return {name: _FOLDER.sub("", source) for name, source in found.items()}
+
+
+def _inside_cpp(wrapper: str) -> dict[str, str]:
+    """The same of a wrapper in C++."""
+    found = {match["name"]: match[0] for match in _CPP_KERNEL.finditer(wrapper)}
+    for name in (match["name"] for match in _TRITON_IN_CPP.finditer(wrapper)):
+        found[name] = "".join(re.findall(_TRITON_PART.format(name=name), wrapper, re.DOTALL))
+    return found
 
 
 def _digest(text: str) -> str:
