@@ -76,7 +76,7 @@ def state(at_s: float, busy_s: float, own_s: float, threads: int = 2) -> CpuStat
 
 def test_others_on_the_processors_are_a_warning() -> None:
     before = state(0, 100, 50)
-    words = "other processes kept 1.2 of 2 processors busy, of which 2 were to measure"
+    words = "other processes kept 1.2 of 2 processors busy while 2 threads measured"
     assert warning([None, before, state(10, 119, 57)]) == words
     assert warning([before, state(10, 119, 69)]) == ""
     assert warning([before, state(10, 119, 68.5)]) == ""  # a service of the system

@@ -68,6 +68,6 @@ def warning(first: CpuState, last: CpuState) -> str:
     if others_s - room * seconds <= _ALLOWED * seconds + _ROUNDING_S:
         return ""
     return (
-        f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy, of"
-        f" which {last.threads} were to measure"
+        f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy"
+        f" while {last.threads} threads measured"
     )
