@@ -13,7 +13,7 @@ from runner.summary import block_standard_error, median
 
 Call = Callable[[], Any]
 
-_ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs say no more
+ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs say no more
 _WARM_CALLS = 5
 _MOST_PAIRS = 300  # unless more are asked for
 _CHECK_EVERY = 10  # pairs
@@ -116,4 +116,4 @@ def back_to_back_ms(call: Call, device: Device, *, windows: int) -> list[float]:
 def _known(times: PairedTimes, pairs: int) -> bool:
     if pairs % _CHECK_EVERY:
         return False
-    return block_standard_error(times.log_ratios) < _ENOUGH
+    return block_standard_error(times.log_ratios) < ENOUGH

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 
-from runner.measure.call_time import PairedTimes
+from runner.measure.call_time import ENOUGH, PairedTimes
 from runner.records import Json
 from runner.summary import MAD_TO_SD, block_standard_error, median, spread
 
-WANTED = 0.005  # standard error of the mean log ratio, which the number of pairs is chosen for
 _BLOCKS = 10
 _LEAST_BLOCKS = 5
 
@@ -32,10 +31,10 @@ def doubt(times: PairedTimes) -> str:
     told = []
     if math.isinf(error):
         told.append(f"of {len(ratios)} pairs only: too few to say how well it is known")
-    elif error > WANTED:
-        told.append(f"known to ±{error:.1%} (one standard error, {len(ratios)} pairs), not to {WANTED:.1%}")
+    elif error > ENOUGH:
+        told.append(f"known to ±{error:.1%} (one standard error, {len(ratios)} pairs), not to {ENOUGH:.1%}")
     apart = abs(math.log(times.speedup) - middle)
-    if apart > max(WANTED, error if math.isfinite(error) else _of_few(ratios)):
+    if apart > max(ENOUGH, error if math.isfinite(error) else _of_few(ratios)):
         words = f"the median of the pairs' ratios is {math.exp(middle):.3g}"
         told.append(f"{words}, the ratio of medians {times.speedup:.3g}")
     return "; ".join(told)
