@@ -154,7 +154,9 @@ def torch_facts(
     return asked("runner.measure.environment", device, python=python, variables=variables)
 
 
-def asked(module: str, *arguments: str, python: str, variables: Mapping[str, str]) -> dict[str, Any]:
+def asked(
+    module: str, *arguments: str, python: str, variables: Mapping[str, str], limit_s: int = _ASKED_S
+) -> dict[str, Any]:
     """The JSON object that a module of ours prints last, as a child process of `python` with these
     environment variables. Raises RuntimeError with the last line that the child said where it fails."""
     own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # made for this one alone
@@ -165,7 +167,7 @@ def asked(module: str, *arguments: str, python: str, variables: Mapping[str, str
             env={**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
             text=True,
-            timeout=_ASKED_S,
+            timeout=limit_s,
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:

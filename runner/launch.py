@@ -25,7 +25,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runner import results
 from runner.catalog import TaskSpec
+from runner.catalog.missing import End
 from runner.log import CappedLog
 from runner.processes import Tree, dying_with_me
 from runner.records import STATUSES
@@ -33,9 +35,10 @@ from runner.records import STATUSES
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
 _POLL_S = 0.1
+_WELL = {"ok", "cannot_tell"}
 _REPOSITORY = Path(__file__).resolve().parent.parent
 # Written anew by each launch.
-_FILES = ("outcome.json", "events.jsonl", "results.jsonl")
+_FILES = ("outcome.json", "events.jsonl", results.FILE, results.FOUND)
 # A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.
 _SECRET = re.compile(
     r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
@@ -83,8 +86,9 @@ def launch(
     `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
     accelerator's lock (`runner/locks.py`), which the child inherits. `on_event` gets each object of
     events.jsonl, `should_stop` is asked often: any word but '' ends the task and becomes its status.
-    Neither may block. `log` takes the output instead of the folder's own file. `command` replaces the
-    child, for tests.
+    Neither may block. What a task that did not end well has not measured is in its results too, with the
+    status of its end (`runner/catalog/missing.py`). `log` takes the output instead of the folder's own
+    file. `command` replaces the child, for tests.
 
     Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
     here, also an exception from a callback, no process of the task is left when it returns, save those
@@ -105,12 +109,15 @@ def launch(
         try:
             child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
         except OSError as error:
-            return Outcome("failed", "no_interpreter", f"{arguments[0]} does not start: {error.strerror}")
+            reason = f"{arguments[0]} does not start: {error.strerror}"
+            said = Outcome("failed", "no_interpreter", reason)
+            return _told(folder, spec, said, output, python=python, variables=variables)
         with child:
             word = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
             leftover = child.end(_STOP_GRACE_S if word not in {"", "timed_out"} else GRACE_S, word)
         said = _ended(folder, spec, word, child.process.returncode)
-        return dataclasses.replace(said, seconds=time.monotonic() - started, leftover=leftover)
+        said = dataclasses.replace(said, seconds=time.monotonic() - started, leftover=leftover)
+        return _told(folder, spec, said, output, python=python, variables=variables)
 
 
 class _Child:
@@ -288,6 +295,29 @@ def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> O
         status, code = "crashed", f"exit_{exit_code}"
         reason = f"the process ended with exit code {exit_code} and left no outcome"
     return Outcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
+
+
+def _told(
+    folder: Path,
+    spec: TaskSpec,
+    outcome: Outcome,
+    log: CappedLog,
+    *,
+    python: str,
+    variables: Mapping[str, str],
+) -> Outcome:
+    """The outcome, once the folder has records of what is missing for it. Lines that are no records of the
+    task make one fail that would have ended well: nobody knows what else its code wrote there."""
+    try:
+        problem = results.read_file(folder, spec, variables).problem
+        if problem:
+            log.note(f"{results.FILE}: {problem}")
+        if problem and outcome.status in _WELL:
+            outcome = dataclasses.replace(outcome, status="failed", code="foreign_results", reason=problem)
+        results.complete(folder, spec, End(outcome.status, outcome.code, outcome.reason), python, variables)
+    except OSError as error:  # a full disk
+        log.note(f"{results.FILE} cannot be completed: {error}")
+    return outcome
 
 
 def _signal_name(number: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import upstream
-from runner.catalog import BadRequest, TaskSpec
+from runner.catalog import BadRequest, TaskSpec, missing
 from runner.launch import Outcome
 from runner.terminal import Finished, artifacts_in
 
@@ -220,7 +220,15 @@ def records_of(text: str) -> str:
         return text
     if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
         return text
-    return _lines(record for line in lines for record in line["records"])
+    return _lines(record for line in lines for record in _whole(line))
+
+
+def _whole(line: dict[str, Json]) -> list[dict[str, Json]]:
+    """Where nobody can say what is missing, what is there."""
+    try:
+        return missing.whole(line)
+    except BadRequest:
+        return list(line["records"])
 
 
 def _lines(values: Iterable[Json]) -> str:

@@ -7,7 +7,6 @@ away: what is compared later is the same code every time (the project's measurin
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import random
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import TaskSpec, inductor_options
+from runner.catalog.missing import CANCELLED
 from runner.launch import Event, Outcome, launch
 from runner.log import CappedLog
 from runner.records import STATUSES
+from runner.results import read_file
 from runner.station import Interpreter
 
 BASE, NEW = "base", "new"
@@ -110,9 +111,10 @@ def launch_pair(
             seconds += outcome.seconds
             if outcome.status not in _MEASURED:
                 failed[step.side] = outcome
+            if outcome.status in {*STATUSES, CANCELLED}:
+                _take(folder, spec, pair, step, keep=not step.prepares or step.side in failed)
             if outcome.status not in STATUSES or outcome.leftover:
                 break  # stopped, or the accelerator is not free
-            _take(folder, pair, step, keep=not step.prepares or step.side in failed)
             if step.prepares and step.side not in failed:
                 (_cache_folder(pair, spec, step.side) / "prepared").touch()
     for side in (BASE, NEW):
@@ -156,14 +158,13 @@ def _placed(
     return tell
 
 
-def _take(folder: Path, pair: Pair, step: _Step, *, keep: bool) -> None:
+def _take(folder: Path, spec: TaskSpec, pair: Pair, step: _Step, *, keep: bool) -> None:
     """Moves what a process left up into the task's folder, each record with its side."""
     place = folder / step.side
     if keep and (place / "results.jsonl").exists():
         with (folder / "results.jsonl").open("a") as results:
-            for line in (place / "results.jsonl").read_text().splitlines():
-                with contextlib.suppress(ValueError):  # a killed process may leave half a line
-                    results.write(json.dumps(_sided(json.loads(line), pair, step.side)) + "\n")
+            for record in read_file(place, spec).records:
+                results.write(json.dumps(_sided(record, pair, step.side)) + "\n")
     for path in place.glob("artifacts/*/*") if keep else ():
         kind = folder / "artifacts" / path.parent.name
         kind.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,27 @@ LEAST_PAIRS = 5  # with fewer, an interval of Student's t says nearly nothing
 PAIR_FLOOR = 0.02  # a change of less than this is none
 
 
+# How parts of a task ended, the worst first; `cancelled` is the end of a task, no status of a part.
+WORST_FIRST = (
+    "wrong",
+    "crashed",
+    "oom",
+    "timed_out",
+    "failed",
+    "cancelled",
+    "not_run",
+    "unsupported",
+    "cannot_tell",
+    "ok",
+)
+
+
+def badness(status: str) -> int:
+    """Larger for a worse status; a word that is none is as bad as a failure."""
+    known = status if status in WORST_FIRST else "failed"
+    return len(WORST_FIRST) - WORST_FIRST.index(known)
+
+
 def median(values: Sequence[float]) -> float:
     """Median; raises ValueError for no values. Sorting beats numpy here: samples are few, calls are many."""
     if len(values) == 0:

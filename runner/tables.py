@@ -8,7 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.catalog import TaskSpec
 from runner.catalog.metrics import metric_info, value_rule
@@ -16,6 +16,7 @@ from runner.catalog.suites import xla
 from runner.summary import (
     LEAST_PAIRS,
     PAIR_FLOOR,
+    badness,
     geometric_mean,
     median,
     pair_middles,
@@ -271,28 +272,53 @@ def _rows(finished: Finished) -> list[dict[str, str]]:
     task, outcome = finished.task, finished.outcome
     same = {"suite": task.suite, "mode": task.mode, "dtype": task.dtype, "backend": task.backend}
     rows: dict[str, dict[str, str]] = {}
+    ends: dict[str, list[_End]] = {}
     for record in finished.records:
         knobs = record["benchmark"]["extra_info"].get("knobs") or {}
         text = ",".join(f"{name}={value}" for name, value in knobs.items())
         side = ((record.get("runners") or [{}])[0].get("extra_info") or {}).get("pair", {}).get("side", "")
-        case = " ".join(filter(None, (f"{task.case}[{text}]" if text else task.case, side)))
+        case = " ".join(filter(None, (f"{record['model']['name']}[{text}]" if text else task.case, side)))
         metric = record["metric"]
         said = metric.get("extra_info") or {}
         device = record["benchmark"]["extra_info"].get("device", task.device)
-        row = rows.setdefault(case, {**same, "device": device, "case": case, "status": ""})
-        status = " ".join(filter(None, (said.get("status", "ok"), said.get("code"))))
+        row = rows.setdefault(case, {**same, "device": device, "case": case})
+        end = _End(said.get("status", "ok"), said.get("code") or "")
         if metric["name"] == "verification_code":
-            row[_CHECK] = said.get("code", "")
-            status = status if said.get("status") in {"wrong", "failed"} else "ok"
-        if row["status"] in {"", "ok"}:
-            row["status"] = status
+            row[_CHECK] = end.code
+            end = end if end.status in {"wrong", "failed"} else _End("ok", "")
+        ends.setdefault(case, []).append(end)
         value = _value(record)
         if value is not None:
             row[metric["name"]] = _shown(value, metric["name"])
-    if outcome.status != "ok" and not any(row["status"] != "ok" for row in rows.values()):
-        status = " ".join(filter(None, (outcome.status, outcome.code)))
-        rows[""] = {**same, "device": task.device, "case": task.case, "status": status}
+    whole = _End(outcome.status, outcome.code)
+    if len(rows) == 1:
+        next(iter(ends.values())).append(whole)
+    elif whole.badness > max((end.badness for many in ends.values() for end in many), default=0):
+        rows[""] = {**same, "device": task.device, "case": task.case}
+        ends[""] = [whole]
+    for case, row in rows.items():
+        row["status"] = _worst(ends[case]).words
     return list(rows.values())
+
+
+class _End(NamedTuple):
+    """How a part of a task ended, or all of it."""
+
+    status: str
+    code: str
+
+    @property
+    def badness(self) -> int:
+        return badness(self.status)
+
+    @property
+    def words(self) -> str:
+        return " ".join(filter(None, self))
+
+
+def _worst(ends: Sequence[_End]) -> _End:
+    """The first of the worst; one with a code says more."""
+    return max(ends, key=lambda end: (end.badness, bool(end.code)))
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:

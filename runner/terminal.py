@@ -4,7 +4,6 @@ task, or several accelerators at a time."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import durations, host, locks
+from runner import durations, host, locks, results
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.launch import Event, Outcome, launch
@@ -178,7 +177,7 @@ def run_job(
         job.task,
         outcome,
         place,
-        _records(place, bench.started, 0 if job.base_python else job.process),
+        _records(job.task, place, bench.started, 0 if job.base_python else job.process),
         job.key,
     )
     if outcome.status == "ok":
@@ -234,19 +233,11 @@ def _kept_caches() -> dict[str, str]:
     }
 
 
-def _records(place: Path, started: float, process: int) -> list[dict[str, Json]]:
+def _records(task: TaskSpec, place: Path, started: float, process: int) -> list[dict[str, Json]]:
     """What a task left; all tasks of one command carry its time, since they are one run, and each of
     repeated processes its number."""
-    try:
-        lines = (place / "results.jsonl").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        with contextlib.suppress(ValueError):  # a killed task may leave half a line
-            record = {**json.loads(line), "timestamp": started}
-            found.append(_numbered(record, process) if process else record)
-    return found
+    found = [{**record, "timestamp": started} for record in results.read_file(place, task).records]
+    return [_numbered(record, process) for record in found] if process else found
 
 
 def _numbered(record: dict[str, Json], process: int) -> dict[str, Json]:

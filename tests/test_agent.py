@@ -27,6 +27,7 @@ from runner.spool import Folder
 from runner.station import Interpreter
 from tests.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.hosts import Control, HostProcess, alive, ring
+from tests.records import task_record
 from tests.servers import RedisServer
 from tests.waiting import wait_for
 
@@ -195,7 +196,7 @@ def test_a_left_over_is_delivered(
     task.state, task.token, task.attempt = "running", "t", 1
     lease = Lease(task.uid, "t", 1, 1, SPEC.to_json(), 45, 10)
     folder = Folder.create(tmp_path / "data", lease, "cpu")
-    (folder.path / "results.jsonl").write_text('{"a": 1}\n')
+    (folder.path / "results.jsonl").write_text('{"a": 1}\n' + json.dumps(task_record(SPEC)) + "\n")
     folder.end("timed_out", "timeout", "the time limit of 1 s was reached", 1.0)
     folder.release()
     make_agent("--key", KEY)

@@ -18,7 +18,7 @@ from runner.launch import Outcome
 from runner.processes import read_process
 from runner.tables import results
 from runner.terminal import Finished
-from tests.finished import TASK, finished, launched
+from tests.finished import TASK, finished, launched, record
 from tests.servers import ROOT
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -103,6 +103,28 @@ def test_the_table_shows_medians_and_what_went_wrong() -> None:
 def test_a_task_without_results_still_has_its_line() -> None:
     lost = Finished(TASK, Outcome("crashed", "SIGSEGV", "…"), Path("folder"), [])
     assert results([lost]).splitlines()[1].split() == ["gemv", "int8", "crashed", "SIGSEGV"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (("crashed", "SIGKILL"), "crashed SIGKILL"),
+        (("timed_out", "timeout"), "timed_out timeout"),
+        (("cancelled", ""), "cancelled"),
+        (("ok", ""), "ok pass"),
+    ],
+)
+def test_the_status_is_the_worst_that_happened(outcome: tuple[str, str], said: str) -> None:
+    """Of a task that died after its accuracy passed, and of one whose parts ended in several ways."""
+    passed = {"name": "accuracy", "extra_info": {"status": "ok", "code": "pass"}}
+    one = Finished(TASK, Outcome(*outcome), Path("folder"), [record(256, "speedup", [1.5], **passed)])
+    assert results([one]).splitlines()[1].split("  ")[-1].strip() == said
+    ends = [("cannot_tell", "eager_two_runs_differ"), ("failed", "not_compiled"), ("not_run", "x")]
+    parts = [
+        record(256, "speedup", None, extra_info={"status": status, "code": code}) for status, code in ends
+    ]
+    whole = Finished(TASK, Outcome("failed", "not_compiled"), Path("folder"), parts)
+    assert results([whole]).splitlines()[1].split("  ")[-1].strip() == "failed not_compiled"
 
 
 def test_ctrl_c_cancels_and_leaves_nothing_alive(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -23,9 +24,10 @@ from runner.client import (
     patiently,
 )
 from runner.spool import Folder, left_over
-from tests.fake_hud import KEY, TOKEN, FakeHud, FakeTask
+from tests.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
+from tests.records import task_record
 
-LINES = [json.dumps({"metric": {"name": f"m{number}"}}) + "\n" for number in range(50)]
+LINES = [json.dumps(task_record(SPEC, f"m{number}")) + "\n" for number in range(50)]
 
 
 @pytest.fixture
@@ -245,11 +247,24 @@ def test_half_a_line_waits(hud: Hud, task: FakeTask, folder: Folder) -> None:
     assert len(task.records) == 2
 
 
+def test_a_line_that_is_no_record_of_the_task_is_not_delivered(
+    hud: Hud, task: FakeTask, folder: Folder
+) -> None:
+    other = task_record(dataclasses.replace(SPEC, case="gemv"))
+    wrong = [json.dumps(line) + "\n" for line in ({"speedup": 9}, other)]
+    (folder.path / "results.jsonl").write_text("".join([LINES[0], *wrong]))
+    folder.send_results(hud)
+    (folder.path / "results.jsonl").write_text("".join([LINES[0], *wrong, LINES[1]]))
+    folder.send_results(hud)
+    assert sorted(one["metric"]["name"] for one in task.records.values()) == ["m0", "m1"]
+
+
 def test_many_results_go_in_several_requests(
     fake: FakeHud, hud: Hud, task: FakeTask, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "_RESULTS_BYTES", 40)
-    (folder.path / "results.jsonl").write_text("".join([*LINES, json.dumps("x" * 100) + "\n"]))
+    long = json.dumps(task_record(SPEC, "long", head_branch="x" * 100)) + "\n"
+    (folder.path / "results.jsonl").write_text("".join([*LINES, long]))
     folder.send_results(hud)
     assert len(task.records) == len(LINES) + 1
     assert sum("results" in call for call in fake.calls) > len(LINES) / 2

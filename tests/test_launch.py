@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runner import environment, locks, results
 from runner import launch as launching
-from runner import locks
 from runner.catalog import TaskSpec
 from runner.launch import Outcome, launch
 from runner.log import CappedLog
+from runner.records import Environment
 from tests.hosts import alive
+from tests.records import task_record
 from tests.servers import ROOT
 from tests.waiting import wait_for
 
@@ -47,10 +52,34 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "_STOP_GRACE_S", 0.5)
 
 
+@pytest.fixture(autouse=True)
+def _known_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No interpreter is asked for the environment of a task that left nothing."""
+    monkeypatch.setattr(environment, "asked", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
+
+
 def run(folder: Path, code: str, **arguments: object) -> Outcome:
     timeout_s = arguments.pop("timeout_s", 60)
     spec = TaskSpec(**{**SPEC.to_json(), "timeout_s": timeout_s})
     return launch(spec, folder, command=[sys.executable, "-c", code], **arguments)  # type: ignore[arg-type]
+
+
+def record(**over: Any) -> dict[str, Any]:
+    """One of the task."""
+    return task_record(SPEC, **over)
+
+
+def writing(*lines: object) -> str:
+    text = "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines)
+    return f"open('results.jsonl', 'w').write({text!r})\n"
+
+
+def rows(folder: Path) -> dict[tuple[int | str, str], dict[str, Any]]:
+    """Size and metric → what is said of the metric."""
+    found = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    return {
+        (one["benchmark"]["extra_info"]["knobs"]["D"], one["metric"]["name"]): one["metric"] for one in found
+    }
 
 
 def pid_in(path: Path) -> int:
@@ -150,6 +179,7 @@ def test_the_child_dies_with_a_killed_parent(tmp_path: Path, end: str) -> None:
     code = f"""
 import sys
 from pathlib import Path
+from typing import Any
 from runner.catalog import TaskSpec
 from runner.launch import launch
 spec = TaskSpec(**{SPEC.to_json()!r})
@@ -162,10 +192,90 @@ launch(spec, Path({str(tmp_path)!r}), command=[sys.executable, "-c", {child!r}])
 
 
 def test_a_second_launch_in_a_folder_starts_over(tmp_path: Path) -> None:
-    run(tmp_path, "open('results.jsonl', 'w').write('{}\\n')\n" + OK)
+    run(tmp_path, writing(record()) + OK)
+    assert list(rows(tmp_path)) == [(256, "speedup")]
     outcome = run(tmp_path, "raise SystemExit(5)")
     assert outcome.code == "exit_5"
+    assert all(row["extra_info"]["code"] == "exit_5" for row in rows(tmp_path).values())
+
+
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "code"),
+    [
+        (KILLED, "crashed", "SIGKILL"),
+        (HANG, "timed_out", "timeout"),
+        ("raise SystemExit(3)", "crashed", "exit_3"),
+        ("import os; os.mkdir('stop')\n" + HANG, "not_run", "cancelled"),
+    ],
+)
+def test_what_a_dead_task_has_not_measured_is_a_row(tmp_path: Path, end: str, status: str, code: str) -> None:
+    """What it has measured stays, half a line goes, and the others say of the host what that one says."""
+    stop = tmp_path / "stop"
+    run(
+        tmp_path,
+        writing(record(), '{"benchmark": ') + end,
+        timeout_s=2,
+        should_stop=lambda: "cancelled" if stop.exists() else "",
+    )
+    found = rows(tmp_path)
+    assert found.pop((256, "speedup"))["benchmark_values"] == [1.5]
+    metrics = ("eager_latency_ms", "compiled_latency_ms", "call_bandwidth_gbps")
+    lost = {(size, metric) for size in (256, 512, 1024, 2048) for metric in metrics}
+    means = {("mean", "speedup"), ("mean", "call_bandwidth_gbps")}
+    assert set(found) == lost | means | {(size, "speedup") for size in (512, 1024, 2048)}
+    said = {(row["extra_info"]["status"], row["extra_info"]["code"]) for row in found.values()}
+    assert said == {(status, code)}
+    last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
+    assert last["runners"] == record()["runners"]
+
+
+def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_path: Path) -> None:
+    launch(SPEC, tmp_path, python="/nowhere/python", environment={"RUNNER_HOST": "here"})
+    last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
+    assert last["metric"]["extra_info"]["code"] == "no_interpreter"
+    assert (last["runners"][0]["name"], last["runners"][0]["cpu_info"]) == ("here", "a CPU")
+    assert last["dependencies"]["torch"]["version"] == "2.0"
+    assert last["benchmark"]["extra_info"]["arch"] == platform.machine()
+
+
+@pytest.mark.parametrize("word", ["lost", "handed_back"])
+def test_a_task_that_goes_elsewhere_leaves_no_rows(tmp_path: Path, word: str) -> None:
+    run(tmp_path, HANG, should_stop=lambda: word)
     assert not (tmp_path / "results.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rubbish\n", "it is no JSON"),
+        ("[1]\n", "it is no object"),
+        ('{"speedup": 9}\n', "it lacks benchmark, model or metric"),
+        (record(benchmark={"name": "x"}), "benchmark/extra_info is not what it has to be"),
+        (record(metric={"name": "speedup", "benchmark_values": [math.nan]}), "benchmark_values is not"),
+        (
+            record(metric={"name": "speedup", "extra_info": {"status": "splendid"}}),
+            "metric/extra_info is not",
+        ),
+        (record(runners=["here"]), "runners is not what it has to be"),
+        (record(model={"name": "layer_norm", "backend": "inductor", "origins": ["timm"]}), "its suite is"),
+        (record(model={"name": "gemv", "backend": "inductor", "origins": ["micro"]}), "its case is 'gemv'"),
+        (record(model={"name": "layer_norm", "backend": "x", "origins": ["micro"]}), "its backend is 'x'"),
+    ],
+)
+def test_a_line_that_is_no_record_of_its_task_is_none_and_fails_it(
+    tmp_path: Path, line: object, words: str
+) -> None:
+    outcome = run(tmp_path, writing(record(), line) + OK)
+    assert (outcome.status, outcome.code) == ("failed", "foreign_results")
+    assert outcome.reason.startswith("line 2 is no record of this task: ")
+    assert words in outcome.reason
+    assert words in (tmp_path / "log").read_text()
+    found = results.read_file(tmp_path, SPEC).records
+    assert found[0] == record()
+    assert len(found) == 18
 
 
 def test_a_missing_interpreter_is_a_failure(tmp_path: Path) -> None:

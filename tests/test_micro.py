@@ -12,10 +12,10 @@ import torch
 
 from runner import host
 from runner.catalog import KnobValue, TaskSpec
+from runner.catalog.always import size_metrics
 from runner.failures import TaskFailure
 from runner.launch import Event, Outcome, launch
 from runner.measure import ceilings
-from runner.measure.device import Device
 from runner.measure.recorder import Result
 from runner.report import Report
 from runner.suites import micro
@@ -190,6 +190,6 @@ def test_the_batched_mlp_is_of_flops_not_of_bytes() -> None:
     vector = build("mlp_layer_norm_gelu", 64, torch.bfloat16, "cpu")
     assert batched.flops == batched.operands[1].shape[0] * vector.flops
     assert (batched.ceiling, batched.of_gpt_fast) == (ceilings.MATMUL, False)
-    expected = micro._expected("mlp_batched", Device("cuda", "x", "x", 0, 1))
+    expected = size_metrics("mlp_batched", "cuda")
     assert "share_of_ceiling" in expected
     assert not any(metric.endswith("_gbps") for metric in expected)

@@ -35,7 +35,10 @@ def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
     assert again.done() == {TASK.fingerprint()}
     again.add(finished(task=other))
     assert again.done() == {TASK.fingerprint(), other.fingerprint()}
-    assert [json.loads(line) for line in records_of(path.read_text()).splitlines()] == 3 * finished().records
+    found = [json.loads(line) for line in records_of(path.read_text()).splitlines()]
+    assert [one for one in found if one["model"]["name"] == "gemv"] == 3 * finished().records
+    lost = [one["metric"]["extra_info"] for one in found if one["model"]["name"] == "layer_norm"]
+    assert {(said["status"], said["reason"]) for said in lost} == {("failed", "why")}
 
 
 def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from runner import host, installed, terminal
 from runner.__main__ import main
 from runner.catalog import TaskSpec
 from runner.launch import Outcome
-from tests.finished import record
+from tests.records import task_record
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 OTHER = "1 of 1 tasks are measured anew, the file has them with another interpreter, variable or file (1)"
@@ -36,7 +36,7 @@ class Sittings:
         version, _, commit = self.torch.partition(" ")
         versions = {"torch": {"version": version, "sha": commit}} if version else {}
         place.mkdir(parents=True)
-        said = record(256, "call_bandwidth_gbps", [1.0])
+        said = task_record(task, "call_bandwidth_gbps")
         said |= {"dependencies": versions, "runners": [{"type": self.device or host.cpu_name()}]}
         (place / "results.jsonl").write_text(json.dumps(said) + "\n")
         return Outcome("ok")

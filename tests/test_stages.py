@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 
+from runner.catalog import plan
 from runner.failures import TaskFailure
 from runner.measure.stages import run_stage
 from runner.processes import below_me
+from runner.report import Report
+from runner.suites.torchdynamo import experiment
+from runner.suites.torchdynamo.experiment import Experiment
 
 
 def fails(folder: Path, work: Any, timeout_s: float = 20.0) -> TaskFailure:
@@ -113,3 +117,47 @@ def sleepers() -> list[int]:
         if command.exists() and command.read_bytes().startswith(b"sleep\0"):
             found.append(process.pid)
     return found
+
+
+@pytest.mark.parametrize(
+    ("ends", "worst"),
+    [
+        (("cannot_tell", "failed", "not_run"), "failed"),
+        (("wrong", "crashed"), "wrong"),
+        (("cannot_tell", "unsupported"), "unsupported"),
+        (("timed_out", "oom"), "oom"),
+    ],
+)
+def test_an_experiment_ends_as_its_worst_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, ...], worst: str
+) -> None:
+    failures = [TaskFailure(status, "x", "why") for status in ends]
+    monkeypatch.setattr(Experiment, "_check", lambda self, _total: self._failures.append(failures[0]))
+    monkeypatch.setattr(Experiment, "_perform", lambda self, *_: self._failures.extend(failures[1:]))
+    (task,) = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"])
+    found = Experiment(task, Report(tmp_path), None, fresh=True).run()
+    assert found is not None
+    assert found.status == worst
+
+
+@pytest.mark.parametrize(("limit_s", "stage_s"), [(5, 4.0), (45, 36.0), (2400, 2380.0)])
+def test_a_short_time_limit_measures_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: int, stage_s: float
+) -> None:
+    """Each stage gets what is left but for the rest, and one that gets nothing was out of time."""
+    limits: list[float] = []
+
+    def run(name: str, _work: Any, *, timeout_s: float, **_others: Any) -> bool:
+        if name != "fork":
+            limits.append(timeout_s)
+        return False
+
+    monkeypatch.setattr(experiment, "run_stage", run)
+    (task,) = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"], timeout_s=limit_s)
+    made = Experiment(task, Report(tmp_path), None, fresh=True)
+    made._stage("cold", 1, 4, "t")
+    assert limits == [pytest.approx(stage_s, abs=0.5)]
+    made._ends -= limit_s
+    with pytest.raises(TaskFailure) as raised:
+        made._stage("warm", 2, 4, "t")
+    assert (raised.value.status, raised.value.code) == ("timed_out", "no_time")

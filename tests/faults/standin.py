@@ -28,6 +28,8 @@ HANG_S = 3600  # longer than any test: what hangs is to be ended, but stays not 
 
 def run(spec: Any, report: Any) -> Any:
     """What `runner.suites.micro` offers: one task."""
+    from runner.catalog.suites.micro import SIZES
+
     control = Path(os.environ["STANDIN"])
     place = control / os.environ.get("CUDA_VISIBLE_DEVICES", "")  # the folder itself where that is empty
     place.mkdir(exist_ok=True)
@@ -36,7 +38,7 @@ def run(spec: Any, report: Any) -> Any:
     _leave(control, plan, spec.device)
     print(plan.get("print", "stand-in at work"), flush=True)
     _note_start(control, place, earlier)
-    sizes = list(spec.knobs.get("D", [256, 512]))[: plan.get("results", 16)]
+    sizes = list(spec.knobs.get("D", SIZES[spec.device][:2]))[: plan.get("results", 16)]
     for number, size in enumerate(sizes):
         report.event("measure", number, len(sizes), f"D={size}")
         report.result(_record(spec, size))

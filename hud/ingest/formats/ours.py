@@ -1,4 +1,6 @@
-"""What `python -m runner run --output FILE` writes: one line a task, with the records it measured."""
+"""What `python -m runner run --output FILE` writes: one line a task, with the records it measured, and those
+of what it has not measured.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import msgspec
 from hud.ingest.errors import Fault
 from hud.ingest.formats import Placed, v3
 from hud.ingest.formats.json_text import begins_with, first, items
+from runner.catalog import BadRequest, missing
 
 
 def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the keys say it
@@ -27,5 +30,10 @@ def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
             fault = item.fault or Fault(item.pointer, detail, item.line)
             yield Placed(None, fault.pointer, fault.line, fault=fault)
             continue
-        for index, record in enumerate(item.value["records"]):
+        try:
+            records = missing.whole(item.value)
+        except BadRequest as error:
+            yield Placed(None, item.pointer, item.line, skip=str(error))
+            continue
+        for index, record in enumerate(records):
             yield v3.placed(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)

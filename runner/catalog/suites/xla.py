@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from runner.catalog.suites.knobs import count, extra, repeat, switch
 from runner.catalog.suites.suite import Case, Knob, Suite
@@ -14,6 +16,10 @@ XLA = ("None", "PJRT", "XRT")
 _DYNAMO = ("eager", "inductor", "openxla")  # eager: without dynamo
 _ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none is named
 _DTYPES = ("float32", "bfloat16", "float16")
+OF_TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
+# Each case's own, and PyTorch/XLA's suite of it.
+BATCH_SIZES = {"dummy": 16, "dummy_conv": 16, "dummy_attention": 8, **dict.fromkeys(OF_TORCHVISION, 4)}
+ORIGINS = {name: "torchbench" if name in OF_TORCHVISION else "dummy" for name in BATCH_SIZES}
 
 
 def _dump(name: str, what: str) -> Knob:
@@ -103,6 +109,20 @@ def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Ce
         dynamo=backend if backend in {"inductor", "openxla"} else "",
         test="train" if mode == "training" else "eval",
     )
+
+
+def batch_size_of(case: str, asked: Any) -> int:
+    """The one that was asked for, or the case's own."""
+    return int(asked or BATCH_SIZES[case])
+
+
+def knobs_of(case: str, identity: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
+    """What makes this another experiment than the case's plain one, in PyTorch/XLA's names."""
+    said = {name: value for name, value in identity.items() if name not in {"xla", "origin"}}
+    if cell.xla:
+        said["xla"] = cell.xla
+    batch_size = batch_size_of(case, identity.get("batch_size"))
+    return {**said, "batch_size": batch_size, "origin": ORIGINS[case]}
 
 
 def cannot_be(cell: Cell) -> tuple[str, str] | None:

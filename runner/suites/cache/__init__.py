@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from runner.catalog import TaskSpec
+from runner.catalog.always import CACHE_METRICS
 from runner.catalog.suites.cache import ORIGINS
 from runner.failures import TaskFailure
 from runner.measure import compile_time
@@ -23,15 +24,6 @@ from runner.summary import median
 _CLOCK = "host clock, first compiled call to the first that compiles nothing, less steady calls"
 _UPSTREAM_CLOCK = "host clock around five compiled calls, less five eager ones, as the harness's warm-up"
 _SAME = 1e-2  # relative difference of a result from the cache that half precision explains
-_METRICS = (
-    "cold_compile_s",
-    "warm_compile_s",
-    "warm_to_cold_ratio",
-    "compile_time_reduction",
-    "Cold compile time (s)",
-    "Warm compile time (s)",
-    "Speedup (%)",
-)
 
 Pair = tuple[Compiled, Compiled]  # cold, warm
 
@@ -95,7 +87,7 @@ def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailu
         recorder = Recorder(spec, report, prepare(spec.device))
         knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
         if failure is not None:
-            for metric in _METRICS:
+            for metric in CACHE_METRICS:
                 recorder.missing(metric, failure, knobs=knobs)
             return None
         for result in results_of(done):

@@ -18,6 +18,13 @@ from typing import cast
 import torch
 
 from runner.catalog import TaskSpec
+from runner.catalog.always import (
+    GPT_FAST_COMPILE,
+    GPT_FAST_DEVICE,
+    GPT_FAST_SEQUENCE,
+    STEP_METRICS,
+    generation_metrics,
+)
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.failures import TaskFailure, failure_of
 from runner.measure import busy, call_time, ceilings, compile_time, counters, doubt
@@ -39,10 +46,6 @@ _CLOCK = "host clock around a sequence"
 _STEP_CLOCK = "host clock around one step"
 _GRAPHS = 2  # prefill and step
 _MEMORY_SHARE = 0.9
-_SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
-_STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")
-_DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")
-_COMPILE_METRICS = ("compilation_time(s)", "cold_compile_s", "warm_compile_s")
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -160,10 +163,10 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         device=device.type,
     )
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
-        (_COMPILE_METRICS, lambda: _compile_results(first_calls, cold)),
-        (_SEQUENCE_METRICS, lambda: _sequence_results(spec, report, subject)),
-        (_STEP_METRICS, lambda: _step_results(spec, report, subject)),
-        (_DEVICE_METRICS, lambda: _device_results(report, subject)),
+        (GPT_FAST_COMPILE, lambda: _compile_results(first_calls, cold)),
+        (GPT_FAST_SEQUENCE, lambda: _sequence_results(spec, report, subject)),
+        (STEP_METRICS, lambda: _step_results(spec, report, subject)),
+        (GPT_FAST_DEVICE, lambda: _device_results(report, subject)),
         ((), lambda: _counts(checked)),
     ]
     incomplete = None
@@ -288,7 +291,5 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
 
 def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
-    metrics = (*_SEQUENCE_METRICS, *_STEP_METRICS, *(_DEVICE_METRICS if spec.device == "cuda" else ()))
-    metrics += _COMPILE_METRICS if spec.setting("caches") == "fresh" else _COMPILE_METRICS[:1]
-    for metric in metrics:
+    for metric in generation_metrics(spec):
         recorder.missing(metric, failure, knobs=spec.identity())

@@ -15,6 +15,7 @@ from typing import cast
 import torch
 
 from runner.catalog import TaskSpec
+from runner.catalog.always import size_metrics
 from runner.catalog.arches import arch_key, peaks
 from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
@@ -26,7 +27,7 @@ from runner.measure.device_state import device_state, warning
 from runner.measure.gpu_state import GpuState
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
-from runner.suites.micro.kernels import COMPUTE_BOUND, Kernel, build
+from runner.suites.micro.kernels import Kernel, build
 from runner.summary import geometric_mean, median
 
 _LEAST_PAIRS = 30
@@ -37,8 +38,6 @@ _CALL_CLOCK = "host clock around one call"
 _CHAINED_CLOCK = "host clock around calls without synchronisation"
 _GOES_ON = ("wrong", "oom")  # after these the other sizes can still be measured
 
-_CALL_METRICS = ("eager_latency_ms", "compiled_latency_ms", "call_bandwidth_gbps", "speedup")
-_DEVICE_METRICS = ("device_latency_ms", "device_bandwidth_gbps", "share_of_ceiling", "device_speedup")
 _GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MEANS = (
     "device_bandwidth_gbps",
@@ -65,7 +64,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             results = _measure(spec, size, device, say)
         except Exception as error:  # a size that fails is a result too
             problem = failure_of(error)
-            for metric in _expected(spec.case, device):
+            for metric in size_metrics(spec.case, device.type):
                 recorder.missing(metric, problem, knobs={"D": size})
             failure = failure or problem
             if problem.status not in _GOES_ON:
@@ -84,12 +83,6 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     if told:  # a CPU has none
         report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
     return failure
-
-
-def _expected(case: str, device: Device) -> list[str]:
-    """What a size that succeeds has, apart from counts."""
-    metrics = _CALL_METRICS + (_DEVICE_METRICS if device.type == "cuda" else ())
-    return [metric for metric in metrics if case not in COMPUTE_BOUND or not metric.endswith("_gbps")]
 
 
 def _progress(report: Report, done: int, total: int, size: int) -> Callable[[str], None]:

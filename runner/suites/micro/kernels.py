@@ -12,8 +12,6 @@ from torch import nn
 
 from runner.measure.ceilings import COPY, MATMUL, READ
 
-COMPUTE_BOUND = ("mlp_batched",)  # its time is that of its FLOPs: a share of the memory's speed says nothing
-
 _ROWS = 4096  # of layer_norm's input
 _BATCH = {"cuda": 4096, "cpu": 64}  # rows of mlp_batched's input
 _EXPERTS = 8

@@ -6,16 +6,18 @@ its status, and the calls after it go on in a fresh stage.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from runner.catalog import TaskSpec
-from runner.catalog.suites.operators import FREQUENT, OWN, OWN_INPUTS, TWENTY
+from runner.catalog.always import operators_of
+from runner.catalog.suites.operators import OWN, OWN_INPUTS
 from runner.failures import TaskFailure
 from runner.measure.stages import before_forks, run_stage
 from runner.records import Json
@@ -32,7 +34,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measures every chosen call and the quantiles over them; returns the first failure."""
     before_forks()
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked of it
-    calls = list(_chosen(spec))
+    calls = list(_chosen(spec, os.environ))
     inputs.named(spec)  # now: its stages are told the same
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
@@ -43,14 +45,21 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     return work.summarise()
 
 
-def _chosen(spec: TaskSpec) -> Iterator[Call]:
+def chosen(spec: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
+    """The calls that a task measures which runs with these variables; none where they cannot be read."""
+    with contextlib.suppress(TaskFailure):
+        return list(_chosen(spec, variables))
+    return []
+
+
+def _chosen(spec: TaskSpec, variables: Mapping[str, str]) -> Iterator[Call]:
     try:
-        counts = inputs.read_shapes(_path(str(spec.setting("inputs"))))
+        counts = inputs.read_shapes(_path(str(spec.setting("inputs")), variables))
     except (BadInputs, OSError) as error:
         raise TaskFailure("unsupported", "no_inputs", str(error)) from error
     first = cast("int", spec.setting("start_idx"))
     most = cast("int", spec.setting("max_samples"))
-    for operator in TWENTY if spec.case == FREQUENT else (spec.case,):
+    for operator in operators_of(spec):
         found = inputs.calls_of(counts, operator)
         wanted = spec.setting("shape")
         if wanted:
@@ -59,10 +68,10 @@ def _chosen(spec: TaskSpec) -> Iterator[Call]:
             yield from found[first : first + most]
 
 
-def _path(name: str) -> Path:
+def _path(name: str, variables: Mapping[str, str]) -> Path:
     if name != OWN:
         return inputs.SHAPES / f"{name}.json"
-    own = os.environ.get(OWN_INPUTS)
+    own = variables.get(OWN_INPUTS)
     if not own:
         raise TaskFailure("unsupported", "no_inputs", f"{OWN_INPUTS} names no file of recorded inputs here")
     return Path(own)
@@ -85,7 +94,7 @@ class _Work:
         self._report = report
         self._calls = calls
         self._marks = report.folder / "marks.jsonl"
-        path = _path(str(spec.setting("inputs")))
+        path = _path(str(spec.setting("inputs")), os.environ)
         wrong = ((place, _unreadable(path, call)) for place, call in enumerate(calls))
         self._lost = {place: failure for place, failure in wrong if failure}
 

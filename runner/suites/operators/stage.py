@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from runner.catalog import KnobValue, TaskSpec
+from runner.catalog.always import operator_metrics
 from runner.failures import TaskFailure, failure_of
 from runner.measure import graph_replay
 from runner.measure.device import SEED, Device, prepare
@@ -26,7 +27,6 @@ from runner.summary import QUANTILES, median, quantiles
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled, by its clock; the writer of its files reads it
 _ENDS = ("crashed",)  # after these the device is not to be trusted: a fresh stage goes on
-_CALL_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")
 _DEVICE_METRICS = ("device_latency_ms", "device_speedup")
 
 
@@ -131,8 +131,7 @@ class _Rows:
 
     def failed(self, call: Call, failure: TaskFailure) -> None:
         writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
-        on_cuda = self._device.type == "cuda" and self._spec.setting("graph_replay")
-        for metric in _CALL_METRICS + (_DEVICE_METRICS if on_cuda else ()):
+        for metric in operator_metrics(self._spec):
             writer.missing(metric, failure, knobs=knobs)
 
 

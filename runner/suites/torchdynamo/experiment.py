@@ -14,6 +14,7 @@ import torch
 
 from runner import host
 from runner.catalog import TaskSpec
+from runner.catalog.always import stage_metrics
 from runner.catalog.backends import backend_of, identity
 from runner.failures import TaskFailure
 from runner.measure import busy, flops
@@ -26,22 +27,12 @@ from runner.report import Report
 from runner.suites.torchdynamo.bench import forget_device, noted, untold
 from runner.suites.torchdynamo.parts import PARTS
 from runner.suites.torchdynamo.started import started
-from runner.summary import median
+from runner.summary import badness, median
 
-_LEFT_FOR_REST_S = 20.0  # of the task's time, so that a stage that hangs is a row and not the end
+# Of the task's time, so that a stage that hangs is a row and not the end: so many seconds, or that share.
+_LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
 _ENDS_ALL = ("unsupported",)
 _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
-_METRICS = {
-    "cold": ("speedup", "eager_latency_ms", "compiled_latency_ms"),
-    "warm": ("warm_compile_s",),
-    "eager": (),
-}
-_METRICS_CUDA = {
-    "cold": (),
-    "warm": ("compiled_peak_memory_bytes", "gpu_busy_ms"),
-    "eager": ("eager_peak_memory_bytes", "eager_gpu_busy_ms"),
-}
-_METRICS_CPU = {"cold": (), "warm": ("peak_rss_bytes",), "eager": ("eager_peak_rss_bytes",)}
 
 
 class Experiment:
@@ -65,7 +56,7 @@ class Experiment:
         self._can_fork: bool | None = None
 
     def run(self) -> TaskFailure | None:
-        """The first failure, None where all stages succeeded."""
+        """The worst failure, None where all stages succeeded."""
         forget_device(self._report.folder)
         test = str(self._spec.setting("test"))
         total = {"both": 4, "accuracy": 1, "performance": 3}[test]
@@ -74,7 +65,7 @@ class Experiment:
         if test != "accuracy":
             self._perform(total - 3, total)
         self._report.event("finished", total, total)
-        return self._failures[0] if self._failures else None
+        return max(self._failures, key=lambda failure: badness(failure.status), default=None)
 
     def _perform(self, done: int, total: int) -> None:
         if self._ended():
@@ -128,9 +119,11 @@ class Experiment:
 
     def _stage(self, name: str, done: int, total: int, caches: str) -> Json:
         self._report.event(name, done, total, self._spec.case)
-        left_s = self._ends - time.monotonic() - _LEFT_FOR_REST_S
+        limit_s = self._spec.timeout_s
+        left_s = self._ends - time.monotonic() - min(_LEFT_FOR_REST_S, limit_s * _LEFT_FOR_REST)
         if left_s <= 0:
-            raise TaskFailure("not_run", "no_time", f"no time was left for the stage {name}")
+            reason = f"no time was left for the stage {name} of the time limit of {limit_s} s"
+            raise TaskFailure("timed_out", "no_time", reason)
         variables = cache_variables(self._caches / caches) if self._caches else {}
         if self._forks():
             work = partial(PARTS[name], self._spec, self._report, fresh=self._fresh)
@@ -160,9 +153,7 @@ class Experiment:
 
     def _fail(self, stage: str, failure: TaskFailure) -> None:
         self._failures.append(failure)
-        by_device = _METRICS_CUDA if self._spec.device == "cuda" else _METRICS_CPU
-        cold = ("cold_compile_s",) if stage == "cold" and self._fresh else ()
-        for metric in (*_METRICS[stage], *by_device[stage], *cold):
+        for metric in stage_metrics(stage, self._spec.device, fresh=self._fresh):
             self._record().missing(metric, failure, knobs=self._knobs)
 
     def _not_run(self, stage: str) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from typing import cast
 
-from runner.catalog import KnobValue, TaskSpec
+from runner.catalog import TaskSpec
 from runner.catalog.suites import xla as catalogue
 from runner.catalog.suites.xla import Cell
 from runner.failures import TaskFailure, failure_of
@@ -84,11 +84,3 @@ def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=timeout_s)
     finally:
         machine.keep_readable(artifacts)
-
-
-def knobs_of(spec: TaskSpec, cell: Cell, batch_size: int, origin: str) -> dict[str, KnobValue]:
-    """What makes this another experiment than the case's plain one, in PyTorch/XLA's names."""
-    said = {name: value for name, value in spec.identity().items() if name not in {"xla", "origin"}}
-    if cell.xla:
-        said["xla"] = cell.xla
-    return {**said, "batch_size": batch_size, "origin": origin}

@@ -17,7 +17,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from runner.catalog import TaskSpec
-from runner.catalog.suites.xla import Cell
+from runner.catalog.suites.xla import Cell, batch_size_of
 from runner.failures import TaskFailure
 from runner.suites.xla import models
 from runner.suites.xla.compiled import compiled
@@ -45,7 +45,7 @@ class Timed:
         self._training = cell.test == "train"
         self._model = models.build(
             spec.case,
-            batch=models.batch_size(spec.case, spec.setting("batch_size")),
+            batch=batch_size_of(spec.case, spec.setting("batch_size")),
             device=self._machine.device,
             dtype=getattr(torch, spec.dtype),
             training=self._training,

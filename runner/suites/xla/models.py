@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from runner.catalog.suites.xla import OF_TORCHVISION
 from runner.failures import TaskFailure
 from runner.measure.device import SEED
 
@@ -19,10 +20,8 @@ _LEARNING_RATE = 0.01
 
 @dataclass(frozen=True)
 class _Recipe:
-    origin: str  # PyTorch/XLA's suite: dummy or torchbench
     build: Callable[[], nn.Module]
     sample: tuple[int, ...]  # shape of one input
-    batch_size: int
 
 
 class Attention(nn.Module):
@@ -73,13 +72,10 @@ def _torchvision(name: str) -> Callable[[], nn.Module]:
 
 _IMAGE = (3, 224, 224)
 _RECIPES = {
-    "dummy": _Recipe("dummy", _dummy, (32,), 16),
-    "dummy_conv": _Recipe("dummy", _convolutions, (3, 32, 32), 16),
-    "dummy_attention": _Recipe("dummy", Attention, (64, 128), 8),
-    **{
-        name: _Recipe("torchbench", _torchvision(name), _IMAGE, 4)
-        for name in ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
-    },
+    "dummy": _Recipe(_dummy, (32,)),
+    "dummy_conv": _Recipe(_convolutions, (3, 32, 32)),
+    "dummy_attention": _Recipe(Attention, (64, 128)),
+    **{name: _Recipe(_torchvision(name), _IMAGE) for name in OF_TORCHVISION},
 }
 
 
@@ -105,14 +101,6 @@ class Model:
         parameters = dict(self.module.named_parameters())
         gradients = {name: parameter.grad for name, parameter in parameters.items()}
         return [loss, gradients, parameters, dict(self.module.named_buffers())]
-
-
-def origin(case: str) -> str:
-    return _RECIPES[case].origin
-
-
-def batch_size(case: str, asked: Any) -> int:
-    return int(asked or _RECIPES[case].batch_size)
 
 
 def build(case: str, *, batch: int, device: torch.device, dtype: torch.dtype, training: bool) -> Model:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 from runner.catalog import TaskSpec
+from runner.catalog.always import XLA_METRICS, always
 from runner.catalog.suites.xla import Cell
 from runner.failures import TaskFailure
 from runner.measure.device import prepare
 from runner.measure.environment import environment
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
-from runner.suites.xla import knobs_of, models
 from runner.suites.xla.measure import CLOCK, WALL_CLOCK, Samples
 from runner.suites.xla.verify import Verification
 
 _STATUS = {"passed": "ok", "failed": "wrong", "cannot_tell": "cannot_tell", "not_run": "not_run"}
-_TIMES = ("total_time", "per_iter_time")
 
 
 class Rows:
@@ -33,8 +32,8 @@ class Rows:
                 dataclasses.replace(found, cpu="", cpu_count=0),
             )
         self._recorder = Recorder(said, report, device, found=found)
-        batch = models.batch_size(spec.case, spec.setting("batch_size"))
-        self._knobs = knobs_of(spec, cell, batch, models.origin(spec.case))
+        (experiment,) = always(spec)
+        self._knobs = experiment.knobs
         self._clock = WALL_CLOCK if spec.setting("pure_wall_time") else CLOCK
 
     def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
@@ -49,13 +48,13 @@ class Rows:
             if failure and failure.status == "wrong" and metric.endswith("_time"):
                 self._recorder.missing(metric, failure, knobs=self._knobs)
             else:
-                clock = self._clock if metric in _TIMES else ""
+                clock = self._clock if metric in XLA_METRICS else ""
                 self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
         return failure
 
     def failed(self, failure: TaskFailure, checked: Verification) -> None:
         self._checked(checked)
-        for metric in _TIMES:
+        for metric in XLA_METRICS:
             self._recorder.missing(metric, failure, knobs=self._knobs)
 
     def _checked(self, checked: Verification) -> None:

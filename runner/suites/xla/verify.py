@@ -11,7 +11,7 @@ from torch._dynamo.utils import same
 from torch.utils import _pytree as pytree
 
 from runner.catalog import TaskSpec
-from runner.catalog.suites.xla import Cell
+from runner.catalog.suites.xla import Cell, batch_size_of
 from runner.failures import failure_of
 from runner.suites.xla import models
 from runner.suites.xla.compiled import compiled
@@ -77,7 +77,7 @@ def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
     machine = Machine(cell)
     machine.seed()
     training = cell.test == "train"
-    batch = models.batch_size(spec.case, spec.setting("batch_size"))
+    batch = batch_size_of(spec.case, spec.setting("batch_size"))
     model = models.build(spec.case, batch=batch, device=machine.device, dtype=dtype, training=training)
     step = compiled(model.step, cell, single_graph=bool(spec.setting("single_graph")))
     inputs = copy.deepcopy(model.inputs)

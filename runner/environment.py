@@ -1,0 +1,77 @@
+"""The environment of an interpreter, read without importing torch: that of a task which died before it could
+say it. `python -m runner.environment DEVICE` prints it as JSON, in any Python that can start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner import host
+from runner.installed import PACKAGES, version
+from runner.records import Environment
+
+_OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", re.MULTILINE)
+_ASKED_S = 20
+
+
+def environment(device: str) -> Environment:
+    """What `runner/measure/environment.py` says with torch, a GPU's memory apart."""
+    torch = _torch()
+    gpu = _gpu() if device == "cuda" else None
+    return Environment(
+        torch=torch.get("__version__", ""),
+        torch_git=torch.get("git_version", ""),
+        triton=version("triton"),
+        cuda=torch.get("cuda", "") if device == "cuda" else "",
+        driver=gpu.driver if gpu else "",
+        gpu=gpu.name if gpu else "",
+        gpu_uuid=gpu.uuid if gpu else "",
+        gpu_memory_bytes=gpu.memory_bytes if gpu else 0,
+        python=platform.python_version(),
+        cpu=host.cpu_name(),
+        cpu_count=host.usable_cpus(),
+        compiler=host.cpp_compiler(),
+        os=host.operating_system(),
+        packages={name: found for name in PACKAGES if (found := version(name))},
+        variables=host.changing_variables(),
+    )
+
+
+def asked(device: str, python: str, variables: Mapping[str, str]) -> Environment:
+    """That of another interpreter; without its own facts where it does not answer."""
+    try:
+        module = "runner.environment"
+        return Environment(**host.asked(module, device, python=python, variables=variables, limit_s=_ASKED_S))
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        here = environment(device)
+        return dataclasses.replace(here, torch="", torch_git="", triton="", cuda="", python="", packages={})
+
+
+def _gpu() -> host.Gpu | None:
+    """The one that this process sees."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    gpus = host.gpus()
+    return next((gpu for gpu in gpus if seen in {gpu.uuid, str(gpu.index)}), gpus[0] if gpus else None)
+
+
+def _torch() -> dict[str, str]:
+    """What the file says that torch itself has it from."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return {}
+    with contextlib.suppress(OSError):
+        return dict(_OF_TORCH.findall(Path(found.origin).with_name("version.py").read_text()))
+    return {}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(dataclasses.asdict(environment(sys.argv[1]))) + "\n")
