@@ -134,6 +134,14 @@ def test_an_accuracy_check_takes_the_small_batch() -> None:
     assert batch("timm", "inception_v3", batch_invariant=True) == 16
 
 
+@pytest.mark.parametrize(
+    ("suite", "case"), [("huggingface", "DistillGPT2"), ("timm", "ghostnet_100"), ("torchbench", "resnet18")]
+)
+def test_a_tiny_model_has_the_batch_that_is_asked_for(suite: str, case: str) -> None:
+    assert load(tiny(suite, case, batch_size=3)).batch_size == 3
+    assert load(tiny(suite, case)).batch_size == 2
+
+
 @pytest.mark.parametrize("suite", SUITE_NAMES)
 def test_whole_models_have_the_known_numbers_of_parameters(suite: str) -> None:
     """Built on `meta`, which has shapes and no memory."""

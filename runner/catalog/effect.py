@@ -98,7 +98,7 @@ def remarks(cells: Sequence[Cell]) -> list[str]:
         for setting, missing in one.without.items():
             found.setdefault((setting, missing), []).append(place(one.task))
     return [
-        f"without {setting}, which needs {missing}: {_some(dict.fromkeys(places))}"
+        f"run without {setting}, which needs {missing}: {_some(dict.fromkeys(places))}"
         for (setting, missing), places in found.items()
     ]
 

@@ -138,7 +138,7 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
         counted = counters.counts()
         results = [_compile_result("warm_compile_s", first, counted)]
-        if counted.caches or _sees(compiler, counted):
+        if counted.caches or compiler.backend.export == "none":
             results += [
                 Result("cache_hits", [float(counted.cache_hits)], facts={"caches": counted.caches}),
                 Result("cache_misses", [float(counted.cache_misses)], facts={"caches": counted.caches}),
