@@ -47,6 +47,9 @@ _SPECS = {
     "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
     "exported": task("inductor_export", test="accuracy"),
+    "traced": task(
+        "inductor", export="torchscript_jit_trace", test="performance", keep_tlparse=True, **_QUICK
+    ),
     "precompiled": task("inductor", case=BREAKS, export="aot_precompile", test="accuracy"),
 }
 if host.cpp_compiler():
@@ -183,6 +186,15 @@ def test_a_backend_that_torch_does_not_have_is_unsupported(done: dict[str, Done]
 def test_an_exported_model_is_checked_too(done: dict[str, Done]) -> None:
     assert done["exported"].metric("accuracy")["extra_info"]["code"] == "pass"
     assert done["exported"].records[0]["model"]["backend"] == "inductor_export"
+
+
+def test_what_dynamo_does_not_count_is_no_0(done: dict[str, Done]) -> None:
+    found = done["traced"]
+    assert found.outcome["status"] == "ok"
+    assert {"speedup", "warm_compile_s"} <= found.names()
+    assert {"unique_graphs", "graph_breaks", "recompiles", "cache_hits"} & found.names() == set()
+    said = found.records[-1]["benchmark"]["extra_info"]
+    assert said["not_kept"] == ["keep_tlparse: there is no report, the log says why"]  # nothing was logged
 
 
 def test_what_aot_precompile_refuses_says_why(done: dict[str, Done]) -> None:

@@ -105,11 +105,11 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         if sees:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
     states.append(device_state(bench.device))
-    _keep(spec, report, counted, first, loaded)
+    not_kept = _keep(spec, report, counted, first, loaded)
     warnings = (_skipped_graphs(compiler, counted), warning(states))
     return {
         "results": [told(result) for result in results],
-        "about": bench.about() | {"backend_options": dict(compiler.backend.options)},
+        "about": {**bench.about(), "backend_options": dict(compiler.backend.options), **not_kept},
         "warning": "; ".join(filter(None, warnings)),
         "gpu_states": [asdict(state) for state in states if isinstance(state, GpuState)],
     }
@@ -356,17 +356,28 @@ def _compiled_busy(bench: Bench, call: Callable[[], Any], moved: KernelBytes, re
     ]
 
 
-def _keep(spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, loaded: int) -> None:
+def _keep(
+    spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, loaded: int
+) -> dict[str, Json]:
+    """Artifacts of the compile, and a word for the records of those that were asked for and cannot be."""
+    lacking = []
     if counted.reasons:
         report.artifact("graph_breaks", "graph_breaks.json", json.dumps(counted.reasons, indent=1))
     phases = dict(sorted(first.phases_s.items(), key=lambda row: -row[1]))
     report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
     if spec.knobs.get("keep_code"):
-        report.artifact("generated_code", "code.txt", generated_code(_modules(loaded)))
+        code = generated_code(_modules(loaded))
+        if code:
+            report.artifact("generated_code", "code.txt", code)
+        else:
+            lacking.append("keep_code: inductor generated no code")
     if spec.knobs.get("keep_tlparse"):
         found = tlparse_report(report.folder / "tlparse")
         if found:
             report.artifact("tlparse", "tlparse.tar.gz", found)
+        else:
+            lacking.append("keep_tlparse: there is no report, the log says why")
+    return {"not_kept": lacking} if lacking else {}
 
 
 PARTS: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
