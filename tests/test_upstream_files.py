@@ -175,7 +175,7 @@ def never(*_args: Any, **_options: Any) -> Outcome:
         ("cache --case DistillGPT2 --dtype bfloat16 --mode inference --repeats 2", "measured 2 times"),
         ("operators --case frequent --case aten.mm.default --dtype float16", f"one place for {MM} with"),
         (
-            "huggingface --case DistillGPT2 --dtype amp --opt channels_last=true+false",
+            "huggingface --case DistillGPT2 --dtype amp --opt nopython=true+false",
             "DistillGPT2 in induct",
         ),
         ("xla --case dummy --opt xla=None accelerator=cpu repeat=3+4", "-eval-None-None-None-dummy, which"),

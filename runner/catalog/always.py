@@ -27,7 +27,10 @@ CACHE_METRICS = (
 )
 XLA_METRICS = ("total_time", "per_iter_time")
 KEPT_CACHES = "RUNNER_CACHES"  # in a child's environment: not its own, so that no compile is cold
-_MICRO_METRICS = ("eager_latency_ms", "compiled_latency_ms", "call_bandwidth_gbps", "speedup")
+_MICRO_METRICS = (
+    *("eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms", "call_bandwidth_gbps"),
+    "speedup",
+)
 _MICRO_METRICS_CUDA = ("device_latency_ms", "device_bandwidth_gbps", "share_of_ceiling", "device_speedup")
 _COMPUTE_BOUND = ("mlp_batched",)  # its time is that of its FLOPs: a share of the memory's speed says nothing
 _OPERATORS_CUDA = ("device_latency_ms", "device_speedup")
@@ -38,7 +41,7 @@ GPT_FAST_COMPILE = ("compilation_time(s)", "cold_compile_s", "warm_compile_s")
 # Of the suites of PyTorch's harness: a stage with the metrics that it has on every device, a GPU, a CPU.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "accuracy": (("accuracy",), (), ()),
-    "cold": (("speedup", "eager_latency_ms", "compiled_latency_ms"), (), ()),
+    "cold": (("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"), (), ()),
     "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes", "gpu_busy_ms"), ("peak_rss_bytes",)),
     "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
 }
