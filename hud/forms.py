@@ -140,12 +140,13 @@ class RerunForm(forms.Form):
         *,
         places: list[Place],
         knobs: Sequence[Knob] = (),
+        suite: str = "",
         inductor: bool = False,
         own: Mapping[str, KnobValue] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """`own` are the knobs of the experiment, as a task of it would have them; with `inductor` its options
-        can be tried."""
+        """`knobs` are those of the `suite`, `own` those of the experiment, as a task of it would have them;
+        with `inductor` its options can be tried."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
@@ -159,7 +160,7 @@ class RerunForm(forms.Form):
         self._offer("base_environment", "nothing", names)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
         for name, knob in self._knobs.items():
-            self.fields[name] = knob_field(knob)
+            self.fields[name] = knob_field(knob, suite)
             if knob.name in own:
                 self.initial.setdefault(name, knob_text(own[knob.name]))
 

@@ -9,10 +9,10 @@ from django import forms
 from runner.catalog import Knob, KnobValue, effect
 
 
-def knob_field(knob: Knob) -> forms.Field:
+def knob_field(knob: Knob, suite: str = "") -> forms.Field:
     """Its value is what the catalogue takes, or None where nothing was chosen."""
     said = f", {_word(knob.default)}" if knob.default is not None else ""
-    only = effect.words(knob.where)
+    only = effect.words(knob.where, suite)
     helps = f"{knob.help}; only with {only}" if only else knob.help
     about: dict[str, Any] = {"label": knob.name, "help_text": helps, "required": False}
     if knob.kind == "int":

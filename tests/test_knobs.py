@@ -114,7 +114,11 @@ def test_a_cell_that_does_not_take_a_setting_runs_without_it(capsys: pytest.Capt
     assert "optimizer=adam would change nothing; it needs mode training" in capsys.readouterr().err
 
 
-def test_one_way_of_compiling_is_planned_once() -> None:
+def test_one_way_of_compiling_is_planned_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "run huggingface --case T5Small --dtype float32 --device cpu --dry-run --backend inductor"
+    assert main([*words.split(), "inductor_no_cudagraphs"]) == 0
+    same = "huggingface/T5Small (inference, float32, inductor_no_cudagraphs, cpu)"
+    assert capsys.readouterr().err == f"runner: measured once, as it is the same: {same}\n"
     (task,) = planned(backends=["inductor_freezing", "inductor"], knobs={"freezing": True})
     assert (task.backend, dict(task.knobs)) == ("inductor_freezing", {})
     assert len(planned(backends=["inductor", "inductor_no_cudagraphs"])) == 1

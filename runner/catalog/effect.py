@@ -92,15 +92,26 @@ def refused(cells: Sequence[Cell]) -> tuple[str, str]:
 
 
 def remarks(cells: Sequence[Cell]) -> list[str]:
-    """One sentence for each setting that some cells go without."""
+    """A sentence for each setting that some cells go without, and one for cells that are another by name."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in cells:
         for setting, missing in one.without.items():
             found.setdefault((setting, missing), []).append(place(one.task))
-    return [
+    said = [
         f"run without {setting}, which needs {missing}: {_some(dict.fromkeys(places))}"
         for (setting, missing), places in found.items()
     ]
+    twice = _twice([one.task for one in cells])
+    return [*said, f"measured once, as it is the same: {_some(twice)}"] if twice else said
+
+
+def _twice(tasks: Sequence[TaskSpec]) -> list[str]:
+    """Those that were asked for in other words before."""
+    first: dict[str, TaskSpec] = {}
+    for task in tasks:
+        first.setdefault(canonical(task).fingerprint(), task)
+    others = [task for task in tasks if first[canonical(task).fingerprint()] != task]
+    return list(dict.fromkeys(place(task) for task in others))
 
 
 def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
