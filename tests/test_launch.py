@@ -18,6 +18,7 @@ import pytest
 from runner import environment, locks, results
 from runner import launch as launching
 from runner.catalog import TaskSpec
+from runner.catalog.always import always
 from runner.launch import Outcome, launch
 from runner.log import CappedLog
 from runner.records import Environment
@@ -181,6 +182,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from runner.catalog import TaskSpec
+from runner.catalog.always import always
 from runner.launch import launch
 spec = TaskSpec(**{SPEC.to_json()!r})
 launch(spec, Path({str(tmp_path)!r}), command=[sys.executable, "-c", {child!r}])
@@ -222,10 +224,9 @@ def test_what_a_dead_task_has_not_measured_is_a_row(tmp_path: Path, end: str, st
     )
     found = rows(tmp_path)
     assert found.pop((256, "speedup"))["benchmark_values"] == [1.5]
-    metrics = ("eager_latency_ms", "compiled_latency_ms", "call_bandwidth_gbps")
-    lost = {(size, metric) for size in (256, 512, 1024, 2048) for metric in metrics}
-    means = {("mean", "speedup"), ("mean", "call_bandwidth_gbps")}
-    assert set(found) == lost | means | {(size, "speedup") for size in (512, 1024, 2048)}
+    every = {(one.knobs["D"], metric) for one in always(SPEC) for metric in one.metrics}
+    assert {("mean", "speedup"), (512, "speedup"), (256, "compiled_latency_ms")} <= every
+    assert set(found) == every - {(256, "speedup")}
     said = {(row["extra_info"]["status"], row["extra_info"]["code"]) for row in found.values()}
     assert said == {(status, code)}
     last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
@@ -275,7 +276,7 @@ def test_a_line_that_is_no_record_of_its_task_is_none_and_fails_it(
     assert words in (tmp_path / "log").read_text()
     found = results.read_file(tmp_path, SPEC).records
     assert found[0] == record()
-    assert len(found) == 18
+    assert len(found) == sum(len(one.metrics) for one in always(SPEC))
 
 
 def test_a_missing_interpreter_is_a_failure(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.judge import work_off
-from hud.models import STATUS_NAMES, Measurement, Verdict
+from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner.catalog import SUITES, TaskSpec, plan
 from runner.catalog.always import always
 from runner.catalog.missing import End, missing
@@ -130,5 +130,7 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
     assert last is not None
     assert (series.count(), last.median) == (4, None)
     assert STATUS_NAMES[last.status] == ("not_run" if status == "cancelled" else status)
+    states = list(Run.objects.order_by("at").values_list("state", flat=True))
+    assert states == [*["succeeded"] * 3, "failed" if status == "crashed" else status]
     judged = Verdict.objects.filter(series__metric__name="speedup")
     assert list(judged.values_list("verdict", flat=True)) == verdicts

@@ -13,7 +13,29 @@ from django.utils import timezone
 from hud.ingest.observe import Observation
 from hud.ingest.parameters import Parameters
 from hud.ingest.run_keys import RunKey
+from hud.ingest.systems.others import OURS
 from hud.models import Run, State
+from runner.catalog.missing import CANCELLED
+
+_WELL = (State.SUCCEEDED, "")
+_FAILED = {"wrong", "oom", "crashed", "failed"}
+_ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/life.py` has them
+
+
+def _end_by(item: Observation) -> tuple[State, str]:
+    """How a run of our runner ended, by one of its results; of other systems' runs nobody knows."""
+    if not item.run.source.startswith(OURS) or item.run.uid:
+        return _WELL
+    words = f"{item.identity[1]}: {item.words or item.status}"[:500]
+    if (item.status, item.code) == ("not_run", CANCELLED):
+        return State.CANCELLED, words
+    if item.status == "timed_out":
+        return State.TIMED_OUT, words
+    return (State.FAILED, words) if item.status in _FAILED else _WELL
+
+
+def _worst_first(end: tuple[State, str]) -> int:
+    return _ENDS.index(end[0])
 
 
 @dataclass
@@ -33,20 +55,24 @@ class Runs:
     def meet(self, observations: Sequence[Observation]) -> None:
         """Finds or makes the runs of these observations."""
         suites: dict[RunKey, set[str]] = {}
+        ends: dict[RunKey, tuple[State, str]] = {}
         for item in observations:
             if item.run not in self.places:
                 suites.setdefault(item.run, set()).add(item.identity[0])
+                if item.status != "ok":
+                    ends[item.run] = min(ends.get(item.run, _WELL), _end_by(item), key=_worst_first)
         for key in sorted(
             suites, key=lambda item: (item.source, item.external_id or "", item.host, item.commit)
         ):
-            self.places[key] = self._place(key, sorted(suites[key]))
+            self.places[key] = self._place(key, sorted(suites[key]), ends.get(key, _WELL))
 
-    def _place(self, key: RunKey, suites: list[str]) -> tuple[int, datetime]:
+    def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> tuple[int, datetime]:
         now = timezone.now()
         uid = UUID(key.uid) if key.uid else uuid4()
         wanted = Run(
             uid=uid,
-            state=State.SUCCEEDED,
+            state=end[0],
+            reason=end[1],
             title=f"{key.source}: {', '.join(suites)}"[:300],
             host_name=key.host,
             upload_id=self.upload_id,

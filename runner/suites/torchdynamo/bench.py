@@ -19,12 +19,12 @@ from runner.measure.device import Device, prepare
 from runner.measure.environment import environment
 from runner.measure.recorder import Result
 from runner.records import Json
+from runner.results import FOUND
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.step import Step
 from runner.suites.torchdynamo.subject import Subject, load
 
 CALL_CLOCK = "host clock around one call"
-_FOUND = "found.json"  # what the first stage that came so far tells of device and environment
 
 
 class Bench:
@@ -115,7 +115,7 @@ def untold(value: Mapping[str, Json]) -> Result:
 
 def note_device(folder: Path, device: Device) -> None:
     """Leaves word for the process that records."""
-    path = folder / _FOUND
+    path = folder / FOUND
     if not path.exists():
         found = {"device": dataclasses.asdict(device), "environment": dataclasses.asdict(environment(device))}
         path.write_text(json.dumps(found))
@@ -123,12 +123,12 @@ def note_device(folder: Path, device: Device) -> None:
 
 def forget_device(folder: Path) -> None:
     """What an earlier attempt in this folder noted is not of this one."""
-    (folder / _FOUND).unlink(missing_ok=True)
+    (folder / FOUND).unlink(missing_ok=True)
 
 
 def noted(folder: Path) -> dict[str, Json]:
     """Device and environment as a stage found them. Raises TaskFailure where none came so far."""
-    path = folder / _FOUND
+    path = folder / FOUND
     if not path.exists():
         raise TaskFailure("failed", "no_device", "no stage came so far as to name its device")
     found: dict[str, Json] = json.loads(path.read_text())
