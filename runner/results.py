@@ -56,10 +56,10 @@ def read(data: bytes, task: TaskSpec, variables: Mapping[str, str] = os.environ)
 
 def read_file(folder: Path, task: TaskSpec, variables: Mapping[str, str] = os.environ) -> Lines:
     """The same of a task's folder."""
-    try:
-        return read((folder / FILE).read_bytes(), task, variables)
-    except FileNotFoundError:
-        return Lines([], "")
+    path = folder / FILE
+    if path.is_file():
+        return read(path.read_bytes(), task, variables)
+    return Lines([], "it is no file" if path.exists() else "")
 
 
 def complete(folder: Path, task: TaskSpec, end: End, python: str, variables: Mapping[str, str]) -> None:

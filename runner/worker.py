@@ -31,10 +31,13 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
+from runner import results
+from runner.catalog import BadRequest, TaskSpec
+from runner.catalog.missing import End
 from runner.client import Hud, HudError, patiently
 from runner.jobs import Doorbell, work
 from runner.processes import Tree, die_with
-from runner.spool import left_over
+from runner.spool import Folder, left_over
 from runner.station import Station
 
 _CONNECT_S = 5
@@ -126,9 +129,23 @@ class AcceleratorWorker(Worker):
         for folder in left_over(Path(self._station.data), self._station.name):
             if folder.outcome is None:
                 folder.end("crashed", *_death(status))
+            self._complete(folder)
             with contextlib.suppress(HudError, OSError):  # what stays in the spool, the agent delivers
                 patiently(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
             folder.release()
+
+    def _complete(self, folder: Folder) -> None:
+        """As `runner.launch` would have. Not of a pair: nobody knows which side was at work."""
+        lease, said = folder.lease, folder.outcome or {}
+        interpreter = self._station.pythons.get(lease.python)
+        if lease.base_python or interpreter is None:
+            return
+        end = End(*(str(said.get(name, "")) for name in End._fields))
+        variables = {**os.environ, "RUNNER_HOST": self._station.host, **interpreter.environment}
+        try:
+            results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)
+        except (BadRequest, OSError) as error:
+            logger.warning("results of task %s are not completed: %s", lease.task, error)
 
     def handle_warm_shutdown_request(self) -> None:
         """SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""

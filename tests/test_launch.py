@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -231,15 +230,6 @@ def test_what_a_dead_task_has_not_measured_is_a_row(tmp_path: Path, end: str, st
     assert said == {(status, code)}
     last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
     assert last["runners"] == record()["runners"]
-
-
-def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_path: Path) -> None:
-    launch(SPEC, tmp_path, python="/nowhere/python", environment={"RUNNER_HOST": "here"})
-    last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
-    assert last["metric"]["extra_info"]["code"] == "no_interpreter"
-    assert (last["runners"][0]["name"], last["runners"][0]["cpu_info"]) == ("here", "a CPU")
-    assert last["dependencies"]["torch"]["version"] == "2.0"
-    assert last["benchmark"]["extra_info"]["arch"] == platform.machine()
 
 
 @pytest.mark.parametrize("word", ["lost", "handed_back"])

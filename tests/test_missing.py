@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import platform
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,11 @@ from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.judge import work_off
 from hud.models import STATUS_NAMES, Measurement, Run, Verdict
+from runner import environment, host, results
 from runner.catalog import SUITES, TaskSpec, plan
 from runner.catalog.always import always
 from runner.catalog.missing import End, missing
-from runner.launch import Outcome
+from runner.launch import Outcome, launch
 from runner.output import Output, records_of
 from runner.terminal import Finished
 from tests.observed import observe
@@ -103,6 +107,22 @@ def test_a_line_without_records_is_rows_or_says_why_not() -> None:
 def test_a_task_that_is_none_takes_no_record_along(task: Any) -> None:
     value = {**json.loads(line(MODEL, "failed", "x", passed(MODEL, 1.0))), "task": task}
     assert [one.metric for one in observe(json.dumps(value).encode()).observations] == ["accuracy"]
+
+
+def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_path: Path) -> None:
+    launch(MODEL, tmp_path, python="/nowhere/python", environment={"RUNNER_HOST": "here"})
+    last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
+    assert last["metric"]["extra_info"]["code"] == "no_interpreter"
+    assert (last["runners"][0]["name"], last["runners"][0]["cpu_info"]) == ("here", host.cpu_name())
+    assert last["benchmark"]["extra_info"]["arch"] == platform.machine()
+    assert last["dependencies"] == {}
+    version = importlib.metadata.version("torch").partition("+")[0]
+    assert environment.asked("cpu", sys.executable, {}).torch.startswith(version)
+
+
+def test_results_that_are_no_file_are_none(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").mkdir()
+    assert results.read_file(tmp_path, MODEL) == ([], "it is no file")
 
 
 @pytest.mark.django_db

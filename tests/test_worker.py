@@ -211,6 +211,8 @@ def test_a_killed_horse_is_a_crash(worker: HostProcess, fake: FakeHud, control: 
     os.kill(parent_of(pid), signal.SIGKILL)
     wait_for(lambda: task.state == "done", "the end of the task", 5)
     assert (task.end["status"], task.end["code"]) == ("crashed", "SIGKILL")
+    said = {one["metric"]["name"]: one["metric"].get("extra_info", {}) for one in task.records.values()}
+    assert (said["speedup"]["status"], said["speedup"]["code"]) == ("crashed", "SIGKILL")
     assert not alive(pid)
     assert not alive(stray)
     ring(fake.redis_url, QUEUE, RUN)
