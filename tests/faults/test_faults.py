@@ -26,7 +26,8 @@ CRASH_S = 5  # from a crash to its run's end
 
 def assert_measured_once(run: Run) -> None:
     """The stand-in has two sizes; both are there, once."""
-    assert Measurement.objects.filter(run=run).count() == 2 * Task.objects.filter(run=run).count()
+    measured = Measurement.objects.filter(run=run, median__isnull=False)
+    assert measured.count() == 2 * Task.objects.filter(run=run).count()
 
 
 def test_kill_9_of_the_agent(site: Site) -> None:
