@@ -16,6 +16,7 @@ from django.db import connection
 
 from hud import embedded
 from hud.models import Accelerator
+from runner import host
 from tests.claims import attach
 from tests.servers import EmbeddedServer, Hud, RedisServer
 
@@ -50,7 +51,16 @@ LONGEST = (
     "test_xla.py",
 )
 FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records
+STARTED_WITH = frozenset(host.changing_variables())
 NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
+
+
+@pytest.fixture(autouse=True)
+def _variables_as_at_the_start() -> Iterator[None]:
+    """A suite that is run in the tests' own process sets variables there, by which a task is known."""
+    yield
+    for name in set(host.changing_variables()) - STARTED_WITH:
+        del os.environ[name]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

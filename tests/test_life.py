@@ -342,7 +342,7 @@ def test_the_pure_world_twenty_thousand_times() -> None:
 
 @pytest.mark.django_db
 def test_the_stored_world_ends_in_the_same_states(stored: type[Machine]) -> None:
-    play(stored, 200)
+    play(stored, 140)
 
 
 @pytest.mark.soak

@@ -153,10 +153,10 @@ def test_artifacts_are_kept_beside_the_output(
     assert main([*words, "--output", str(tmp_path / "r.json")]) == 0
     assert f"artifacts: {tmp_path / 'r.json.artifacts'}\n" in capsys.readouterr().out
     line = json.loads((tmp_path / "r.json").read_text())
-    kept = tmp_path / "r.json.artifacts" / line["fingerprint"] / "hlo" / "a.txt"
+    kept = tmp_path / "r.json.artifacts" / line["name"].replace("/", "-") / "hlo" / "a.txt"
     kept.write_text("of r.json")
     assert main([*words, "--output", str(tmp_path / "r.csv")]) == 0
-    others = tmp_path / "r.csv.artifacts" / line["fingerprint"] / "hlo" / "a.txt"
+    others = tmp_path / "r.csv.artifacts" / line["name"].replace("/", "-") / "hlo" / "a.txt"
     assert (kept.read_text(), others.read_text()) == ("of r.json", "kept")
     assert not list(tmp_path.glob("compiler-hud-run-*"))
     capsys.readouterr()
