@@ -313,7 +313,7 @@ def _told(
         if problem:
             log.note(f"{results.FILE}: {problem}")
         if problem and outcome.status in _WELL:
-            outcome = dataclasses.replace(outcome, status="failed", code="foreign_results", reason=problem)
+            outcome = dataclasses.replace(outcome, status="failed", code=results.FOREIGN, reason=problem)
         results.complete(folder, spec, End(outcome.status, outcome.code, outcome.reason), python, variables)
     except OSError as error:  # a full disk
         log.note(f"{results.FILE} cannot be completed: {error}")

@@ -254,4 +254,5 @@ def _ours(finished: Finished) -> dict[str, Json]:
             "seconds": outcome.seconds,
         },
         "records": finished.records,
+        missing.COMPLETE: bool(finished.records),  # what was missing, its launch has added
     }

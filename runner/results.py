@@ -25,6 +25,7 @@ Json = Any
 
 FILE = "results.jsonl"
 FOUND = "found.json"  # device and environment, of a stage that came so far as to tell them
+FOREIGN = "foreign_results"  # code of a task that wrote lines which are no records of its own
 _NUMBERS = (int, float)
 
 
@@ -64,7 +65,9 @@ def read_file(folder: Path, task: TaskSpec, variables: Mapping[str, str] = os.en
 
 def complete(folder: Path, task: TaskSpec, end: End, python: str, variables: Mapping[str, str]) -> None:
     """Adds records of what a task that did not end well has not measured; `variables` were its environment.
-    Raises OSError."""
+    Of one that wrote lines which are not its own, nothing there is to be believed. Raises OSError."""
+    if end.code == FOREIGN and (folder / FILE).is_file():
+        (folder / FILE).unlink()
     found = read_file(folder, task, variables).records
 
     def place() -> Place:

@@ -19,7 +19,7 @@ from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner import environment, host, results
 from runner.catalog import SUITES, TaskSpec, plan
 from runner.catalog.always import always
-from runner.catalog.missing import End, missing
+from runner.catalog.missing import End, missing, whole
 from runner.launch import Outcome, launch
 from runner.output import Output, records_of
 from runner.terminal import Finished
@@ -101,6 +101,17 @@ def test_a_line_without_records_is_rows_or_says_why_not() -> None:
     found = observe(json.dumps(value).encode())
     assert not found.observations
     assert "the task ended failed no_torch, and cannot be read" in found.skipped[0]["reason"]
+
+
+@pytest.mark.parametrize("why", ["complete", "pair", "own"])
+def test_no_row_is_made_up_where_the_line_is_whole_or_does_not_say_its_place(why: str) -> None:
+    record = passed(MODEL, 1.0)
+    if why == "pair":
+        record["runners"][0].setdefault("extra_info", {})["pair"] = {"number": 0, "side": "new"}
+    if why == "own":
+        record["benchmark"]["extra_info"]["knobs"] = {"inputs": "own-af92a1eb"}
+    value = {**json.loads(line(MODEL, "crashed", "SIGKILL", record)), "complete": why == "complete"}
+    assert whole(value) == [record]
 
 
 @pytest.mark.parametrize("task", [[], {"suite": "micro"}, {**MODEL.to_json(), "knobs": {"D": [1] * 99}}])

@@ -36,9 +36,7 @@ def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
     again.add(finished(task=other))
     assert again.done() == {TASK.fingerprint(), other.fingerprint()}
     found = [json.loads(line) for line in records_of(path.read_text()).splitlines()]
-    assert [one for one in found if one["model"]["name"] == "gemv"] == 3 * finished().records
-    lost = [one["metric"]["extra_info"] for one in found if one["model"]["name"] == "layer_norm"]
-    assert {(said["status"], said["reason"]) for said in lost} == {("failed", "why")}
+    assert found == 3 * finished().records  # what is missing, its launch has added
 
 
 def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from runner.catalog import BadRequest, TaskSpec, knobs_key
 from runner.catalog.always import Always, always
 from runner.catalog.metrics import metric_info
-from runner.catalog.suites import huggingface
+from runner.catalog.suites import huggingface, operators
 from runner.catalog.suites.own_file import NAME as OWN_FILE
 from runner.records import STATUSES
 from runner.summary import badness
 
 Json = Any
 
+COMPLETE = "complete"  # key of a line of `--format ours` whose records say of all what became of it
 CANCELLED = "cancelled"  # how a task ends that somebody stopped: no status, since nothing failed
 _COMPLETE = {"ok", "cannot_tell"}
 _NEVER_RAN = {"unsupported", "not_run"}  # which one record says of its whole experiment
@@ -83,12 +84,15 @@ def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) 
 
 def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
     """The records of a line of `--format ours`, and those of what its outcome says was not measured: runners
-    of old left them out. Raises BadRequest where it has none and what its task was cannot be read."""
+    of old left them out. Of pairs, and of inputs of somebody's own, a line does not tell enough for that.
+    Raises BadRequest where it has none and what its task was cannot be read."""
     records, outcome = list(line["records"]), line.get("outcome")
-    if not isinstance(outcome, dict):
+    if line.get(COMPLETE) is True or not isinstance(outcome, dict):
         return records
     end = End(*(str(outcome.get(name) or "") for name in End._fields))
     try:
+        if any(map(_lacks_its_place, records)):
+            return records
         task = _task(line["task"])
         keys = {_key_of(record) for record in records}
         experiments = always(task, {})
@@ -99,6 +103,14 @@ def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         if records or end.status in _COMPLETE:
             return records
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
+
+
+def _lacks_its_place(record: Mapping[str, Json]) -> bool:
+    """Of a side of a pair, or of a file behind `inputs=own`, which a line of old does not tell."""
+    runner = (record.get("runners") or [{}])[0]
+    knobs = (record["benchmark"].get("extra_info") or {}).get("knobs") or {}
+    own = str(knobs.get("inputs", "")).startswith(operators.OWN)
+    return own or bool((runner.get("extra_info") or {}).get("pair"))
 
 
 def _task(value: Mapping[str, Json]) -> TaskSpec:
