@@ -115,3 +115,24 @@ def test_the_rule_is_the_harness_s_of_what_is_not_finite(
 def test_the_rule_is_the_harness_s_of_other_kinds(eager: object, result: object) -> None:
     theirs = torch._dynamo.utils.same(eager, result, tol=1e-2, log_error=lambda *_said: None)
     assert compare(eager, result, None, Rules(1e-2), measured=True).same == theirs
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e308, 1e-200, 1.0])
+def test_a_distance_needs_no_squares_that_a_float64_can_hold(scale: float) -> None:
+    numbers = torch.tensor([1.0, -0.5, 0.25, 0.5, 0.0, 0.75, 0.5]).double()
+    turned = numbers.flip(0)
+
+    def gradients(flat: torch.Tensor) -> dict[str, dict[str, torch.Tensor]]:
+        """Two tensors that are one vector."""
+        return {"gradients": {"a": flat[:4] * scale, "b": flat[4:] * scale}}
+
+    eager = gradients(numbers)
+    same = compare(eager, eager, eager, Rules(1e-3), measured=True)
+    assert same.same
+    assert same.distance.cosine == pytest.approx(1.0)
+    assert same.distance.rmse_ratio == 1.0
+    reference = numbers * (1 - 1e-3)
+    found = compare(eager, gradients(turned), gradients(reference), Rules(1e-3), measured=True).distance
+    assert found.cosine == pytest.approx(float(numbers @ turned / (numbers @ numbers)))
+    errors = float((turned - reference).norm() / (numbers - reference).norm())
+    assert found.rmse_ratio == pytest.approx(errors)

@@ -236,40 +236,76 @@ def _form(value: Any) -> str:
 
 
 class _Group:
-    """Sums over the tensors of one part of the results: the logits, or all gradients."""
+    """The tensors of one part of the results: the logits, or all gradients."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._products, self._eager_squares, self._squares = 0.0, 0.0, 0.0
-        self._error, self._eager_error, self._referenced = 0.0, 0.0, False
+        self._cosines: list[float] = []  # tensor by tensor, as all that follows
+        self._eager, self._result = _Size(), _Size()
+        self._eager_error, self._error = _Size(), _Size()
+
+    @property
+    def count(self) -> int:
+        return sum(self._eager.counts)
 
     def add(self, eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor | None) -> None:
-        self.count += eager.numel()
-        self._products += float((eager * result).sum())
-        self._eager_squares += float(eager.square().sum())
-        self._squares += float(result.square().sum())
+        sizes = self._eager.add(eager), self._result.add(result)
+        alike = (eager / sizes[0]).mul_(result / sizes[1]).mean() if all(sizes) else 0.0
+        self._cosines.append(float(alike))
         if reference is not None:
-            self._referenced = True
-            self._error += _squared_error(reference, result)
-            self._eager_error += _squared_error(reference, eager)
+            self._error.add(_errors(reference, result))
+            self._eager_error.add(_errors(reference, eager))
 
     def cosine(self) -> float | None:
-        lengths = math.sqrt(self._eager_squares) * math.sqrt(self._squares)
-        return self._products / lengths if lengths > 0 else None
+        if not (self._eager.total() and self._result.total()):
+            return None
+        shares = zip(self._cosines, self._eager.shares(), self._result.shares(), strict=True)
+        return sum(cosine * eager * result for cosine, eager, result in shares)
 
     def rmse_ratio(self) -> float | None:
-        if not self._referenced:
+        if not self._error.counts:
             return None
-        if self._eager_error > 0:
-            return math.sqrt(self._error / self._eager_error)
-        return 1.0 if self._error == 0 else math.inf
+        error, eager_error = self._error.total(), self._eager_error.total()
+        if eager_error > 0:
+            return error / eager_error
+        return 1.0 if error == 0 else math.inf
 
 
-def _squared_error(reference: torch.Tensor, value: torch.Tensor) -> float:
-    """Over what the reference has a number for, which is not everything that a half has one for."""
-    squares = (reference - value).square()
+class _Size:
+    """Root mean square over several tensors, of numbers whose squares may be too large or too small for a
+    float64."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self._sizes: list[float] = []
+
+    def add(self, numbers: torch.Tensor) -> float:
+        """Answers with that of this tensor alone."""
+        largest = float(numbers.abs().max()) if numbers.numel() else 0.0
+        size = largest
+        if 0 < largest < math.inf:
+            size = largest * math.sqrt(float((numbers / largest).square_().mean()))
+        self.counts.append(numbers.numel())
+        self._sizes.append(size)
+        return size
+
+    def total(self) -> float:
+        return math.hypot(*self._weighted())
+
+    def shares(self) -> list[float]:
+        """What each tensor has of the length of all as one vector."""
+        total = self.total()
+        return [size / total for size in self._weighted()]
+
+    def _weighted(self) -> list[float]:
+        count = max(1, sum(self.counts))
+        return [size * math.sqrt(n / count) for n, size in zip(self.counts, self._sizes, strict=True)]
+
+
+def _errors(reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Of what the reference has a number for, which is not everything that a half has one for."""
+    errors = reference - value
     known = reference.isfinite()
-    return float((squares if known.all() else squares[known]).sum())
+    return errors if known.all() else errors[known]
 
 
 class _Sums:
@@ -277,7 +313,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
-        self._count, self._total, self._squares, self._largest = 0, 0.0, 0.0, 0.0
+        self._count, self._total, self._largest = 0, 0.0, 0.0
+        self._relative = _Size()
         self._not_finite, self._lost = 0, 0
 
     def add(self, place: str, eager: Any, result: Any, reference: Any) -> None:
@@ -297,12 +334,13 @@ class _Sums:
         relative = (eager - result).abs() / (1 + eager.abs())
         self._count += relative.numel()
         self._total += float(relative.sum())
-        self._squares += float(relative.square().sum())
+        self._relative.add(relative)
         self._largest = max(self._largest, float(relative.max()))
 
     def distance(self) -> Distance:
         mean = self._total / self._count if self._count else 0.0
-        variance = self._squares / self._count - mean**2 if self._count else 0.0
+        size = self._relative.total()
+        varying = 1 - (mean / size) ** 2 if size else 0.0  # share of the mean square
         # a single number has neither direction nor a mean error
         groups = [group for group in self._groups.values() if group.count > 1] or [*self._groups.values()]
         ratios = [ratio for group in groups if (ratio := group.rmse_ratio()) is not None]
@@ -312,7 +350,7 @@ class _Sums:
             cosine=min(cosines) if cosines else None,
             relative_max=self._largest,
             relative_mean=mean,
-            relative_std=math.sqrt(max(variance, 0.0)),
+            relative_std=size * math.sqrt(max(varying, 0.0)),
             numbers=self._count + self._not_finite,
             not_finite=self._not_finite,
             lost=self._lost,
