@@ -59,7 +59,7 @@ _GOOD = {"ok", "cannot_tell"}
 
 def results(finished: Sequence[Finished]) -> str:
     """One row for each case and shape, one column for each metric that was measured, medians; then a line
-    for each that warns of something."""
+    for each that warns of something, or lacks an artifact that was asked for."""
     rows = [row for task in finished for row in _rows(task)]
     metrics = [name for name in MAIN if any(name in row for row in rows)]
     varying = [
@@ -74,12 +74,16 @@ def results(finished: Sequence[Finished]) -> str:
 
 
 def _warnings(finished: Sequence[Finished]) -> list[str]:
-    """What to know of the main metrics' values, each thing once; of many processes the first few's."""
+    """What to know of the main metrics' values, and which artifacts could not be kept, each thing once; of
+    many processes the first few's."""
     told: dict[str, dict[str, None]] = {}
     for record in (record for task in finished for record in task.records):
-        words = (record["metric"].get("extra_info") or {}).get("warning") or ""
-        if words and record["metric"]["name"] in MAIN and _value(record) is not None:
-            told.setdefault(_key(record).case, {}).update(dict.fromkeys(words.split("; ")))
+        words = list(((record.get("benchmark") or {}).get("extra_info") or {}).get("not_kept") or [])
+        of_value = (record["metric"].get("extra_info") or {}).get("warning") or ""
+        if of_value and record["metric"]["name"] in MAIN and _value(record) is not None:
+            words += of_value.split("; ")
+        if words:
+            told.setdefault(_key(record).case, {}).update(dict.fromkeys(words))
     return [
         f"{case}: {'; '.join(list(words)[:_MOST_WARNINGS])}{'; …' if len(words) > _MOST_WARNINGS else ''}"
         for case, words in told.items()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from runner.catalog import TaskSpec
 from runner.measure.call_time import PairedTimes
@@ -20,6 +21,9 @@ from runner.measure.device_state import device_state, warning
 from runner.measure.doubt import doubt, facts, standard_error
 from runner.measure.recorder import Recorder, Result
 from runner.report import Report
+from runner.suites.operators import stage
+from runner.suites.operators.inputs import Call
+from runner.suites.operators.one import Times
 
 CPU = Device("cpu", "x86_64", "a processor", 0, 2)
 STEADY = [10.0, 10.01, 9.99, 10.0] * 10
@@ -42,6 +46,7 @@ def test_a_precision_that_was_not_reached_is_a_warning() -> None:
     words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
     assert facts(pairs(noisy))["warning"] == words
     assert doubt(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
+    assert doubt(pairs([5.0])).startswith("of 1 pair only")
 
 
 @pytest.mark.parametrize("count", [10, 14, 19])
@@ -65,13 +70,36 @@ def test_a_record_says_both_what_its_result_and_its_host_warn_of(tmp_path: Path)
     spec = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu")
     recorder = Recorder(spec, Report(tmp_path), CPU)
     recorder.add(Result("speedup", [1.5], facts={"warning": "of 3 pairs only"}), knobs={}, warning="busy")
-    recorder.add(Result("recompiles", [0.0]), knobs={})
+    recorder.add(Result("eager_latency_ms", [1.0]), knobs={})
+    recorder.add(Result("recompiles", [0.0], facts={"warning": "of its own"}), knobs={}, warning="busy")
+    recorder.add(Result("kernel_count", [3.0]), knobs={}, warning="busy")  # no clock, nothing to disturb
     found = [json.loads(line)["metric"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert [one["extra_info"].get("warning") for one in found] == ["of 3 pairs only; busy", None]
+    words = [one["extra_info"].get("warning") for one in found]
+    assert words == ["of 3 pairs only; busy", None, "of its own", None]
 
 
-def state(at_s: float, busy_s: float, own_s: float, threads: int = 2) -> CpuState:
-    return CpuState(at_s, busy_s, own_s, 2, threads)
+def state(at_s: float, busy_s: float, own_s: float, threads: int = 2, processors: int = 2) -> CpuState:
+    return CpuState(at_s, busy_s, own_s, processors, threads)
+
+
+def test_a_call_of_an_operator_says_what_is_to_be_doubted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda _threads: None)
+    states = iter([state(0, 100, 50), state(10, 119, 57), state(20, 129, 67)])
+    monkeypatch.setattr(stage, "device_state", lambda _device: next(states))
+    monkeypatch.setattr(
+        stage, "measure", lambda *_given, **_asked: Times(pairs([5.0] * 3), 1.0, 1.0, 1.0, 8, 1)
+    )
+    spec = TaskSpec("operators", "aten.neg.default", "inference", "float32", "inductor", "cpu")
+    calls = [Call("aten.neg.default", f"((T([{size}], f32),), {{}})", 1) for size in (1, 2)]
+    stage.measure_all(spec, Report(tmp_path), calls, [0, 1], tmp_path / "marks")
+    found = [json.loads(line)["metric"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    words = [one["extra_info"].get("warning") for one in found if one["name"] == "speedup"]
+    few = "of 3 pairs only: too few to say how well it is known"
+    busy = "other processes kept 1.2 of 2 processors busy while 2 threads measured"
+    assert words == [f"{few}; {busy}", few]
+    assert [one["extra_info"].get("warning") for one in found if one["name"] == "kernel_count"] == [None] * 2
 
 
 def test_others_on_the_processors_are_a_warning() -> None:
@@ -84,6 +112,11 @@ def test_others_on_the_processors_are_a_warning() -> None:
     assert warning([before, state(10, 119, 57), state(20, 129, 67)]) == ""  # it is over
     assert warning([before, state(9.9, 118.9, 57), state(10, 119, 57)]) == words  # too short by itself
     assert warning([before]) == warning([]) == ""
+    alone = "other processes kept 1.5 of 2 processors busy while 1 thread measured"
+    assert warning([state(0, 100, 50, 1), state(10, 125, 60, 1)]) == alone
+    large = state(0, 100, 50, 200, 200)
+    assert warning([large, state(10, 119, 50, 200, 200)]) == ""  # its own services
+    assert warning([large, state(10, 122, 50, 200, 200)])
 
 
 def test_processor_time_is_counted_as_the_kernel_says_it() -> None:

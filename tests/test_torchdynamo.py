@@ -194,7 +194,7 @@ def test_what_dynamo_does_not_count_is_no_0(done: dict[str, Done]) -> None:
     assert {"speedup", "warm_compile_s"} <= found.names()
     assert {"unique_graphs", "graph_breaks", "recompiles", "cache_hits"} & found.names() == set()
     said = found.records[-1]["benchmark"]["extra_info"]
-    assert said["not_kept"] == ["keep_tlparse: there is no report, the log says why"]  # nothing was logged
+    assert said["not_kept"] == ["keep_tlparse: no report, torch logged nothing of a compile"]
 
 
 def test_what_aot_precompile_refuses_says_why(done: dict[str, Done]) -> None:
@@ -213,21 +213,21 @@ def test_tlparse_s_report_is_an_artifact_where_it_is_installed(done: dict[str, D
 
 
 @pytest.mark.parametrize(
-    ("script", "said"), [("exit 3", "exit status 3"), ("exit 0", "it wrote none"), (_HANGS, "timed out")]
+    ("script", "said"),
+    [("exit 3", "ended with exit status 3"), ("exit 0", "wrote none"), (_HANGS, "took longer than 0.3 s")],
 )
 def test_a_tlparse_that_fails_or_hangs_costs_the_report_alone(
-    script: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tlparse(tmp_path / "bin", script)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     monkeypatch.setattr(artifacts, "_TLPARSE_S", 0.3)
     (tmp_path / "trace.log").write_text("{}")
-    assert artifacts.tlparse_report(tmp_path) is None
-    assert said in capfd.readouterr().err
+    with pytest.raises(artifacts.NoReport, match=f"^tlparse {said}$"):
+        artifacts.tlparse_report(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(artifacts.NoReport, match="tlparse is not installed"):
+        artifacts.tlparse_report(tmp_path)
 
 
 def values_of(knob: Knob) -> list[Any]:

@@ -8,7 +8,6 @@ import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,26 +52,32 @@ def trace_compiles(folder: Path) -> None:
     internal._init_logs()
 
 
-def tlparse_report(traces: Path) -> bytes | None:
-    """tlparse's report on the logs in a folder, as a tar.gz; None where the program is not installed, fails
-    or takes too long, or torch logged nothing, of which it says a word: a measurement needs no report."""
+class NoReport(Exception):
+    """Why there is no report of tlparse, in words."""
+
+
+def tlparse_report(traces: Path) -> bytes:
+    """tlparse's report on the logs in a folder, as a tar.gz. Raises NoReport where the program is not
+    installed, fails or takes too long, or torch logged nothing."""
     program = shutil.which("tlparse")
     logs = sorted(traces.glob("*.log"))
-    if program is None or not logs:
-        why = "it is not installed" if program is None else "torch logged nothing of a compile"
-        sys.stderr.write(f"no report of tlparse: {why}\n")
-        return None
+    if program is None:
+        raise NoReport("tlparse is not installed")
+    if not logs:
+        raise NoReport("torch logged nothing of a compile")
     target = traces / "report"
     command = [program, str(logs[0]), "-o", str(target), "--no-browser"]
     try:
         # Its own words go where ours go: the end of a pipe could be held by what it started.
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_TLPARSE_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        sys.stderr.write(f"no report of tlparse: {error}\n")
-        return None
+    except subprocess.CalledProcessError as error:
+        raise NoReport(f"tlparse ended with exit status {error.returncode}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NoReport(f"tlparse took longer than {_TLPARSE_S} s") from error
+    except OSError as error:
+        raise NoReport(f"tlparse cannot be started: {error}") from error
     if not target.is_dir():
-        sys.stderr.write("no report of tlparse: it wrote none\n")
-        return None
+        raise NoReport("tlparse wrote none")
     with io.BytesIO() as file:
         with tarfile.open(fileobj=file, mode="w:gz") as archive:
             archive.add(target, "tlparse")

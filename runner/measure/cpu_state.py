@@ -13,7 +13,8 @@ from runner.processes import below_me
 _TICKS = os.sysconf("SC_CLK_TCK")  # a second
 _BUSY = (0, 1, 2, 5, 6, 7)  # of a line of /proc/stat: user, nice, system, irq, softirq, steal
 _OWN = slice(11, 15)  # of /proc/N/stat, behind the name: user and system time, its own and of ended children
-_ALLOWED = 0.1  # processors: what a quiet machine's services take
+_ALLOWED = 0.1  # processors: what a quiet machine's services take; of a large one they take more
+_ALLOWED_SHARE = 0.01  # of its processors
 _ROUNDING_S = 0.1  # the kernel counts in ticks
 
 
@@ -65,9 +66,10 @@ def warning(first: CpuState, last: CpuState) -> str:
     seconds = last.at_s - first.at_s
     others_s = (last.busy_s - first.busy_s) - (last.own_s - first.own_s)
     room = max(0, last.processors - last.threads)  # is theirs
-    if others_s - room * seconds <= _ALLOWED * seconds + _ROUNDING_S:
+    allowed = max(_ALLOWED, _ALLOWED_SHARE * last.processors)
+    if others_s - room * seconds <= allowed * seconds + _ROUNDING_S:
         return ""
     return (
         f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy"
-        f" while {last.threads} threads measured"
+        f" while {last.threads} {'thread' if last.threads == 1 else 'threads'} measured"
     )

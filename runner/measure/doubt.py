@@ -30,9 +30,9 @@ def doubt(times: PairedTimes) -> str:
     middle = median(ratios)
     told = []
     if math.isinf(error):
-        told.append(f"of {len(ratios)} pairs only: too few to say how well it is known")
+        told.append(f"of {_pairs(len(ratios))} only: too few to say how well it is known")
     elif error > ENOUGH:
-        told.append(f"known to ±{error:.1%} (one standard error, {len(ratios)} pairs), not to {ENOUGH:.1%}")
+        told.append(f"known to ±{error:.1%} (one standard error, {_pairs(len(ratios))}), not to {ENOUGH:.1%}")
     apart = abs(math.log(times.speedup) - middle)
     if apart > max(ENOUGH, error if math.isfinite(error) else _of_few(ratios)):
         words = f"the median of the pairs' ratios is {math.exp(middle):.3g}"
@@ -50,6 +50,10 @@ def facts(times: PairedTimes) -> dict[str, Json]:
         **({"log_ratio_standard_error": error} if math.isfinite(error) else {}),
         **({"warning": words} if words else {}),
     }
+
+
+def _pairs(count: int) -> str:
+    return f"{count} {'pair' if count == 1 else 'pairs'}"
 
 
 def _of_few(log_ratios: list[float]) -> float:

@@ -61,8 +61,10 @@ class Recorder:
         self.about: dict[str, Json] = {}
 
     def add(self, result: Result, *, knobs: Mapping[str, Json], warning: str = "") -> None:
-        """One result of the shape that `knobs` name; what it warns of itself stands before `warning`."""
-        warning = "; ".join(filter(None, (str(result.facts.get("warning", "")), warning)))
+        """One result of the shape that `knobs` name; what it warns of itself stands before `warning`, which
+        is of clocks and so not told of a count."""
+        shared = "" if metric_info(result.metric).kind == "deterministic" else warning
+        warning = "; ".join(filter(None, (str(result.facts.get("warning", "")), shared)))
         said: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),

@@ -15,8 +15,9 @@ import torch
 from runner.catalog import KnobValue, TaskSpec
 from runner.catalog.always import operator_metrics
 from runner.failures import TaskFailure, failure_of
-from runner.measure import graph_replay
+from runner.measure import doubt, graph_replay
 from runner.measure.device import SEED, Device, prepare
+from runner.measure.device_state import device_state, warning
 from runner.measure.environment import environment
 from runner.measure.recorder import Recorder, Result
 from runner.records import Json
@@ -36,6 +37,7 @@ def measure_all(
     """Every waiting call, each with its rows at once. Raises TaskFailure where this process must end."""
     device = prepare(spec.device)
     rows = _Rows(spec, report, device)
+    states = [device_state(device)]
     for place in waiting:
         call = calls[place]
         _mark(marks, {"place": place, "began": time.time()})
@@ -59,7 +61,8 @@ def measure_all(
             rows.failed(call, failure)
             _mark(marks, {"place": place, "failure": [failure.status, failure.code, failure.reason]})
         else:
-            rows.measured(call, times)
+            states.append(device_state(device))
+            rows.measured(call, times, warning(states))
             _mark(marks, {"place": place, **_numbers(times)})
             if times.no_device and times.no_device.status in _ENDS:
                 raise times.no_device
@@ -98,11 +101,13 @@ class _Rows:
         spec = dataclasses.replace(self._spec, case=operator)
         return Recorder(spec, self._report, self._device, found=self._found, backend=backend)
 
-    def measured(self, call: Call, times: Times) -> None:
+    def measured(self, call: Call, times: Times, warning: str) -> None:
+        """`warning` is of the device while this call was measured."""
+        known, pairs = doubt.facts(times.paired), len(times.paired.eager)
         results = [
             Result("eager_latency_ms", times.paired.eager, CALL_CLOCK),
             Result("compiled_latency_ms", times.paired.compiled, CALL_CLOCK),
-            Result("speedup", [times.paired.speedup], CALL_CLOCK, n=len(times.paired.eager)),
+            Result("speedup", [times.paired.speedup], CALL_CLOCK, n=pairs, facts=known),
             Result("kernel_count", [float(times.kernel_count)], facts=times.facts),
         ]
         if times.device:
@@ -124,7 +129,8 @@ class _Rows:
             OPERATORBENCH_MS: [times.upstream_eager_ms, times.upstream_compiled_ms],
         }
         for result in results:
-            writer.add(dataclasses.replace(result, facts={**result.facts, **told}), knobs=knobs)
+            whole = dataclasses.replace(result, facts={**result.facts, **told})
+            writer.add(whole, knobs=knobs, warning=warning)
         if times.no_device:
             for metric in _DEVICE_METRICS:
                 writer.missing(metric, times.no_device, knobs=knobs)

@@ -16,6 +16,7 @@ from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
 from runner.measure import busy, call_time, counters, doubt, flops, memory
 from runner.measure.artifacts import (
+    NoReport,
     generated_code,
     memory_history,
     memory_snapshot,
@@ -372,11 +373,10 @@ def _keep(
         else:
             lacking.append("keep_code: inductor generated no code")
     if spec.knobs.get("keep_tlparse"):
-        found = tlparse_report(report.folder / "tlparse")
-        if found:
-            report.artifact("tlparse", "tlparse.tar.gz", found)
-        else:
-            lacking.append("keep_tlparse: there is no report, the log says why")
+        try:
+            report.artifact("tlparse", "tlparse.tar.gz", tlparse_report(report.folder / "tlparse"))
+        except NoReport as why:  # a measurement needs none
+            lacking.append(f"keep_tlparse: no report, {why}")
     return {"not_kept": lacking} if lacking else {}
 
 
