@@ -77,7 +77,8 @@ class Output:
         self._system.check_places(held)
         for path in sorted(self._system.files(self._path, held)):
             if path.exists() and not self._dry_run:
-                raise BadRequest(f"{path} exists, and --format upstream writes it; give another --output")
+                what_to_do = "give another folder or name for --output"
+                raise BadRequest(f"{path} exists, and --format upstream writes it; {what_to_do}")
             _check_place(path, self._path)
         return said
 

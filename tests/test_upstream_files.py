@@ -168,7 +168,7 @@ def never(*_args: Any, **_options: Any) -> Outcome:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("micro --case gemv --dtype int8", "g.csv exists, and --format upstream writes it"),
+        ("micro --case gemv --dtype int8", "writes it; give another folder or name for --output"),
         ("micro --case gemv --dtype int8 --dry-run", ""),
         ("micro --case gemv --dtype int8 --repeats 3 --dry-run", "one place for gemv in int8"),
         ("micro --case gemv --dtype int8 --opt repeat=20+40 --dry-run", "one place for gemv in int8"),
