@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
+from runner.records import WELL
+
 
 class RunState(StrEnum):
     QUEUED = "queued"
@@ -38,7 +40,6 @@ class TaskState(StrEnum):
 
 CANCELLED = "cancelled"  # what a host says instead of a status, where it stopped because it was told to
 NOT_RUN = "not_run"  # status of a task that ended without an outcome of its own
-_GOOD = {"ok", "cannot_tell"}  # statuses that do not fail a run
 
 
 class Fenced(Exception):
@@ -122,7 +123,7 @@ _ENDS: tuple[tuple[RunState, Callable[[Task], bool]], ...] = (
     (RunState.CANCELLED, lambda task: task.state is TaskState.CANCELLED),
     (RunState.LOST, lambda task: task.state is TaskState.LOST),
     (RunState.TIMED_OUT, lambda task: task.status == "timed_out"),
-    (RunState.FAILED, lambda task: task.status not in _GOOD),
+    (RunState.FAILED, lambda task: task.status not in WELL),
 )
 
 

@@ -4,38 +4,40 @@ say it. `python -m runner.environment DEVICE` prints it as JSON, in any Python t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from runner import host
-from runner.installed import PACKAGES, version
+from runner.installed import PACKAGES, torch_says, version
 from runner.records import Environment
 
-_OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", re.MULTILINE)
 _ASKED_S = 20
 
 
 def environment(device: str) -> Environment:
     """What `runner/measure/environment.py` says with torch, a GPU's memory apart."""
-    torch = _torch()
+    torch = torch_says()
     gpu = _gpu() if device == "cuda" else None
-    return Environment(
+    return dataclasses.replace(
+        of_machine(),
         torch=torch.get("__version__", ""),
         torch_git=torch.get("git_version", ""),
-        triton=version("triton"),
         cuda=torch.get("cuda", "") if device == "cuda" else "",
         driver=gpu.driver if gpu else "",
         gpu=gpu.name if gpu else "",
         gpu_uuid=gpu.uuid if gpu else "",
         gpu_memory_bytes=gpu.memory_bytes if gpu else 0,
+    )
+
+
+def of_machine() -> Environment:
+    """Its part that neither torch nor a GPU has to be asked for."""
+    return Environment(
+        triton=version("triton"),
         python=platform.python_version(),
         cpu=host.cpu_name(),
         cpu_count=host.usable_cpus(),
@@ -61,16 +63,6 @@ def _gpu() -> host.Gpu | None:
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     gpus = host.gpus()
     return next((gpu for gpu in gpus if seen in {gpu.uuid, str(gpu.index)}), gpus[0] if gpus else None)
-
-
-def _torch() -> dict[str, str]:
-    """What the file says that torch itself has it from."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
-        return {}
-    with contextlib.suppress(OSError):
-        return dict(_OF_TORCH.findall(Path(found.origin).with_name("version.py").read_text()))
-    return {}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 # What belongs to the class of an environment (measuring rule 1), apart from what torch itself says.
 PACKAGES = ("numpy", "transformers", "timm", "torchvision", "torchbenchmark", "torch_xla", "torchao")
 _DIGITS = 9  # of a commit
-_OF_TORCH = re.compile(r"^(__version__|git_version) = '([^']+)'", re.MULTILINE)
+_OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", re.MULTILINE)
 
 
 def version(package: str) -> str:
@@ -33,7 +33,7 @@ def version(package: str) -> str:
 def versions() -> dict[str, str]:
     """Of what is there, torch with its commit."""
     found = {name: version(name) for name in ("triton", *PACKAGES)}
-    found |= {"python": platform.python_version(), "torch": _torch()}
+    found |= {"python": platform.python_version(), "torch": _torch_with_commit()}
     return {name: text for name, text in found.items() if text}
 
 
@@ -51,15 +51,20 @@ def versions_of(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _torch() -> str:
-    """Out of the file that torch itself has it from: its metadata may spell the version otherwise."""
+def torch_says() -> dict[str, str]:
+    """`__version__`, `git_version` and `cuda` out of the file that torch itself has them from: its metadata
+    may spell the version otherwise."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
-        return ""
+        return {}
     with contextlib.suppress(OSError):
-        said = dict(_OF_TORCH.findall(Path(found.origin).with_name("version.py").read_text()))
-        return _with_commit(said.get("__version__", ""), said.get("git_version", ""))
-    return ""
+        return dict(_OF_TORCH.findall(Path(found.origin).with_name("version.py").read_text()))
+    return {}
+
+
+def _torch_with_commit() -> str:
+    said = torch_says()
+    return _with_commit(said.get("__version__", ""), said.get("git_version", ""))
 
 
 def _with_commit(version: str, commit: str) -> str:

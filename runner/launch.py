@@ -30,12 +30,11 @@ from runner.catalog import TaskSpec
 from runner.catalog.missing import End
 from runner.log import CappedLog
 from runner.processes import Tree, dying_with_me
-from runner.records import STATUSES
+from runner.records import STATUSES, WELL
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
 _POLL_S = 0.1
-_WELL = {"ok", "cannot_tell"}
 _REPOSITORY = Path(__file__).resolve().parent.parent
 # Written anew by each launch.
 _FILES = ("outcome.json", "events.jsonl", results.FILE, results.FOUND)
@@ -312,7 +311,7 @@ def _told(
         problem = results.read_file(folder, spec, variables).problem
         if problem:
             log.note(f"{results.FILE}: {problem}")
-        if problem and outcome.status in _WELL:
+        if problem and outcome.status in WELL:
             outcome = dataclasses.replace(outcome, status="failed", code=results.FOREIGN, reason=problem)
         results.complete(folder, spec, End(outcome.status, outcome.code, outcome.reason), python, variables)
     except OSError as error:  # a full disk

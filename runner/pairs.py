@@ -20,12 +20,11 @@ from runner.catalog import TaskSpec, inductor_options
 from runner.catalog.missing import CANCELLED
 from runner.launch import Event, Outcome, launch
 from runner.log import CappedLog
-from runner.records import STATUSES
+from runner.records import STATUSES, WELL
 from runner.results import read_file
 from runner.station import Interpreter
 
 BASE, NEW = "base", "new"
-_MEASURED = {"ok", "cannot_tell"}  # statuses with numbers that can be compared
 
 Json = Any
 
@@ -109,7 +108,7 @@ def launch_pair(
                 log=log,
             )
             seconds += outcome.seconds
-            if outcome.status not in _MEASURED:
+            if outcome.status not in WELL:
                 failed[step.side] = outcome
             if outcome.status in {*STATUSES, CANCELLED}:
                 _take(folder, spec, pair, step, keep=not step.prepares or step.side in failed)

@@ -38,6 +38,7 @@ STATUSES = (
     "unsupported",
     "not_run",
 )
+WELL = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
 
 
 @dataclass

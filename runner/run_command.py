@@ -14,6 +14,7 @@ from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
 from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
+from runner.records import WELL
 from runner.station import Interpreter, interpreter_of
 from runner.summary import LEAST_PAIRS
 from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job, artifacts_in
@@ -21,7 +22,6 @@ from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job, artifacts_in
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
 _NEW_OPT = "inductor's options that --python has in pairs, and its base has not"
-_WELL = {"ok", "cannot_tell"}  # beside them, cells of a matrix that cannot be here are no failure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +132,8 @@ def main(options: argparse.Namespace) -> int:
 def _exit_status(statuses: set[str], output: Output | None) -> int:
     if "cancelled" in statuses:
         return _CANCELLED
-    well = statuses <= _WELL or (statuses <= _WELL | {"unsupported"} and statuses & _WELL)
+    # cells of a matrix that cannot be here are no failure beside others
+    well = statuses <= WELL or (statuses <= WELL | {"unsupported"} and statuses & WELL)
     return 0 if well and not (output and output.empty) else 1
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from runner.catalog import TaskSpec
 from runner.catalog.metrics import metric_info, value_rule
 from runner.catalog.suites import xla
+from runner.records import WELL
 from runner.summary import (
     LEAST_PAIRS,
     PAIR_FLOOR,
@@ -54,7 +55,6 @@ _RATIOS = ("speedup", "device_speedup", "compression_ratio")  # of several cases
 _MEANS = ("cold_compile_s", "warm_compile_s", "compilation_latency")
 _UNITS = {"B": "GB"}  # of a table's column
 _MOST_WARNINGS = 4
-_GOOD = {"ok", "cannot_tell"}
 
 
 def results(finished: Sequence[Finished]) -> str:
@@ -340,7 +340,7 @@ def _runtime(task: TaskSpec) -> str:
 
 
 def _amounts(members: Sequence[Finished], total: int) -> list[str]:
-    passed = [one for one in members if one.outcome.status in _GOOD]
+    passed = [one for one in members if one.outcome.status in WELL]
     values: dict[str, list[float]] = {}
     for one in passed:
         for record in one.records:

@@ -181,7 +181,7 @@ def run_job(
         job.key,
     )
     if outcome.status == "ok":
-        _clear_task(place, keep_artifacts=bench.keeps_artifacts or _asks_for_artifacts(job.task))
+        _clear_task(place, keep_artifacts=bench.keeps_artifacts or asks_for_artifacts(job.task))
         durations.keep(job.key, outcome.seconds)
     return done
 
@@ -191,7 +191,7 @@ def artifacts_in(folder: Path) -> list[Path]:
     return [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
 
 
-def _asks_for_artifacts(task: TaskSpec) -> bool:
+def asks_for_artifacts(task: TaskSpec) -> bool:
     """Some artifacts are made by the way, and some only for a knob that says so."""
     return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())
 

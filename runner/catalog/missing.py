@@ -13,14 +13,13 @@ from runner.catalog.always import Always, always
 from runner.catalog.metrics import metric_info
 from runner.catalog.suites import huggingface, operators
 from runner.catalog.suites.own_file import NAME as OWN_FILE
-from runner.records import STATUSES
+from runner.records import STATUSES, WELL
 from runner.summary import badness
 
 Json = Any
 
 COMPLETE = "complete"  # key of a line of `--format ours` whose records say of all what became of it
 CANCELLED = "cancelled"  # how a task ends that somebody stopped: no status, since nothing failed
-_COMPLETE = {"ok", "cannot_tell"}
 _NEVER_RAN = {"unsupported", "not_run"}  # which one record says of its whole experiment
 
 
@@ -52,7 +51,7 @@ def missing(
     `place` is asked where there are no others."""
     if end.status == CANCELLED:
         end = End("not_run", CANCELLED, "the task was cancelled")
-    if end.status in _COMPLETE or end.status not in STATUSES:
+    if end.status in WELL or end.status not in STATUSES:
         return []
     have: dict[_Key, set[str]] = {}
     for record in records:
@@ -78,7 +77,7 @@ def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) 
         record["metric"].get("extra_info") or {} for record in records if record["model"]["name"] == one.case
     )
     ends = [End(*(str(info.get(name) or "") for name in End._fields)) for info in said]
-    failed = [end for end in ends if end.status and end.status not in _COMPLETE]
+    failed = [end for end in ends if end.status and end.status not in WELL]
     return max(failed, key=lambda end: badness(end.status), default=None)
 
 
@@ -100,7 +99,7 @@ def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
             experiments = [one for one in experiments if any(one.case == key[0] for key in keys)]
         return [*records, *missing(task, end, records, experiments)]
     except (BadRequest, LookupError, TypeError, ValueError, AttributeError) as error:
-        if records or end.status in _COMPLETE:
+        if records or end.status in WELL:
             return records
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import platform
 import sys
 
 import torch
 
 from runner import host
-from runner.installed import PACKAGES, modules, version
+from runner.environment import of_machine
+from runner.installed import modules
 from runner.measure.device import Device, prepare
 from runner.measure.stages import ASK_NVML
 from runner.records import Environment
@@ -21,21 +21,15 @@ def environment(device: Device) -> Environment:
     """Where this process measures."""
     gpu = next((gpu for gpu in host.gpus() if gpu.uuid == device.key), None)
     on_gpu = device.type == "cuda"
-    return Environment(
+    return dataclasses.replace(
+        of_machine(),
         torch=torch.__version__,
         torch_git=torch.version.git_version or "",
-        triton=version("triton"),
         cuda=(torch.version.cuda or "") if on_gpu else "",
         driver=gpu.driver if gpu else "",
         gpu=device.name if on_gpu else "",
         gpu_uuid=device.key if on_gpu else "",
         gpu_memory_bytes=torch.cuda.get_device_properties(0).total_memory if on_gpu else 0,
-        python=platform.python_version(),
-        cpu=host.cpu_name(),
-        cpu_count=host.usable_cpus(),
-        compiler=host.cpp_compiler(),
-        os=host.operating_system(),
-        packages={name: found for name in PACKAGES if (found := version(name))},
         variables=_variables(),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import SUITE, Cell, cell
-from runner.terminal import Finished
+from runner.terminal import Finished, asks_for_artifacts
 
 Json = Any
 
@@ -32,7 +32,6 @@ _DUMPS = {
     "output": "output",
 }
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
-_KEEPING = ("dump_", "save_")  # knobs that ask for dumps
 # What its names of dumps say of an experiment, in their order.
 _AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
 _DTYPE = "float32"  # which they mean where they say none
@@ -46,11 +45,7 @@ def places(task: TaskSpec) -> list[str]:
 def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     """The lines, and a folder of dumps for each model of which some are asked for."""
     lines = _lines_path(path)
-    return {lines, *(lines.parent / task.case for task in tasks if _asks_for_dumps(task))}
-
-
-def _asks_for_dumps(task: TaskSpec) -> bool:
-    return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())
+    return {lines, *(lines.parent / task.case for task in tasks if asks_for_artifacts(task))}
 
 
 def _lines_path(path: Path) -> Path:
