@@ -140,12 +140,11 @@ class RerunForm(forms.Form):
         *,
         places: list[Place],
         knobs: Sequence[Knob] = (),
-        suite: str = "",
         inductor: bool = False,
         own: Mapping[str, KnobValue] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """`knobs` are those of the `suite`, `own` those of the experiment, as a task of it would have them;
+        """`knobs` are those of the suite, `own` those of the experiment, as a task of it would have them;
         with `inductor` its options can be tried."""
         super().__init__(data, **options)
         if not inductor:
@@ -160,7 +159,7 @@ class RerunForm(forms.Form):
         self._offer("base_environment", "nothing", names)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
         for name, knob in self._knobs.items():
-            self.fields[name] = knob_field(knob, suite)
+            self.fields[name] = knob_field(knob)
             if knob.name in own:
                 self.initial.setdefault(name, knob_text(own[knob.name]))
 

@@ -6,17 +6,15 @@ from typing import Any
 
 from django import forms
 
-from runner.catalog import Knob, KnobValue, effect
+from runner.catalog import Knob, KnobValue
 
 
-def knob_field(knob: Knob, suite: str = "") -> forms.Field:
+def knob_field(knob: Knob) -> forms.Field:
     """Its value is what the catalogue takes, or None where nothing was chosen."""
     said = f", {_word(knob.default)}" if knob.default is not None else ""
-    only = effect.words(knob.where, suite)
-    helps = f"{knob.help}; only with {only}" if only else knob.help
-    about: dict[str, Any] = {"label": knob.name, "help_text": helps, "required": False}
+    about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
     if knob.kind == "int":
-        about["help_text"] = f"{helps}; {knob.low} to {knob.high}{said}"
+        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}{said}"
         return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
     if knob.kind == "ints":
         return _Integers(knob, **about)

@@ -17,18 +17,7 @@ from django.db.models.functions import Now
 from hud import audit, doorbell, life, matching
 from hud.matching import Wish
 from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
-from runner.catalog import (
-    SUITES,
-    BadRequest,
-    Cell,
-    KnobValue,
-    TaskSpec,
-    cells,
-    effect,
-    inductor_options,
-    plan,
-    tasks_of,
-)
+from runner.catalog import SUITES, BadRequest, KnobValue, Selection, TaskSpec, inductor_options, plan
 from runner.catalog.backends import backend_of, identity
 from runner.catalog.inductor_options import InductorOptions
 from runner.catalog.suites.operators import asked_inputs
@@ -88,24 +77,16 @@ def request_rerun(
     )
 
 
-def request_suite(
-    *,
-    suite: str,
-    cases: Sequence[str],
-    device: str,
-    filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    knobs: Mapping[str, KnobValue | None] = MappingProxyType({}),
-    firing: Firing | None = None,
-    **terms: Unpack[Terms],
-) -> Run:
-    """A new run of (part of) a suite; `filters` are modes, dtypes and backends. Raises NotPossible."""
-    device = device or (host_device(terms["host"]) if terms["host"] else "cuda")
-    cells = _cells(suite, cases, device, filters, knobs)
-    specs = _tasks_of(cells)
+def request_suite(*, selection: Selection, firing: Firing | None = None, **terms: Unpack[Terms]) -> Run:
+    """Store a new run of (part of) a suite; without a device, on the host's. Raise NotPossible."""
+    if not selection.device:
+        device = host_device(terms["host"]) if terms["host"] else "cuda"
+        selection = replace(selection, device=device)
+    specs = plan_suite(selection)
+    cases = selection.cases
     return request_run(
         specs=specs,
-        remarks=effect.remarks(cells),
-        title=f"{suite}: {', '.join(cases) if cases else 'all cases'}",
+        title=f"{selection.suite}: {', '.join(cases) if cases else 'all cases'}",
         device=specs[0].device,
         watched=firing is None,
         firing=firing,
@@ -113,33 +94,10 @@ def request_suite(
     )
 
 
-def plan_suite(
-    suite: str,
-    cases: Sequence[str],
-    device: str,
-    filters: Mapping[str, Sequence[str]],
-    knobs: Mapping[str, KnobValue | None] = MappingProxyType({}),
-) -> list[TaskSpec]:
-    """Tasks of (part of) a suite. Raises NotPossible for what the catalogue does not offer."""
-    return _tasks_of(_cells(suite, cases, device, filters, knobs))
-
-
-def _cells(
-    suite: str,
-    cases: Sequence[str],
-    device: str,
-    filters: Mapping[str, Sequence[str]],
-    knobs: Mapping[str, KnobValue | None],
-) -> list[Cell]:
+def plan_suite(selection: Selection) -> list[TaskSpec]:
+    """Return the tasks of (part of) a suite. Raise NotPossible for what the catalogue does not offer."""
     try:
-        return cells(suite, cases=cases, device=device, knobs=knobs, **filters)  # type: ignore[arg-type]
-    except BadRequest as error:
-        raise NotPossible(str(error), error.knob) from error
-
-
-def _tasks_of(cells: Sequence[Cell]) -> list[TaskSpec]:
-    try:
-        return tasks_of(cells)
+        return plan(selection)
     except BadRequest as error:
         raise NotPossible(str(error), error.knob) from error
 
@@ -161,12 +119,10 @@ def request_run(
     retry_of: int | None = None,
     watched: bool = False,
     firing: Firing | None = None,
-    remarks: Sequence[str] = (),
 ) -> Run:
-    """Stores the run with its tasks and rings the doorbell after the commit; `remarks` are kept with what was
-    requested. With a base environment each
-    task is a pair, one process in either environment; options of inductor are the new one's alone, and
-    need no other base than itself. Raises NotPossible."""
+    """Store the run with its tasks and ring the doorbell after the commit. With a base environment each task
+    is a pair, one process in either environment; options of inductor are the new one's alone, and need no
+    other base than itself. Raise NotPossible."""
     check_size(specs, repeats)
     options = _options(new_options, specs)
     if base_environment or options:
@@ -183,7 +139,6 @@ def request_run(
                 "suite": specs[0].suite,
                 "cases": sorted({spec.case for spec in specs}),
                 "repeats": repeats,
-                **({"remarks": "; ".join(remarks)} if remarks else {}),
             },
             host=host,
             arch=arch,
@@ -218,9 +173,9 @@ def _options(given: Mapping[str, bool | int], specs: Sequence[TaskSpec]) -> Indu
         options = inductor_options.checked(given)
     except BadRequest as error:
         raise NotPossible(str(error)) from error
-    problem = next(filter(None, (inductor_options.problem(options, spec) for spec in specs)), "")
-    if problem:
-        raise NotPossible(problem)
+    for spec in specs:
+        if options and not inductor_options.fits(spec):
+            raise NotPossible(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
     return options
 
 
@@ -246,19 +201,18 @@ def spec_of(
     if unknown:
         raise NotPossible(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
     said = {**_asked_knobs(experiment), **knobs}
-    try:
-        (spec,) = plan(
+    (spec,) = plan_suite(
+        Selection(
             experiment.suite,
+            device,
             cases=[experiment.case],
-            device=device,
             modes=[experiment.mode] if experiment.mode else [],
             dtypes=[experiment.dtype],
             backends=[experiment.backend],
             dynamic=experiment.dynamic,
             knobs={name: value for name, value in said.items() if value is not None},
         )
-    except BadRequest as error:
-        raise NotPossible(str(error), error.knob) from error
+    )
     return spec
 
 

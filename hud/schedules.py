@@ -23,7 +23,7 @@ from django.db.models.functions import Now
 from hud import audit, matching, runs
 from hud.matching import Wish
 from hud.models import Accelerator, Firing, Run, Schedule, State
-from runner.catalog import SUITES
+from runner.catalog import SUITES, Selection
 
 logger = logging.getLogger(__name__)
 FIELDS = "minute, hour, day of month, month, day of week"
@@ -77,15 +77,21 @@ def _request_fault(schedule: Schedule) -> str:
         return f"no suite is called {schedule.suite!r}; there are: {', '.join(sorted(SUITES))}"
     device = schedule.device or SUITES[schedule.suite].devices[0]
     try:
-        specs = runs.plan_suite(schedule.suite, schedule.cases, device, filters_of(schedule))
-        runs.check_size(specs, schedule.repeats)
+        runs.check_size(runs.plan_suite(selection_of(schedule, device)), schedule.repeats)
     except runs.NotPossible as error:
         return str(error)
     return ""
 
 
-def filters_of(schedule: Schedule) -> dict[str, list[str]]:
-    return {"modes": schedule.modes, "dtypes": schedule.dtypes, "backends": schedule.backends}
+def selection_of(schedule: Schedule, device: str) -> Selection:
+    return Selection(
+        schedule.suite,
+        device,
+        cases=schedule.cases,
+        modes=schedule.modes,
+        dtypes=schedule.dtypes,
+        backends=schedule.backends,
+    )
 
 
 # What people do with them. Each writes an audit row.
@@ -264,12 +270,9 @@ def _request(schedule: Schedule, firing: Firing, place: _Place) -> str:
         return f"run {waiting.pk} of an earlier time has not started yet"
     try:
         runs.request_suite(
-            suite=schedule.suite,
-            cases=schedule.cases,
-            filters=filters_of(schedule),
+            selection=selection_of(schedule, place.device),
             host=host,
             arch="",
-            device=place.device,
             labels=labels,
             environment=schedule.environment,
             repeats=schedule.repeats,

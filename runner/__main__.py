@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner import attach, doctor, locks, run_command
-from runner.catalog import SUITES, BadRequest, Knob, Suite, effect, suite_of
+from runner.catalog import SUITES, BadRequest, Knob, Suite, suite_of
 from runner.upload import PARAMETERS, check, connect, upload_file
 
 
@@ -78,8 +78,7 @@ def _list_suite(suite: Suite) -> None:
     for case in suite.cases:
         print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
     for knob in suite.knobs:
-        only = effect.words(knob.where, suite.name)
-        print(f"  knob {knob.name}: {_knob_bounds(knob)}; {knob.help}{f'; only with {only}' if only else ''}")
+        print(f"  knob {knob.name}: {_knob_bounds(knob)}; {knob.help}")
 
 
 def _knob_bounds(knob: Knob) -> str:

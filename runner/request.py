@@ -7,18 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.catalog import (
-    BadRequest,
-    Cell,
-    Knob,
-    KnobValue,
-    Suite,
-    TaskSpec,
-    cells,
-    effect,
-    suite_of,
-    tasks_of,
-)
+from runner.catalog import BadRequest, Knob, KnobValue, Selection, Suite, TaskSpec, distinct, plan, suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -46,35 +35,22 @@ class Request:
     options: Sequence[str] = field(default=())  # KNOB=VALUE, or KNOB=VALUE+VALUE for a matrix
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """What a request comes to. `remarks` are words about settings that some of its cells go without."""
-
-    tasks: list[TaskSpec]
-    remarks: list[str]
-
-
-def matrix(request: Request) -> Matrix:
-    """Raises BadRequest for anything the catalogue does not offer, and for a setting that no cell takes."""
+def tasks(request: Request) -> list[TaskSpec]:
+    """Return the tasks of a request. Raise BadRequest for anything that the catalogue does not offer."""
     suites = [suite_of(name) for name in request.suites]
     _check_cases(suites, request.cases)
-    found = [cell for suite in suites for cell in _suite_cells(suite, request)]
     wanted, unwanted = _pattern("--filter", request.filter), _pattern("--exclude", request.exclude)
     found = [
-        cell
-        for cell in found
-        if wanted.search(cell.task.case)
-        and not (request.exclude and unwanted.search(cell.task.case))
-        and cell.task.case not in request.exclude_exact
+        task
+        for suite in suites
+        for task in _suite_tasks(suite, request)
+        if wanted.search(task.case)
+        and not (request.exclude and unwanted.search(task.case))
+        and task.case not in request.exclude_exact
     ]
     if not found:
         raise BadRequest("no case fits this request")
-    return Matrix(tasks_of(found), effect.remarks(found))
-
-
-def tasks(request: Request) -> list[TaskSpec]:
-    """The tasks of `matrix` alone."""
-    return matrix(request).tasks
+    return distinct(found)
 
 
 def partition(tasks: Sequence[TaskSpec], text: str) -> list[TaskSpec]:
@@ -120,24 +96,26 @@ def _settings(suite: Suite, request: Request) -> list[str]:
     return [*found, *request.options]
 
 
-def _suite_cells(suite: Suite, request: Request) -> list[Cell]:
+def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     shared = _knobs(suite, _settings(suite, request))
     axes = dict(suite.axes)
 
-    def planned(names: Sequence[str], knobs: Mapping[str, list[KnobValue]]) -> list[Cell]:
+    def planned(names: Sequence[str], knobs: Mapping[str, list[KnobValue]]) -> list[TaskSpec]:
         return [
-            cell
+            task
             for combination in _combinations(suite, {**shared, **knobs}, whole=not request.backends)
-            for cell in cells(
-                suite.name,
-                cases=names,
-                device=request.device,
-                modes=request.modes or axes.get("mode", ()),
-                dtypes=request.dtypes or axes.get("dtype", ()),
-                backends=request.backends or axes.get("backend", ()),
-                dynamic=request.dynamic,
-                knobs=combination,
-                timeout_s=request.timeout_s,
+            for task in plan(
+                Selection(
+                    suite.name,
+                    request.device,
+                    cases=names,
+                    modes=request.modes or axes.get("mode", ()),
+                    dtypes=request.dtypes or axes.get("dtype", ()),
+                    backends=request.backends or axes.get("backend", ()),
+                    dynamic=request.dynamic,
+                    knobs=combination,
+                    timeout_s=request.timeout_s,
+                )
             )
         ]
 

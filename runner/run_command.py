@@ -89,10 +89,7 @@ def main(options: argparse.Namespace) -> int:
     if options.file:
         options.suites = [*options.suites, _own_file(options.file)]
     chosen = _accelerators(options)
-    matrix = request.matrix(_request(options, chosen[0].device))
-    for remark in matrix.remarks:
-        print(f"runner: {remark}", file=sys.stderr)
-    tasks = matrix.tasks
+    tasks = request.tasks(_request(options, chosen[0].device))
     if options.partition:
         tasks = request.partition(tasks, options.partition)
     new_options = _new_options(options.new_opt, tasks)
@@ -205,11 +202,13 @@ def _repeats(options: argparse.Namespace, base: str) -> int:
 
 
 def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec]) -> inductor_options.InductorOptions:
-    """Of --new-opt, each checked. Raises BadRequest, also where they mean nothing to a task."""
+    """Return the checked options of --new-opt. Raise BadRequest, also for a task that takes none."""
     found = inductor_options.parsed(settings)
-    problem = next(filter(None, (inductor_options.problem(found, task) for task in tasks)), "")
-    if problem:
-        raise BadRequest(f"--new-opt: {problem}")
+    for task in tasks:
+        if found and not inductor_options.fits(task):
+            raise BadRequest(
+                f"--new-opt: {task.suite}/{task.case} ({task.backend}) takes no options of inductor"
+            )
     return found
 
 

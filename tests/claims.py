@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from hud import hosts, runs, tasks
 from hud.models import Accelerator, Host, Run, Task
-from runner.catalog import plan
+from runner.catalog import Selection, plan
 
 
 def attach(name: str, **labels: str) -> Accelerator:
@@ -28,7 +28,7 @@ def attach(name: str, **labels: str) -> Accelerator:
 
 def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
     """A run of cases of `micro` on any host's processor."""
-    specs = plan("micro", cases=cases, device="cpu")
+    specs = plan(Selection("micro", cases=cases, device="cpu"))
     given: dict[str, Any] = {
         "specs": specs, "title": "t", "host": None, "arch": "", "device": "cpu", "repeats": 1, "who": "me",
     }  # fmt: skip

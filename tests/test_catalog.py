@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.__main__ import _parser
-from runner.catalog import SUITES, BadRequest, Knob, TaskSpec, plan
+from runner.catalog import SUITES, BadRequest, Knob, Selection, TaskSpec, plan
 from runner.catalog.arches import ARCHES, arch_key, peaks
 from runner.catalog.metrics import METRICS, metric_info
 from runner.catalog.suites.micro import SIZES as MICRO_SIZES
@@ -27,17 +27,20 @@ GOOD = {
 
 
 def test_a_plan_of_a_suite_takes_every_case_and_dtype() -> None:
-    found = [(task.case, task.dtype) for task in plan("micro", device="cuda")]
+    found = [(task.case, task.dtype) for task in plan(Selection("micro", device="cuda"))]
     assert found == [(case.name, dtype) for case in SUITES["micro"].cases for dtype in case.dtypes]
     assert len(found) == 7
 
 
 def test_a_dtype_narrows_a_suite_but_must_fit_a_named_case() -> None:
-    assert [task.case for task in plan("micro", device="cpu", dtypes=["int8"])] == ["gemv", "gather_gemv"]
+    assert [task.case for task in plan(Selection("micro", device="cpu", dtypes=["int8"]))] == [
+        "gemv",
+        "gather_gemv",
+    ]
     with pytest.raises(BadRequest, match=r"layer_norm has no dtype 'int8'; it has: bfloat16"):
-        plan("micro", cases=["layer_norm"], device="cpu", dtypes=["int8"])
+        plan(Selection("micro", cases=["layer_norm"], device="cpu", dtypes=["int8"]))
     with pytest.raises(BadRequest, match="nothing of suite micro"):
-        plan("micro", device="cpu", dtypes=["float64"])
+        plan(Selection("micro", device="cpu", dtypes=["float64"]))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_a_task_survives_json() -> None:
 def test_the_command_that_reproduces_a_task_asks_for_that_task() -> None:
     for suite in SUITES:
         for task in plan(
-            suite, device="cpu", knobs={"D": [256, 512], "repeat": 50} if suite == "micro" else {}
+            Selection(suite, device="cpu", knobs={"D": [256, 512], "repeat": 50} if suite == "micro" else {})
         ):
             words = shlex.split(task.command())
             assert words[:4] == ["python", "-m", "runner", "run"]

@@ -14,6 +14,7 @@ from hud import runs, schedules
 from hud.models import ApiKey, Audit, Host, Schedule
 from hud.queries import facts, queue
 from hud.queries.progress import starts_in_s
+from runner.catalog import Selection
 from tests.claims import request
 from tests.factories import create_accelerator, create_host, create_run, create_task, create_user
 
@@ -178,7 +179,7 @@ def test_a_host_may_say_anything(name: str, said: Any) -> None:
 
 def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     accelerator = create_accelerator(arch="cpu-x86_64", labels={"gpu": "none"})
-    now, (spec,) = timezone.now(), runs.plan_suite("micro", ["layer_norm"], "cpu", {})
+    now, (spec,) = timezone.now(), runs.plan_suite(Selection("micro", "cpu", cases=["layer_norm"]))
     create_task(
         create_run("succeeded", device="cpu"),
         spec=spec,

@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 from hud import hosts, life, runs, tasklogs, tasks
 from hud.life import TaskState
 from hud.models import Accelerator, Audit, Host, Run, Task
-from runner.catalog import plan
+from runner.catalog import Selection, plan
 from tests.life_pure import (
     CASES,
     MAX_ATTEMPTS,
@@ -56,7 +56,7 @@ class Database:
 
     def request(self, count: int, watched: bool, labels: dict[str, str]) -> None:
         run = runs.request_run(
-            specs=plan("micro", cases=CASES[:count], device="cpu"), title="t", host=None, arch="",
+            specs=plan(Selection("micro", cases=CASES[:count], device="cpu")), title="t", host=None, arch="",
             device="cpu", labels=labels, repeats=1, who="me", watched=watched,
         )  # fmt: skip
         self.runs.append(run.pk)

@@ -12,7 +12,7 @@ from redis import Redis
 from hud import doorbell, hosts, queueing, runs, tasks
 from hud.models import Accelerator, Host, Task
 from hud.queries.progress import starts_in_s
-from runner.catalog import plan
+from runner.catalog import Selection, plan
 from tests.claims import attach, request
 from tests.factories import create_run, create_task
 from tests.servers import RedisServer
@@ -30,7 +30,7 @@ def took(seconds: float, case: str = "layer_norm") -> None:
     """Such a task was done before, in that time."""
     now = timezone.now()
     create_task(
-        create_run(), spec=plan("micro", cases=[case], device="cpu")[0], state="done", started=now,
+        create_run(), spec=plan(Selection("micro", cases=[case], device="cpu"))[0], state="done", started=now,
         finished=now + timedelta(seconds=seconds),
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_a_run_goes_where_its_interpreter_is() -> None:
         ),
         ({"environment": "nightly"}, "has an interpreter called nightly; there are: default"),
         (
-            {"specs": plan("timm", cases=["ghostnet_100"], device="cpu", dtypes=["float32"])},
+            {"specs": plan(Selection("timm", cases=["ghostnet_100"], device="cpu", dtypes=["float32"]))},
             "has the suite timm (no interpreter has timm); there are: ceilings, micro",
         ),
     ],

@@ -17,7 +17,7 @@ from hud.ingest.parameters import Parameters
 from hud.judge import work_off
 from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner import environment, host, results
-from runner.catalog import SUITES, TaskSpec, plan
+from runner.catalog import SUITES, Selection, TaskSpec, plan
 from runner.catalog.always import always
 from runner.catalog.missing import End, missing, whole
 from runner.launch import Outcome, launch
@@ -26,7 +26,7 @@ from runner.terminal import Finished
 from tests.observed import observe
 from tests.records import task_record
 
-MODEL = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"])[0]
+MODEL = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"]))[0]
 FILE = replace(MODEL, suite="file", case="mine-0123456789ab", knobs={"threads": 1})
 
 
@@ -60,7 +60,7 @@ def passed(task: TaskSpec, at: float) -> Any:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("suite", sorted(SUITES))
 def test_every_task_of_every_suite_has_rows_for_all_it_measures(suite: str, device: str) -> None:
-    for task in plan(suite, device=device):
+    for task in plan(Selection(suite, device=device)):
         experiments = always(task, {})
         found = missing(task, End("crashed", "SIGSEGV", "why"), [], experiments)
         assert found

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from hud import audit, runs, schedules, tasks
 from hud.models import Accelerator, Audit, Beacon, Firing, Run, Schedule, State
-from runner.catalog import plan
+from runner.catalog import Selection, plan
 from tests.factories import create_accelerator, create_host
 from tests.servers import start_process
 from tests.waiting import wait_for
@@ -110,7 +110,7 @@ def test_a_due_time_fires_once_however_often_tick_comes_round(accelerator: Accel
     run = Run.objects.get()
     assert run.firing
     assert (run.firing.due, run.watched, run.requested_by) == (NIGHT, False, "schedule nightly")
-    assert run.tasks.count() == len(plan("micro", device="cpu"))
+    assert run.tasks.count() == len(plan(Selection("micro", device="cpu")))
     assert Audit.objects.filter(action="run.request", who="schedule nightly").count() == 1
 
 
@@ -180,7 +180,7 @@ def test_a_watched_rerun_goes_ahead_of_a_nightly_between_its_tasks(accelerator: 
     assert first
     assert first.run == nightly
     rerun = runs.request_suite(
-        suite="micro", cases=["layer_norm"], host=None, arch="", device="cpu", repeats=1, who="olga"
+        selection=Selection("micro", "cpu", cases=["layer_norm"]), host=None, arch="", repeats=1, who="olga"
     )
     assert tasks.claim(accelerator=accelerator, nonce="2") is None, "what runs is not interrupted"
     for expected in (rerun, nightly):

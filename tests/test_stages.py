@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import plan
+from runner.catalog import Selection, plan
 from runner.failures import TaskFailure
 from runner.measure.stages import run_stage
 from runner.processes import below_me
@@ -134,7 +134,7 @@ def test_an_experiment_ends_as_its_worst_stage(
     failures = [TaskFailure(status, "x", "why") for status in ends]
     monkeypatch.setattr(Experiment, "_check", lambda self, _total: self._failures.append(failures[0]))
     monkeypatch.setattr(Experiment, "_perform", lambda self, *_: self._failures.extend(failures[1:]))
-    (task,) = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"])
+    (task,) = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"]))
     found = Experiment(task, Report(tmp_path), None, fresh=True).run()
     assert found is not None
     assert found.status == worst
@@ -153,7 +153,9 @@ def test_a_short_time_limit_measures_too(
         return False
 
     monkeypatch.setattr(experiment, "run_stage", run)
-    (task,) = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"], timeout_s=limit_s)
+    (task,) = plan(
+        Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"], timeout_s=limit_s)
+    )
     made = Experiment(task, Report(tmp_path), None, fresh=True)
     made._stage("cold", 1, 4, "t")
     assert limits == [pytest.approx(stage_s, abs=0.5)]

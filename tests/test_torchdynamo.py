@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner import host
-from runner.catalog import BadRequest, TaskSpec, effect, plan, suite_of
+from runner.catalog import BadRequest, Selection, TaskSpec, plan
 from runner.catalog.backends import backend_of, identity
-from runner.catalog.suites.suite import Knob
-from runner.catalog.suites.torchdynamo_knobs import KNOBS
 from runner.measure import artifacts
-from tests.small_model import BREAKS, READ, noting
+from tests.small_model import BREAKS
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
 _CASES = {"huggingface": "BertForMaskedLM", "timm": "ghostnet_100"}
@@ -230,30 +227,6 @@ def test_a_tlparse_that_fails_or_hangs_costs_the_report_alone(
         artifacts.tlparse_report(tmp_path)
 
 
-def values_of(knob: Knob) -> list[Any]:
-    """All that are not its default; of numbers, its bounds."""
-    every = {"bool": (True, False), "choice": knob.choices}.get(knob.kind, (knob.low, knob.high))
-    return [value for value in every if value != knob.default]
-
-
-@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
-def test_a_knob_is_refused_or_somebody_asks_for_it(done: dict[str, Done], knob: Knob, tmp_path: Path) -> None:
-    """In every one of these tasks, on every device: what the catalogue takes, the stages have read."""
-    backend_of(noting(task("inductor", device="cuda"), tmp_path / READ))
-    of_inductor = set((tmp_path / READ).read_text().split())
-    taken = 0
-    for name in done.keys() - {"unknown", "raises"}:
-        read = set((done[name].folder / READ).read_text().split())
-        for suite, device in itertools.product(("huggingface", "timm"), ("cpu", "cuda")):
-            asked = replace(_SPECS[name], suite=suite, case=_CASES[suite], device=device)
-            for value in values_of(knob):
-                spec = replace(asked, knobs={**asked.knobs, knob.name: value})
-                if knob.name in effect.cell(spec, suite_of(suite)).task.knobs:
-                    taken += 1
-                    assert knob.name in (read | of_inductor if spec.backend == "inductor" else read), name
-    assert taken, "refused everywhere: what is it for?"
-
-
 @pytest.mark.skipif("inductor" not in _SPECS, reason="inductor needs a C++ compiler")
 def test_inductor_with_kept_caches(done: dict[str, Done]) -> None:
     found = done["inductor"]
@@ -316,13 +289,15 @@ def test_options_of_inductor_reach_it() -> None:
 
 
 def test_a_knob_at_its_default_makes_no_other_experiment() -> None:
-    (plain,) = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"])
+    (plain,) = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"]))
     (said,) = plan(
-        "huggingface",
-        cases=["T5Small"],
-        device="cpu",
-        dtypes=["float32"],
-        knobs={"iterations": 2, "cudagraphs": True},
+        Selection(
+            "huggingface",
+            cases=["T5Small"],
+            device="cpu",
+            dtypes=["float32"],
+            knobs={"iterations": 2, "cudagraphs": True},
+        )
     )
     assert said.fingerprint() == plain.fingerprint()
     assert task(repeat=50).identity() == {}
@@ -331,4 +306,4 @@ def test_a_knob_at_its_default_makes_no_other_experiment() -> None:
 
 def test_a_backend_is_a_name_and_nothing_else() -> None:
     with pytest.raises(BadRequest, match="backend"):
-        plan("huggingface", cases=["T5Small"], device="cpu", backends=["../x"])
+        plan(Selection("huggingface", cases=["T5Small"], device="cpu", backends=["../x"]))

@@ -13,7 +13,7 @@ import pytest
 from hud.ingest import ingest
 from hud.ingest.parameters import Parameters
 from hud.models import STATUS_NAMES, Experiment, Measurement
-from runner.catalog import BadRequest, TaskSpec, plan
+from runner.catalog import BadRequest, Selection, TaskSpec, plan
 from runner.catalog.backends import backend_of
 from runner.launch import Outcome
 from runner.output import Output
@@ -51,13 +51,15 @@ PHASES = {"entire_frame_compile": 9.5, "inductor_compile": 4.25}
 
 def task(case: str = "BertForMaskedLM", backend: str = "inductor", **options: Any) -> TaskSpec:
     (spec,) = plan(
-        "huggingface",
-        cases=[case],
-        device="cuda",
-        modes=["inference"],
-        dtypes=["bfloat16"],
-        backends=[backend],
-        **options,
+        Selection(
+            "huggingface",
+            cases=[case],
+            device="cuda",
+            modes=["inference"],
+            dtypes=["bfloat16"],
+            backends=[backend],
+            **options,
+        )
     )
     return spec
 

@@ -19,7 +19,7 @@ from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of
 from hud.queries.run import artifacts_of
 from hud.queries.waiting import read as read_waiting
-from runner.catalog import inductor_options
+from runner.catalog import Selection, inductor_options
 from runner.summary import LEAST_PAIRS
 
 router = Router(tags=["runs"])
@@ -55,9 +55,9 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
             )
         else:
             device = given.device or ("" if host else _only_device(given.arch))
-            run = runs.request_suite(
-                suite=given.suite, cases=given.cases, device=device, knobs=given.knobs or {}, **wish
-            )
+            knobs = {name: value for name, value in (given.knobs or {}).items() if value is not None}
+            selection = Selection(given.suite, device, cases=given.cases, knobs=knobs)
+            run = runs.request_suite(selection=selection, **wish)
     except runs.NotPossible as error:
         pointer = f"/knobs/{error.knob}" if error.knob in (given.knobs or {}) else ""
         raise Problem(422, str(error), errors=[Fault(pointer, str(error))]) from error

@@ -124,7 +124,7 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
     except NotPossible:
         return RerunForm(places=places, **options)
     knobs, inductor = SUITES[asked.suite].knobs, inductor_options.fits(spec)
-    offered: dict[str, Any] = {"knobs": knobs, "suite": asked.suite, "inductor": inductor, "own": spec.knobs}
+    offered: dict[str, Any] = {"knobs": knobs, "inductor": inductor, "own": spec.knobs}
     return RerunForm(places=places, **offered, **options)
 
 

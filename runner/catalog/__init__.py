@@ -10,12 +10,11 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.catalog import effect
-from runner.catalog.effect import Cell
+from runner.catalog.backends import canonical, normalized
 from runner.catalog.suites import SUITES, Case, Knob, Suite
 from runner.catalog.suites.own_file import NAME as OWN_FILE
 from runner.catalog.suites.own_file import own_file, suite_of_file
@@ -25,13 +24,12 @@ __all__ = [
     "SUITES",
     "BadRequest",
     "Case",
-    "Cell",
     "Knob",
+    "Selection",
     "Suite",
     "TaskSpec",
-    "cells",
+    "distinct",
     "plan",
-    "tasks_of",
 ]
 
 PROTOCOL = 1  # of the talk between agent and hud; a host that speaks another one is told so
@@ -90,7 +88,7 @@ class TaskSpec:
         return {
             name: value
             for name, value in self.knobs.items()
-            if offered[name].identity and not effect.same(value, offered[name].default)
+            if offered[name].identity and value != offered[name].default
         }
 
     def fingerprint(self) -> str:
@@ -126,90 +124,54 @@ def suite_of(name: str) -> Suite:
     return SUITES[name]
 
 
-def plan(
-    suite_name: str,
-    *,
-    cases: Sequence[str] = (),
-    device: str,
-    modes: Sequence[str] = (),
-    dtypes: Sequence[str] = (),
-    backends: Sequence[str] = (),
-    dynamic: bool = False,
-    knobs: Mapping[str, KnobValue] | None = None,
-    timeout_s: int | None = None,
-) -> list[TaskSpec]:
-    """Tasks of a request: cases × modes × dtypes × backends, where an empty choice means the suite's own.
+@dataclass(frozen=True)
+class Selection:
+    """What to run of a suite: cases × modes × dtypes × backends. An empty choice means the suite's own."""
 
-    Raises BadRequest for a name the catalogue does not offer, a knob out of its bounds, or one that would
-    change nothing in any of them.
-    """
-    return tasks_of(
-        cells(
-            suite_name,
-            cases=cases,
-            device=device,
-            modes=modes,
-            dtypes=dtypes,
-            backends=backends,
-            dynamic=dynamic,
-            knobs=knobs,
-            timeout_s=timeout_s,
-        )
-    )
+    suite: str
+    device: str  # cuda or cpu
+    cases: Sequence[str] = ()
+    modes: Sequence[str] = ()
+    dtypes: Sequence[str] = ()
+    backends: Sequence[str] = ()
+    dynamic: bool = False
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    timeout_s: int | None = None
 
 
-def tasks_of(cells: Sequence[Cell]) -> list[TaskSpec]:
-    """What is asked for twice is one. Raises BadRequest for a knob that no cell takes."""
-    knob, reason = effect.refused(cells)
-    if knob:
-        raise BadRequest(reason, knob)
-    return effect.distinct(one.task for one in cells)
-
-
-def cells(
-    suite_name: str,
-    *,
-    cases: Sequence[str] = (),
-    device: str,
-    modes: Sequence[str] = (),
-    dtypes: Sequence[str] = (),
-    backends: Sequence[str] = (),
-    dynamic: bool = False,
-    knobs: Mapping[str, KnobValue] | None = None,
-    timeout_s: int | None = None,
-) -> list[Cell]:
-    """As `plan`, of which nobody has asked yet whether each knob is taken by one of them."""
-    suite = suite_of(suite_name)
-    chosen = [_case_of(suite, name) for name in cases] or list(suite.cases)
+def plan(asked: Selection) -> list[TaskSpec]:
+    """Return the tasks of a selection, each once. Raise BadRequest for a name that the catalogue does not
+    offer or a knob out of its bounds."""
+    suite = suite_of(asked.suite)
     found = []
-    for case in chosen:
-        offered = _offered("dtype", dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(cases))
+    for case in [_case_of(suite, name) for name in asked.cases] or suite.cases:
+        offered = _offered("dtype", asked.dtypes, case.dtypes, f"{suite.name}/{case.name}", bool(asked.cases))
         for dtype in offered:
-            for mode in _offered("mode", modes, suite.modes, suite.name, True)[: None if modes else 1]:
-                for backend in backends or suite.backends[:1]:
+            for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:
+                for backend in asked.backends or suite.backends[:1]:
                     spec = TaskSpec(
                         suite=suite.name,
                         case=case.name,
                         mode=mode,
                         dtype=dtype,
                         backend=backend,
-                        device=device,
-                        dynamic=dynamic,
-                        knobs=knobs or {},
-                        timeout_s=suite.timeout_s if timeout_s is None else timeout_s,
+                        device=asked.device,
+                        dynamic=asked.dynamic,
+                        knobs=asked.knobs,
+                        timeout_s=suite.timeout_s if asked.timeout_s is None else asked.timeout_s,
                     )
-                    found.append(_cell(_checked(spec), suite))
+                    found.append(normalized(_checked(spec), suite.knobs))
     if not found:
         raise BadRequest(f"nothing of suite {suite.name} fits this request")
-    return found
+    return distinct(found)
 
 
-def _cell(spec: TaskSpec, suite: Suite) -> Cell:
-    found = effect.cell(spec, suite)
-    problem = effect.name_problem(found.task, suite)
-    if problem:
-        raise BadRequest(f"{effect.place(found.task)}: {problem}")
-    return found
+def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
+    """Return each way of measuring once, also where its backend goes by several names."""
+    found: dict[str, TaskSpec] = {}
+    for task in tasks:
+        found.setdefault(canonical(task).fingerprint(), task)
+    return list(found.values())
 
 
 def _offered(what: str, asked: Sequence[str], offered: Sequence[str], place: str, strict: bool) -> list[str]:

@@ -8,14 +8,16 @@ that one way of compiling is one experiment.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from runner.catalog.batch_sizes import default_batch_size
+from runner.catalog.suites.suite import Knob
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 
 if TYPE_CHECKING:
-    from runner.catalog import TaskSpec
+    from runner.catalog import KnobValue, TaskSpec
 
 # Words of a name, longest first, and the setting that each stands for.
 _WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
@@ -80,7 +82,7 @@ def backend_of(spec: TaskSpec) -> Backend:
     parts = parts_of(spec.backend)
     if parts is None:
         return Backend(spec.backend)
-    parts |= {name: spec.knobs[name] for name in _PARTS if name in spec.knobs}
+    parts |= _parts_asked(spec, str(parts["export"]))
     options = {
         name: bool(on)
         for name, on in (("freezing", parts["freezing"]), ("cpp_wrapper", parts["cpp_wrapper"]))
@@ -103,6 +105,45 @@ def backend_of(spec: TaskSpec) -> Backend:
         export=str(parts["export"]),
         options=options | {name: value for name, value in chosen.items() if isinstance(value, bool | int)},
     )
+
+
+def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
+    """Return the knobs that say how inductor compiles this task; `export` is the exporter of its name."""
+    found: dict[str, object] = {name: spec.knobs[name] for name in _PARTS if name in spec.knobs}
+    if spec.mode == "training" or spec.dynamic:
+        found.pop("export", None)  # exporters take the forward pass with static shapes
+    export = str(found.get("export", export))
+    if spec.mode == "training" or export not in {"none", "aot_inductor"}:
+        found.pop("freezing", None)
+    if export != "none":
+        found.pop("cpp_wrapper", None)
+    mode = found.get("compile_mode")
+    if (
+        export not in {"none", "aot_inductor"}
+        or (export == "aot_inductor" and mode in {"reduce-overhead", "max-autotune-no-cudagraphs"})
+        or (spec.device != "cuda" and mode == "reduce-overhead")
+    ):
+        found.pop("compile_mode", None)
+    return found
+
+
+def normalized(spec: TaskSpec, offered: Sequence[Knob]) -> TaskSpec:
+    """Return the task without knobs that say what holds anyway: a default, the model's own batch size, or a
+    part of the backend's name that this task has already or cannot have."""
+    asked = dict(spec.knobs)
+    tiny = asked.get("size") == "tiny"
+    defaults = {knob.name: knob.default for knob in offered}
+    defaults["batch_size"] = default_batch_size(spec.suite, spec.case, spec.mode, tiny=tiny)
+    kept: dict[str, KnobValue] = {}
+    for name in (knob.name for knob in offered if knob.name in asked):
+        with_it = replace(spec, knobs={**kept, name: asked[name]})
+        if name in _PARTS:
+            needed = backend_of(with_it) != backend_of(replace(spec, knobs=kept))
+        else:
+            needed = asked[name] != defaults[name]
+        if needed:
+            kept[name] = asked[name]
+    return replace(spec, knobs=kept)
 
 
 def identity(spec: TaskSpec) -> dict[str, object]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from runner.catalog import BadRequest, Knob, TaskSpec, effect, suite_of
+from runner.catalog import BadRequest, Knob, TaskSpec, suite_of
 from runner.catalog.backends import backend_of
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 
@@ -64,20 +64,6 @@ def variable(options: Mapping[str, bool | int]) -> dict[str, str]:
 def fits(task: TaskSpec) -> bool:
     """Whether they mean anything to this task: it is compiled by inductor, and its suite takes them."""
     return suite_of(task.suite).inductor_options and backend_of(task).is_inductor
-
-
-def problem(options: Mapping[str, bool | int], task: TaskSpec) -> str:
-    """Why one of these options would change nothing in this task, '' where each would."""
-    suite = suite_of(task.suite)
-    if options and not fits(task):
-        return f"{effect.place(task)} takes no options of inductor"
-    for name, value in options.items():
-        missing = effect.unmet(_OFFERED[name], value, task, suite)
-        if missing:
-            return (
-                f"{effect.place(task)}: {effect.said(name, value)} would change nothing; it needs {missing}"
-            )
-    return ""
 
 
 def words(options: Mapping[str, bool | int]) -> str:

@@ -22,6 +22,7 @@ from django.db import connection, transaction
 from hud import runs
 from hud.keys import create_key
 from hud.models import TERMINAL, Accelerator, Host, Run, Task
+from runner.catalog import Selection
 from runner.processes import read_process
 from tests.hosts import Control, HostProcess
 from tests.servers import Hud, RedisServer, end_process, start_process
@@ -177,11 +178,9 @@ class Site:
         """A new run of cases of `micro` on any such device; the doorbell is rung after the commit."""
         with transaction.atomic():
             run = runs.request_suite(
-                suite="micro",
-                cases=cases or ["layer_norm"],
+                selection=Selection("micro", self.device, cases=cases or ["layer_norm"]),
                 host=None,
                 arch="",
-                device=self.device,
                 repeats=1,
                 who="test",
                 labels=labels,

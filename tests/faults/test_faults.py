@@ -135,8 +135,10 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
 import os, django
 django.setup()
 from hud import doorbell, runs
+from runner.catalog import Selection
 doorbell.ring_for = lambda _run: os._exit(9)
-runs.request_suite(suite="micro", cases=["layer_norm"], host=None, arch="", device="cpu", repeats=1, who="t")
+asked = Selection("micro", "cpu", cases=["layer_norm"])
+runs.request_suite(selection=asked, host=None, arch="", repeats=1, who="t")
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=site.environment, capture_output=True, check=False

@@ -43,16 +43,7 @@ SUITE = Suite(
     modes=("training", "inference"),
     knobs=(
         repeat("pairs of a cold and a warm process", 1, 9, 1),
-        Knob(
-            "origin",
-            "choice",
-            "the suite of the case",
-            choices=("torchbench", "huggingface"),
-            where_value={
-                origin: {"case": tuple(name for name, suite in ORIGINS.items() if suite == origin)}
-                for origin in ("torchbench", "huggingface")
-            },
-        ),
+        Knob("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
         *(knob for knob in KNOBS if knob.name in _SHARED_KNOBS),
         switch("fx_graph_cache", "inductor's cache of compiled graphs", default=True),
         switch("aot_autograd_cache", "AOTAutograd's cache, which holds those of inductor", default=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.catalog.suites.knobs import BUDGET_S, CUDA, count, repeat, switch
+from runner.catalog.suites.knobs import BUDGET_S, count, repeat, switch
 from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
 
 _MEASURED_MODES = ("bfloat16", "int8")
@@ -29,12 +29,11 @@ SUITE = Suite(
         BUDGET_S,
         Knob("top_k", "int", "likeliest tokens of which one is drawn", low=1, high=1000, default=200),
         Knob("temperature_percent", "int", "of the drawing, in hundredths", low=1, high=500, default=80),
-        switch("cudagraphs", "CUDA graphs for the step, as mode reduce-overhead", default=True, where=CUDA),
+        switch("cudagraphs", "CUDA graphs for the step, as mode reduce-overhead", default=True),
         switch(
             "coordinate_descent_tuning",
             "inductor's option of that name, on which int8 weights are fused into the products",
             default=True,
-            where=CUDA,
         ),
         Knob(
             "caches",

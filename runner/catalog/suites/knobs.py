@@ -6,7 +6,6 @@ from typing import Any
 
 from runner.catalog.suites.suite import Knob
 
-CUDA = {"device": ("cuda",)}  # where a knob of CUDA's means something
 # Of suites that time eager and compiled calls in turn.
 BUDGET_S = Knob(
     "budget_s",

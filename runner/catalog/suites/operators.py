@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from runner.catalog.suites.knobs import CUDA, count, repeat, switch
+from runner.catalog.suites.knobs import count, repeat, switch
 from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
@@ -94,7 +94,7 @@ SUITE = Suite(
         count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
         count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),
         repeat("samples of call time for each call, at least", 5, 1000, 30),
-        Knob("graph_replay", "bool", "device time too", default=True, identity=False, where=CUDA),
+        Knob("graph_replay", "bool", "device time too", default=True, identity=False),
         switch("channels_last", "tensors of four dimensions lie channels last"),
     ),
     timeout_s=1800,

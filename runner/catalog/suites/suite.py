@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 _WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
-
-# What a task must be for a knob to change anything of it: of each of these the task has one of the values.
-# `suite`, `mode`, `dtype`, `device`, `dynamic`, `compiler` (inductor or other), or another knob by its name.
-Where = Mapping[str, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
@@ -21,7 +16,6 @@ class Knob:
 
     A knob at its `default` is as good as not given; None says that the suite decides by the case. One
     without `identity` changes how long a measurement takes or what is kept of it, not what it means.
-    Outside of `where` it changes nothing, and is refused. A suite has the knobs that `where` names before it.
     """
 
     name: str
@@ -32,13 +26,6 @@ class Knob:
     choices: tuple[str, ...] = ()
     default: bool | int | str | None = None
     identity: bool = True
-    where: Where = field(default_factory=dict, hash=False)
-    where_value: Mapping[object, Where] = field(default_factory=dict, hash=False)  # of single values, too
-    of_device: Mapping[str, object] = field(default_factory=dict, hash=False)  # what a device has anyway
-
-    def needs(self, value: object) -> Where:
-        """What a task must be for this value to change anything of it."""
-        return {**self.where, **(self.where_value.get(value, {}) if self.where_value else {})}
 
     def problem(self, value: object) -> str:
         """Why this value cannot be, or '' where it can."""
