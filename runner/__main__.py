@@ -12,6 +12,8 @@ from runner import attach, doctor, locks, run_command
 from runner.catalog import SUITES, BadRequest, Knob, Suite, suite_of
 from runner.upload import PARAMETERS, check, connect, upload_file
 
+_UPSTREAM_OPTIONS = "docs/upstream_options.md"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 all well, 1 something failed or was refused, 2 usage or a hud that cannot be reached,
@@ -28,11 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    listing = commands.add_parser("list", help="what can run: suites, cases, knobs")
+    listing = commands.add_parser("list", help="list the suites, the cases of one, or its options")
     listing.add_argument("suites", nargs="*", metavar="SUITE")
-    listing.add_argument(
-        "--options", action="store_true", help="what becomes of each option of the outside systems' scripts"
-    )
+    listing.add_argument("--options", action="store_true", help="options with their bounds and defaults")
     listing.set_defaults(command=_list)
     running = commands.add_parser("run", help="run suites on this machine")
     run_command.add_arguments(running)
@@ -55,30 +55,25 @@ def _parser() -> argparse.ArgumentParser:
 def _list(options: argparse.Namespace) -> int:
     suites = [suite_of(name) for name in options.suites] or list(SUITES.values())
     for suite in suites:
+        print(f"{suite.name}: {suite.title}")
         if options.options:
-            _list_options(suite)
-        else:
-            _list_suite(suite)
+            for knob in suite.knobs:
+                default = "" if knob.default is None else f", default {knob.default}".lower()
+                print(f"  {knob.name}: {_knob_bounds(knob)}{default}; {knob.help}")
+        elif options.suites:
+            _list_cases(suite)
+    if options.options:
+        print(f"\nset one by --opt NAME=VALUE; options of other projects' scripts: {_UPSTREAM_OPTIONS}")
     return 0
 
 
-def _list_options(suite: Suite) -> None:
-    print(f"{suite.name}: {suite.title}")
-    for option in suite.options:
-        ours = option.ours if option.ours.startswith("-") else f"knob {option.ours}"
-        print(f"  {option.upstream:<34} {ours if option.ours else f'not here: {option.reason}'}")
-
-
-def _list_suite(suite: Suite) -> None:
-    print(f"{suite.name}: {suite.title}")
+def _list_cases(suite: Suite) -> None:
     print(
         f"  devices {', '.join(suite.devices)}; modes {', '.join(suite.modes)}; "
         f"backends {', '.join(suite.backends)}"
     )
     for case in suite.cases:
         print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
-    for knob in suite.knobs:
-        print(f"  knob {knob.name}: {_knob_bounds(knob)}; {knob.help}")
 
 
 def _knob_bounds(knob: Knob) -> str:

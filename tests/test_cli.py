@@ -13,7 +13,7 @@ import pytest
 
 from runner import host, locks, terminal
 from runner.__main__ import main
-from runner.catalog import BadRequest, TaskSpec
+from runner.catalog import SUITES, BadRequest, TaskSpec
 from runner.launch import Outcome
 from runner.processes import read_process
 from runner.tables import results
@@ -24,11 +24,18 @@ from tests.servers import ROOT
 pytestmark = pytest.mark.usefixtures("own_folders")
 
 
-def test_the_list_names_every_case_and_knob(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    said = capsys.readouterr().out
-    for name in ("micro", "layer_norm", "gather_gemv", "ceilings", "knob D: 64 to 16384"):
-        assert name in said
+def test_suites_their_cases_and_their_options_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def listed(*words: str) -> list[str]:
+        assert main(["list", *words]) == 0
+        return [
+            line.strip().partition(":")[0].split()[0] for line in capsys.readouterr().out.splitlines() if line
+        ]
+
+    assert listed() == list(SUITES)
+    assert {"layer_norm", "gather_gemv"} < set(listed("micro"))
+    assert "huggingface" not in listed("micro")
+    assert {"D", "repeat"} < set(listed("micro", "--options"))
+    assert main(["list", "--options", "nothing"]) == 2
 
 
 def test_a_dry_run_prints_the_tasks_as_commands(capsys: pytest.CaptureFixture[str]) -> None:

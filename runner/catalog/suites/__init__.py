@@ -13,9 +13,9 @@ from runner.catalog.suites import (
     torchbench,
     xla,
 )
-from runner.catalog.suites.suite import Case, Knob, Option, Suite
+from runner.catalog.suites.suite import Case, Knob, Suite
 
-__all__ = ["SUITES", "Case", "Knob", "Option", "Suite"]
+__all__ = ["SUITES", "Case", "Knob", "Suite"]
 
 SUITES: dict[str, Suite] = {
     entry.SUITE.name: entry.SUITE

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from runner.catalog.suites import huggingface, torchbench
 from runner.catalog.suites.knobs import repeat, switch
-from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
+from runner.catalog.suites.suite import Case, Knob, Suite
 from runner.catalog.suites.torchdynamo_knobs import KNOBS
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
@@ -55,22 +55,4 @@ SUITE = Suite(
     dynamic=True,
     timeout_s=4000,
     axes=(("dtype", ("amp",)),),
-    options=options(
-        {
-            "--model": "--case",
-            "--benchmark": "origin",
-            "--mode": "--mode",
-            "--dynamic": "--dynamic",
-            "--device": "--device",
-            "--output": "--output",
-            "--repeat": "repeat",
-            "fx_graph_cache": "fx_graph_cache",
-            "enable_autograd_cache": "aot_autograd_cache",
-            "autotune_local_cache": "autotune_cache",
-            "automatic_dynamic_local_pgo": "local_pgo",
-            "--disable-cudagraphs": "cudagraphs",
-            "remote caches": Reason("always off: a compile that another machine did is not this one's"),
-            "Triton's cache": Reason("in the named folder with the others; Triton has no switch for it"),
-        }
-    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.catalog.suites.knobs import BUDGET_S, count, repeat, switch
-from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
+from runner.catalog.suites.suite import Case, Knob, Suite
 
 _MEASURED_MODES = ("bfloat16", "int8")
 
@@ -44,24 +44,4 @@ SUITE = Suite(
         ),
     ),
     timeout_s=1800,
-    options=options(
-        {
-            "--only": "--case",
-            "--output": "--output",
-            "name": "--case",
-            "mode bfloat16|int8": "--dtype",
-            "mode autoquant|autoquant_v2": Reason("needs torchao, whose releases are another subject"),
-            "num_samples": "samples",
-            "max_new_tokens": "new_tokens",
-            "top_k": "top_k",
-            "temperature": "temperature_percent",
-            "device": "--device",
-            "batch_size": Reason("one sequence, as in all its experiments; only autoquant_v2 reads it"),
-            "coordinate_descent_tuning": "coordinate_descent_tuning",
-            "mode=reduce-overhead": "cudagraphs",
-            "fx_graph_cache": "caches",
-            "triton.unique_kernel_names": Reason("inductor's default since torch 2.6"),
-            "assert_indirect_indexing": Reason("always off, as gpt-fast has it: indices are our own"),
-        }
-    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.catalog.suites.suite import Case, Knob, Suite, options
+from runner.catalog.suites.suite import Case, Knob, Suite
 
 # gpt-fast's four sizes; a CPU takes smaller ones, so that one kernel stays under a minute.
 SIZES = {"cuda": (1024, 4096, 8192, 16384), "cpu": (256, 512, 1024, 2048)}
@@ -25,5 +25,4 @@ SUITE = Suite(
         Knob("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
         _REPEAT,
     ),
-    options=options({"--only": "--case", "--output": "--output"}),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.catalog.suites.knobs import count, repeat, switch
-from runner.catalog.suites.suite import Case, Knob, Reason, Suite, options
+from runner.catalog.suites.suite import Case, Knob, Suite
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
 OWN = "own"
@@ -99,23 +99,6 @@ SUITE = Suite(
     ),
     timeout_s=1800,
     axes=(("dtype", ("float16",)),),
-    options=options(
-        {
-            "--suite": "inputs",
-            "--op": "--case",
-            "--dtype": "--dtype",
-            "--max-samples": "max_samples",
-            "--repeats": "repeat",
-            "--inductor-config": "--backend",
-            "--device": "--device",
-            "--inp-file": "inputs",
-            "--start-idx": "start_idx",
-            "--accuracy-checking": Reason("every call is compared with eager before it is timed"),
-            "--channels-last": "channels_last",
-            "--profile": Reason("both clocks say more of one kernel than a trace; models have traces"),
-            "--measure-nvfuser": Reason("nvFuser left PyTorch with TorchScript"),
-        }
-    ),
 )
 
 

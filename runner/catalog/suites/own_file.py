@@ -34,5 +34,4 @@ def suite_of_file(path: Path) -> Suite:
         "A file of one's own",
         (Case(case, f"build() of {path.name}", DTYPES),),
         axes=(("dtype", ("float32",)),),
-        options=(),
     )

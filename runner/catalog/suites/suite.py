@@ -1,4 +1,4 @@
-"""What a suite declares: cases, knobs with bounds, and what becomes of the outside system's options."""
+"""What a suite declares: cases, and knobs with bounds."""
 
 from __future__ import annotations
 
@@ -56,42 +56,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Option:
-    """An option of the outside system: the knob or option of ours that does it, or why there is none."""
-
-    upstream: str  # as typed there: "--freezing"
-    ours: str = ""  # a knob's name, or an option of `runner run` with its dashes
-    reason: str = ""  # why it is not supported
-
-    def __post_init__(self) -> None:
-        if bool(self.ours) == bool(self.reason):
-            raise ValueError(f"{self.upstream}: either ours or a reason")
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why nothing of ours does what an option of the outside system does."""
-
-    text: str
-
-
-OptionTable = dict[str, str | Reason]
-
-
-def options(table: OptionTable) -> tuple[Option, ...]:
-    """The rows of a table: an option of the outside system, and what does it here or why nothing does."""
-    return tuple(
-        Option(name, reason=ours.text) if isinstance(ours, Reason) else Option(name, ours=ours)
-        for name, ours in table.items()
-    )
-
-
-def same(*names: str) -> OptionTable:
-    """Rows for options that are knobs of the same name here."""
-    return {name: name.removeprefix("--").replace("-", "_") for name in names}
-
-
-@dataclass(frozen=True)
 class Suite:
     name: str
     title: str
@@ -106,7 +70,6 @@ class Suite:
     # A matrix: mode, backend, dtype and knobs that a command runs in all these values where it names none;
     # a command that names a backend leaves the knobs to the backend.
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    options: tuple[Option, ...] = ()
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
     inductor_options: bool = False  # what inductor compiles takes options of `catalog/inductor_options.py`

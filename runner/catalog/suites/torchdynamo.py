@@ -5,9 +5,8 @@ Their cases are the models that can be built with random weights, without a down
 
 from __future__ import annotations
 
-from runner.catalog.suites.suite import Case, Option, Suite
+from runner.catalog.suites.suite import Case, Suite
 from runner.catalog.suites.torchdynamo_knobs import KNOBS
-from runner.catalog.suites.torchdynamo_options import OPTIONS
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
 _MODES = ("inference", "training")
@@ -36,7 +35,6 @@ def torchdynamo_suite(
     cases: tuple[Case, ...],
     *,
     axes: tuple[tuple[str, tuple[str, ...]], ...] = (),
-    options: tuple[Option, ...] = OPTIONS,
     packages: tuple[str, ...] = (),
 ) -> Suite:
     """One of them, of which this is what it has for its own."""
@@ -53,6 +51,5 @@ def torchdynamo_suite(
         dynamic=True,
         timeout_s=2400,
         axes=axes,
-        options=options,
         packages=packages,
     )

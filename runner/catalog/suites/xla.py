@@ -8,7 +8,6 @@ from typing import Any
 
 from runner.catalog.suites.knobs import count, extra, repeat, switch
 from runner.catalog.suites.suite import Case, Knob, Suite
-from runner.catalog.suites.xla_options import OPTIONS
 
 # What PyTorch/XLA's runner calls an experiment's axes, each in every value.
 ACCELERATORS = ("cpu", "cuda", "tpu")
@@ -81,7 +80,6 @@ SUITE = Suite(
         ("mode", ("inference", "training")),
         ("dtype", ("float32",)),
     ),
-    options=OPTIONS,
 )
 
 
