@@ -17,25 +17,27 @@ from django.db.models.functions import Now
 from hud import audit, doorbell, life, matching
 from hud.matching import Wish
 from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
+from hud.queries import facts
 from runner.catalog import SUITES, BadRequest, KnobValue, Selection, TaskSpec, inductor_options, plan
 from runner.catalog.backends import backend_of, identity
-from runner.catalog.inductor_options import InductorOptions
+from runner.catalog.inductor_options import OptionValue
 from runner.catalog.suites.operators import asked_inputs
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
 DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
-_NO_OPTIONS: Mapping[str, bool | int] = MappingProxyType({})
+_NO_OPTIONS: Mapping[str, OptionValue] = MappingProxyType({})
 
 
 class NotPossible(ValueError):
-    """The request cannot be run; the text says why, in words for a person. `knob` is what is wrong of it,
-    where that is a knob."""
+    """The request cannot be run; the text says why, in words for a person. `knob` is the knob that is wrong,
+    or '', and `options` has a reason for each option of inductor that is."""
 
-    def __init__(self, text: str, knob: str = "") -> None:
+    def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(text)
         self.knob = knob
+        self.options = options
 
 
 class Terms(TypedDict, total=False):
@@ -48,7 +50,7 @@ class Terms(TypedDict, total=False):
     labels: Mapping[str, str]
     environment: str
     base_environment: str
-    new_options: Mapping[str, bool | int]
+    new_options: Mapping[str, OptionValue]
 
 
 def request_rerun(
@@ -114,7 +116,7 @@ def request_run(
     labels: Mapping[str, str] = _NO_LABELS,
     environment: str = "",
     base_environment: str = "",
-    new_options: Mapping[str, bool | int] = _NO_OPTIONS,
+    new_options: Mapping[str, OptionValue] = _NO_OPTIONS,
     experiment: Experiment | None = None,
     retry_of: int | None = None,
     watched: bool = False,
@@ -124,14 +126,15 @@ def request_run(
     is a pair, one process in either environment; options of inductor are the new one's alone, and need no
     other base than itself. Raise NotPossible."""
     check_size(specs, repeats)
-    options = _options(new_options, specs)
-    if base_environment or options:
+    if base_environment or new_options:
         environment = environment or DEFAULT_ENVIRONMENT
         base_environment = base_environment or environment
     wish = Wish(device, host, arch, labels, environment, base_environment)
-    _able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
+    able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
     if problem:
         raise NotPossible(problem)
+    if new_options:
+        _check_options(new_options, specs, facts.inductor_options(able, environment))
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
@@ -146,7 +149,7 @@ def request_run(
             labels=dict(labels),
             environment=environment,
             base_environment=base_environment,
-            new_options=options,
+            new_options=dict(new_options),
             firing=firing,
             source="runner",
             at=Now(),
@@ -167,16 +170,17 @@ def request_run(
     return run
 
 
-def _options(given: Mapping[str, bool | int], specs: Sequence[TaskSpec]) -> InductorOptions:
-    """Raises NotPossible for what inductor has not, and for tasks that it does not compile."""
-    try:
-        options = inductor_options.checked(given)
-    except BadRequest as error:
-        raise NotPossible(str(error)) from error
+def _check_options(
+    options: Mapping[str, object], specs: Sequence[TaskSpec], kinds: inductor_options.Kinds
+) -> None:
+    """Raise NotPossible for options that cannot be set there and for tasks that take none."""
+    problems = inductor_options.problems(options, kinds)
+    if problems:
+        said = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise NotPossible(f"options of inductor cannot be set: {said}", options=problems)
     for spec in specs:
-        if options and not inductor_options.fits(spec):
+        if not inductor_options.fits(spec):
             raise NotPossible(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
-    return options
 
 
 def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from runner.catalog import PROTOCOL
+from runner.catalog.inductor_options import OptionValue
 
 TIMEOUT_S = 10.0
 SILENCE_S = 2.0  # whoever waits for longer says so
@@ -86,7 +87,7 @@ class Lease:
     python: str = "default"
     base_python: str = ""  # of a pair: measured beside the other one; '' where the task is no pair
     process: int = 0  # which of the run's repeats
-    new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of `python` in a pair
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of `python` in a pair
 
 
 @dataclass(frozen=True)

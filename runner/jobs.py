@@ -154,7 +154,7 @@ def _launch(
     lease = folder.lease
     try:
         spec = TaskSpec.from_json(lease.spec)
-        options = inductor_options.checked(lease.new_options)
+        options = inductor_options.checked(lease.new_options, None)  # the child knows its torch
     except BadRequest as error:
         return Outcome(
             "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"

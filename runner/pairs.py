@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import TaskSpec, inductor_options
+from runner.catalog.inductor_options import OptionValue
 from runner.catalog.missing import CANCELLED
 from runner.launch import Event, Outcome, launch
 from runner.log import CappedLog
@@ -39,12 +40,12 @@ class Pair:
     new: str
     number: int
     caches: Path
-    new_options: Mapping[str, bool | int] = field(default_factory=dict)
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def environment(self, side: str) -> str:
         return self.base if side == BASE else self.new
 
-    def options(self, side: str) -> Mapping[str, bool | int]:
+    def options(self, side: str) -> Mapping[str, OptionValue]:
         return self.new_options if side == NEW else {}
 
     def words(self, side: str) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner import dry_run, durations, request, resume, tables, terminal, workers
+from runner import dry_run, durations, host, request, resume, tables, terminal, workers
 from runner.accelerators import Accelerator
 from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
@@ -92,9 +92,9 @@ def main(options: argparse.Namespace) -> int:
     tasks = request.tasks(_request(options, chosen[0].device))
     if options.partition:
         tasks = request.partition(tasks, options.partition)
-    new_options = _new_options(options.new_opt, tasks)
     baseline = _baseline(options.baseline)
     pythons, python, base = _pythons(options)
+    new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
     jobs = [
@@ -201,9 +201,18 @@ def _repeats(options: argparse.Namespace, base: str) -> int:
     return repeats
 
 
-def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec]) -> inductor_options.InductorOptions:
-    """Return the checked options of --new-opt. Raise BadRequest, also for a task that takes none."""
+def _new_options(
+    settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter
+) -> inductor_options.InductorOptions:
+    """Return the options of --new-opt, checked; the interpreter is asked for one that is not listed. Raise
+    BadRequest, also for a task that takes none."""
     found = inductor_options.parsed(settings)
+    if found.keys() - inductor_options.LISTED.keys():
+        try:
+            facts = host.torch_facts("cpu", python.path, python.environment)
+        except RuntimeError as error:
+            raise BadRequest(f"--new-opt: {error}") from error
+        found = inductor_options.checked(found, facts["inductor_options"])
     for task in tasks:
         if found and not inductor_options.fits(task):
             raise BadRequest(

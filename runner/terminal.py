@@ -19,6 +19,7 @@ from typing import Any
 from runner import durations, host, locks, results
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec, inductor_options
+from runner.catalog.inductor_options import OptionValue
 from runner.launch import Event, Outcome, launch
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
@@ -38,7 +39,7 @@ class Job:
     process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
     python: str = DEFAULT_PYTHON
     base_python: str = ""
-    new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of a pair's new side
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of a pair's new side
 
     measured_with: str = ""  # a digest of what is measured besides the task: `runner/resume.py`
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from torch._inductor import config
 
+from runner.__main__ import main
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.failures import TaskFailure
 from runner.launch import Outcome
 from runner.measure.compiled import compile_inductor
 from runner.measure.device import prepare
-from runner.measure.inductor_options import tried_options
+from runner.measure.inductor_options import settable, tried_options
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 from runner.suites.torchdynamo.backends import Compiler
@@ -111,7 +112,10 @@ def test_options_reach_the_new_side_alone(control: Control, tmp_path: Path) -> N
         ("{", "no JSON"),
         ('{"cpp.simdlen": 10000}', "10000 is not within 0 to 512"),
         ('{"epilogue_fusion": 1}', "neither true nor false"),
-        ('{"triton.store_cubin": true}', "no option that can be set"),
+        ('{"trace.enabled": true}', "cannot be set from outside"),
+        ('{"no_such_option": true}', "no option that can be set"),
+        ('{"memory_pool": "heap"}', "not one of none"),
+        ('{"unbacked_symint_fallback": 4294967296}', "not an integer within"),
     ],
 )
 def test_only_what_the_catalogue_lists_is_tried(
@@ -126,6 +130,12 @@ def test_only_what_the_catalogue_lists_is_tried(
 def test_an_option_that_this_torch_has_not_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
     assert tried_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
+    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpu_gpu_bw": 3, "memory_pool": "outputs"}')
+    assert [(name, repr(value)) for name, value in tried_options().items()] == [
+        ("cpu_gpu_bw", "3.0"),
+        ("memory_pool", "'outputs'"),
+    ]
+    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512}')
     monkeypatch.delattr("torch._inductor.config.cpp.min_chunk_size")
     with pytest.raises(TaskFailure, match=r"has no cpp\.min_chunk_size"):
         tried_options()
@@ -147,7 +157,9 @@ def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyP
     assert asked["options"] == {"max_fusion_size": 8, "epilogue_fusion": True}
 
 
-@pytest.mark.parametrize("text", ["epilogue_fusion", "epilogue_fusion=8", "max_fusion_size=on", "x=on"])
+@pytest.mark.parametrize(
+    "text", ["epilogue_fusion", "epilogue_fusion=8", "max_fusion_size=on", "fx_wrapper=on"]
+)
 def test_options_that_are_typed_wrong_are_refused(text: str) -> None:
     assert inductor_options.parsed(["epilogue_fusion=Off", "max_fusion_size=8"]) == {
         "epilogue_fusion": False,
@@ -155,6 +167,32 @@ def test_options_that_are_typed_wrong_are_refused(text: str) -> None:
     }
     with pytest.raises(BadRequest):
         inductor_options.parsed([text])
+
+
+def test_an_interpreter_reports_its_options_and_none_that_names_a_place_or_a_program() -> None:
+    found = settable()
+    assert (found["max_autotune"], found["cpu_gpu_bw"], found["memory_pool"]) == (
+        "bool",
+        "float",
+        ["none", "intermediates", "outputs", "combined"],
+    )
+    assert not found.keys() & inductor_options.LISTED.keys()
+    words = ("trace.", "remote", "compiler", "cxx", "wrapper", "command")
+    assert [name for name in found if any(word in name for word in words)] == []
+    assert [name for name in found if name.endswith(("_dir", "_path"))] == []
+    assert set(inductor_options.LISTED) == set(filter(inductor_options.may_be_set, inductor_options.LISTED))
+
+
+def test_the_command_asks_the_interpreter_for_an_option_that_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"inductor_options": {"max_autotune": "bool"}}
+    monkeypatch.setattr("runner.host.torch_facts", lambda *_asked: told)
+    words = "run micro --case layer_norm --device cpu --dry-run --new-opt"
+    assert main([*words.split(), "max_autotune=on"]) == 0
+    assert "--new-opt max_autotune=on" in capsys.readouterr().out
+    assert main([*words.split(), "max_autotone=on"]) == 2
+    assert main([*words.split(), "max_autotune=3"]) == 2
 
 
 def test_a_cancel_ends_the_pair_where_it_is(control: Control, tmp_path: Path) -> None:

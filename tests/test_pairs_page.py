@@ -84,6 +84,78 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     assert pointers == ["/new_options/epilogue_fusion", "/new_options/threads"]
 
 
+REPORTED = {
+    "max_autotune": "bool",
+    "memory_pool": ["none", "outputs"],
+    "cpu_gpu_bw": "float",
+    "trace.enabled": "bool",
+}
+
+
+def reports(accelerator: Accelerator, python: str, options: dict[str, Any]) -> None:
+    accelerator.host.facts = {"pythons": {python: {"inductor_options": options}}}
+    accelerator.host.save()
+
+
+@pytest.mark.django_db
+def test_an_option_is_taken_by_the_host_whose_interpreter_reports_it(
+    client: Client, key: str, accelerator: Accelerator
+) -> None:
+    other = create_accelerator(arch="cpu-x86_64")
+    other.catalog = accelerator.catalog
+    other.save()
+    reports(accelerator, "tuned", REPORTED)
+    options = {"max_autotune": True, "memory_pool": "outputs", "cpu_gpu_bw": 1.5}
+    asked = {"cases": ["layer_norm"], "environment": "tuned", "new_options": options}
+    answer = ask(client, key, host=accelerator.host.name, **asked)
+    assert answer.status_code == 201, answer.content
+    assert Run.objects.get(pk=answer.json()["id"]).new_options == options
+    anywhere, elsewhere = ask(client, key, **asked), ask(client, key, host=other.host.name, **asked)
+    default = ask(client, key, host=accelerator.host.name, **{**asked, "environment": "default"})
+    for refused in (anywhere, elsewhere, default):
+        assert refused.status_code == 422
+        pointers = {fault["pointer"] for fault in refused.json()["errors"]}
+        assert pointers == {f"/new_options/{name}" for name in options}
+    reports(other, "tuned", REPORTED)
+    assert ask(client, key, **asked).status_code == 201, "every host that may take it reports it"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("trace.enabled", True),
+        ("memory_pool", "heap"),
+        ("cpu_gpu_bw", "fast"),
+        ("max_autotune", 1),
+        ("aot_inductor.output_path", "/tmp/x"),
+    ],
+)
+def test_a_forbidden_option_is_refused_even_where_a_host_reports_it(
+    client: Client, key: str, accelerator: Accelerator, name: str, value: object
+) -> None:
+    reports(accelerator, "default", {**REPORTED, "aot_inductor.output_path": ["/tmp/x"]})
+    refused = ask(client, key, host=accelerator.host.name, cases=["layer_norm"], new_options={name: value})
+    assert refused.status_code == 422
+    assert [fault["pointer"] for fault in refused.json()["errors"]] == [f"/new_options/{name}"]
+
+
+@pytest.mark.django_db
+def test_the_form_takes_what_the_host_reports(client: Client, accelerator: Accelerator) -> None:
+    experiment = create_experiment(device="cpu", arch="cpu-x86_64", knobs={"D": 256})
+    client.force_login(create_user())
+    asked = {
+        "place": f"{accelerator.host.pk}:cpu:cpu-x86_64",
+        "repeats": "5",
+        "new_options": "max_autotune=on, memory_pool=outputs",
+    }
+    wrong = client.post(f"/experiments/{experiment.pk}/rerun", asked)
+    assert (wrong.status_code, list(wrong.context["form"].errors)) == (422, ["new_options"])
+    reports(accelerator, "default", REPORTED)
+    assert client.post(f"/experiments/{experiment.pk}/rerun", asked).status_code == 302
+    assert Run.objects.get().new_options == {"max_autotune": True, "memory_pool": "outputs"}
+
+
 def test_what_inductor_does_not_compile_takes_no_options() -> None:
     def fits(suite: str, case: str, backend: str, dtype: str = "float32") -> bool:
         return inductor_options.fits(TaskSpec(suite, case, "inference", dtype, backend, "cpu"))

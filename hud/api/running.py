@@ -19,7 +19,7 @@ from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of
 from hud.queries.run import artifacts_of
 from hud.queries.waiting import read as read_waiting
-from runner.catalog import Selection, inductor_options
+from runner.catalog import Selection
 from runner.summary import LEAST_PAIRS
 
 router = Router(tags=["runs"])
@@ -35,7 +35,6 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     key: ApiKey = request.auth  # type: ignore[attr-defined]
     spend_call(key, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
-    _check_options(given)
     host = _host(given.host)
     wish: Any = {
         "host": host,
@@ -60,7 +59,8 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
             run = runs.request_suite(selection=selection, **wish)
     except runs.NotPossible as error:
         pointer = f"/knobs/{error.knob}" if error.knob in (given.knobs or {}) else ""
-        raise Problem(422, str(error), errors=[Fault(pointer, str(error))]) from error
+        faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
+        raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
     return Status(201, _run_out(run))
 
 
@@ -72,14 +72,6 @@ def _check_subject(given: RunIn) -> None:
         if given.experiment is not None and getattr(given, name):
             words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
             raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
-
-
-def _check_options(given: RunIn) -> None:
-    """Raises Problem 422 with a fault for each option that cannot be."""
-    problems = inductor_options.problems(given.new_options)
-    if problems:
-        faults = [Fault(f"/new_options/{name}", problem) for name, problem in problems.items()]
-        raise Problem(422, f"options of inductor cannot be: {', '.join(problems)}", errors=faults)
 
 
 def _only_device(arch: str) -> str:

@@ -9,7 +9,7 @@ import orjson
 from ninja import Schema
 from pydantic import ConfigDict, Field, field_validator
 
-MAX_FACTS_BYTES = 256 * 1024  # what a host says of itself; some 5 kB for each of its interpreters
+MAX_FACTS_BYTES = 256 * 1024  # what a host says of itself; some 15 kB for each of its interpreters
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
 
@@ -105,7 +105,9 @@ class RunIn(Asked):
     labels: Labels = Field({}, max_length=64)
     environment: str = Field("", max_length=60)
     base_environment: str = Field("", max_length=60)
-    new_options: dict[Annotated[str, Field(max_length=100)], bool | int] = Field({}, max_length=64)
+    new_options: dict[
+        Annotated[str, Field(max_length=100)], bool | int | float | Annotated[str, Field(max_length=100)]
+    ] = Field({}, max_length=64)
     knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
     repeats: int | None = Field(None, ge=1, le=20)
 

@@ -3,9 +3,11 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from hud.models import Accelerator
 
 _LINES = {
     "cpu": "CPU",
@@ -63,6 +65,17 @@ def read(facts: Mapping[str, Any]) -> Facts:
 def lacking(facts: Mapping[str, Any]) -> dict[str, str]:
     """Why a host does not offer a suite, by its name."""
     return {name: _text(why) for name, why in sorted(_object(facts.get("lacking")).items())}
+
+
+def inductor_options(accelerators: Iterable[Accelerator], python: str) -> dict[str, Any]:
+    """Return the options of inductor, with their kinds, that this interpreter of each accelerator's host
+    reports alike."""
+    reports = [
+        _object(_object(_object(one.host.facts.get("pythons")).get(python)).get("inductor_options"))
+        for one in accelerators
+    ]
+    first, *others = reports or [{}]
+    return {name: kind for name, kind in first.items() if all(one.get(name) == kind for one in others)}
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[Line]:

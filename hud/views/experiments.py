@@ -142,7 +142,7 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
             run = request_rerun(experiment=asked, **_wishes(form, asked), who=request.user.get_username())
             return redirect("run", pk=run.pk)
         except NotPossible as error:
-            problem = "" if form.refuse(error.knob, str(error)) else str(error)
+            problem = "" if form.refuse(error) else str(error)
     page = query.read(pk, **ExperimentChoice(request.POST).wishes())
     assert page is not None
     return _render(request, page, form, status=422, problem=problem)

@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import metrics
 from torch._inductor.codecache import PyCodeCache
 
+from runner.catalog.inductor_options import OptionValue
 from runner.failures import TaskFailure, failure_of
 from runner.measure.device import Device, prepare
 from runner.measure.inductor_options import tried_options
@@ -37,7 +38,7 @@ def compile_inductor(
     function: Callable[..., Any],
     operands: tuple[Any, ...],
     device: Device,
-    options: Mapping[str, bool | int],
+    options: Mapping[str, OptionValue],
 ) -> Compiled:
     """Compiles for static shapes in default mode (no CUDA graphs), calls once, then warms up.
 

@@ -1,5 +1,5 @@
-"""Environment facts. `python -m runner.measure.environment DEVICE` prints them as JSON, with
-the packages of a suite that can be imported (`modules`)."""
+"""Environment facts. `python -m runner.measure.environment DEVICE` prints them as JSON, with the packages of
+a suite that can be imported (`modules`) and the options of inductor that can be set (`inductor_options`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from runner import host
 from runner.environment import of_machine
 from runner.installed import modules
 from runner.measure.device import Device, prepare
+from runner.measure.inductor_options import settable
 from runner.measure.stages import ASK_NVML
 from runner.records import Environment
 
@@ -40,4 +41,4 @@ def _variables() -> dict[str, str]:
 
 if __name__ == "__main__":
     found = dataclasses.asdict(environment(prepare(sys.argv[1])))
-    sys.stdout.write(json.dumps({**found, "modules": modules()}) + "\n")
+    sys.stdout.write(json.dumps({**found, "modules": modules(), "inductor_options": settable()}) + "\n")

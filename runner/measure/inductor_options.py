@@ -1,28 +1,61 @@
-"""Inductor's options that this process tries: it is the new side of a pair (`runner.pairs`)."""
+"""Options of inductor: those that this process tries as the new side of a pair (`runner.pairs`), and all that
+this torch has."""
 
 from __future__ import annotations
 
 import os
+from typing import Literal, get_args, get_origin
 
 import torch
 
 from runner.catalog import BadRequest
-from runner.catalog.inductor_options import VARIABLE, InductorOptions, of_variable
+from runner.catalog.inductor_options import (
+    LISTED,
+    VARIABLE,
+    InductorOptions,
+    may_be_set,
+    of_variable,
+)
 from runner.failures import TaskFailure
 
 
 def tried_options() -> InductorOptions:
-    """By their paths in `torch._inductor.config`; they go before whatever a suite sets itself.
+    """Return them by their paths in `torch._inductor.config`; they go before whatever a suite sets itself.
 
-    Raises TaskFailure (unsupported) for one that the catalogue or this torch does not have.
+    Raise TaskFailure (unsupported) for one that may not be set or that this torch does not have.
     """
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return {}
     try:
-        options = of_variable(os.environ.get(VARIABLE, ""))
+        options = of_variable(text, settable())
     except BadRequest as error:
         raise TaskFailure("unsupported", "no_such_option", str(error)) from error
     for path in options:
         check_option(path)
     return options
+
+
+def settable() -> dict[str, str | list[str]]:
+    """Return the options of this torch's inductor beside the listed ones, each with its kind: bool, int,
+    float or a list of words. An older torch does not tell the types, and has none."""
+    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
+
+    if not hasattr(config, "get_type"):
+        return {}
+    kinds = {
+        name: _kind(config.get_type(name))
+        for name in config.get_config_copy()
+        if may_be_set(name) and name not in LISTED
+    }
+    return {name: kind for name, kind in kinds.items() if kind}
+
+
+def _kind(annotation: object) -> str | list[str]:
+    if annotation in {bool, int, float}:
+        return str(getattr(annotation, "__name__", ""))
+    words = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return list(words) if all(isinstance(word, str) for word in words) else []
 
 
 def check_option(path: str) -> None:
