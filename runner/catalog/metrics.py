@@ -40,16 +40,14 @@ class MetricInfo:
 
 
 def _timing(  # noqa: PLR0917 - a table reads best in rows
-    name: str,
-    title: str,
-    unit: str,
-    direction: Direction,
-    precision: int,
-    floor: float,
-    *,
-    signed: bool = False,
+    name: str, title: str, unit: str, direction: Direction, precision: int, floor: float
 ) -> MetricInfo:
-    return MetricInfo(name, title, unit, direction, "timing", precision, floor, signed)
+    return MetricInfo(name, title, unit, direction, "timing", precision, floor)
+
+
+def _signed(*row: Any) -> MetricInfo:
+    """Return a timing that may be below zero."""
+    return replace(_timing(*row), signed=True)
 
 
 def _count(name: str, title: str, direction: Direction = "down") -> MetricInfo:
@@ -60,12 +58,8 @@ def _count(name: str, title: str, direction: Direction = "down") -> MetricInfo:
 _UPSTREAM = (
     _timing("speedup", "Speedup", "x", "up", 3, 0.05),
     _timing("abs_latency", "Latency, compiled", "ms", "down", 3, 0.05),
-    _timing(
-        "compilation_latency", "Compile time, as PyTorch's script takes it", "s", "down", 2, 0.15, signed=True
-    ),
-    _timing(
-        "accuracy_compilation_latency", "Compile time in the accuracy run", "s", "down", 2, 0.15, signed=True
-    ),
+    _signed("compilation_latency", "Compile time, as PyTorch's script takes it", "s", "down", 2, 0.15),
+    _signed("accuracy_compilation_latency", "Compile time in the accuracy run", "s", "down", 2, 0.15),
     _timing("compression_ratio", "Memory compression", "x", "up", 3, 0.05),
     _timing("eager_peak_mem", "Peak memory, eager", "GB", "down", 3, 0.15),
     _timing("dynamo_peak_mem", "Peak memory, compiled", "GB", "down", 3, 0.15),
@@ -75,25 +69,9 @@ _UPSTREAM = (
     _timing("flops_utilization", "gpt-fast's flops_utilization", "ratio", "none", 2, 0.05),
     _timing("token_per_sec", "Tokens per second", "token/s", "up", 1, 0.05),
     _timing("compilation_time(s)", "Compile time", "s", "down", 2, 0.15),
-    _timing(
-        "Cold compile time (s)",
-        "Cold compile time, as cachebench takes it",
-        "s",
-        "down",
-        2,
-        0.15,
-        signed=True,
-    ),
-    _timing(
-        "Warm compile time (s)",
-        "Warm compile time, as cachebench takes it",
-        "s",
-        "down",
-        2,
-        0.15,
-        signed=True,
-    ),
-    _timing("Speedup (%)", "Time saved by the cache", "%", "up", 1, 0.05, signed=True),
+    _signed("Cold compile time (s)", "Cold compile time, as cachebench takes it", "s", "down", 2, 0.15),
+    _signed("Warm compile time (s)", "Warm compile time, as cachebench takes it", "s", "down", 2, 0.15),
+    _signed("Speedup (%)", "Time saved by the cache", "%", "up", 1, 0.05),
     _timing("20th", "Speedup over shapes, 20th percentile", "x", "up", 3, 0.05),
     _timing("50th", "Speedup over shapes, median", "x", "up", 3, 0.05),
     _timing("80th", "Speedup over shapes, 80th percentile", "x", "up", 3, 0.05),
@@ -104,8 +82,8 @@ _UPSTREAM = (
     _timing("cache_lookup_latency", "Time of dynamo's cache lookups", "µs", "down", 1, 0.15),
     _timing("time_baseline", "Latency, eager", "s", "down", 6, 0.05),
     _timing("time_xla", "Latency, PyTorch/XLA", "s", "down", 6, 0.05),
-    _timing("tolerance_max", "Largest relative difference", "", "down", 6, 0.15, signed=True),
-    _timing("tolerance_mean", "Mean relative difference", "", "down", 6, 0.15, signed=True),
+    _signed("tolerance_max", "Largest relative difference", "", "down", 6, 0.15),
+    _signed("tolerance_mean", "Mean relative difference", "", "down", 6, 0.15),
     _timing("tolerance_std", "Spread of the relative differences", "", "down", 6, 0.15),
     _timing("pct_ops", "Share of operations captured", "ratio", "up", 3, 0.05),
     _timing("pct_time", "Share of time captured", "ratio", "up", 3, 0.05),
@@ -123,8 +101,8 @@ _XLA = (
     _timing("per_iter_cpu_time_s", "CPU time of an iteration, steady", "s", "down", 5, 0.05),
     _timing("per_iter_cuda_time_s", "CUDA time of an iteration, steady", "s", "down", 5, 0.05),
     # a profiler's total less its children's, at times below zero
-    _timing("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05, signed=True),
-    _timing("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05, signed=True),
+    _signed("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05),
+    _signed("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05),
     _count("num_of_calls", "Calls of an operation", "none"),
     _count("xla_CompileTime_number", "Graphs that XLA compiled, all runs"),
     _count("xla_ExecuteTime_number", "Executions of compiled graphs, steady", "none"),
@@ -212,17 +190,9 @@ _OURS = (
     _timing("private_pool_bytes", "Memory held for CUDA graphs", "B", "down", 0, 0.15),
     _timing("eager_peak_rss_bytes", "Peak memory of the process, eager", "B", "down", 0, 0.15),
     _timing("accuracy_rmse_ratio", "Error of the compiled result over eager's", "x", "down", 3, 0.15),
-    _timing("accuracy_cosine", "Cosine of the compiled result and eager's", "", "up", 6, 0.01, signed=True),
+    _signed("accuracy_cosine", "Cosine of the compiled result and eager's", "", "up", 6, 0.01),
     _timing("warm_to_cold_ratio", "Warm compile time by cold", "ratio", "down", 3, 0.15),
-    _timing(
-        "compile_time_reduction",
-        "Share of compile time that the cache saves",
-        "ratio",
-        "up",
-        3,
-        0.05,
-        signed=True,
-    ),
+    _signed("compile_time_reduction", "Share of compile time that the cache saves", "ratio", "up", 3, 0.05),
     _timing("cache_bytes", "Size of the compile caches", "B", "down", 0, 0.15),
     _count("cache_entries", "Files in the compile caches", "none"),
     _count("cache_hits", "Cache hits", "none"),

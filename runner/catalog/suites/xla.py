@@ -64,11 +64,7 @@ SUITE = Suite(
         _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),
         _dump("dump_hlo", "XLA's HLO modules"),
         Knob(
-            "save_ir_format",
-            "choice",
-            "keep XLA's IR",
-            choices=("text", "hlo", "stablehlo"),
-            identity=False,
+            "save_ir_format", "choice", "keep XLA's IR", choices=("text", "hlo", "stablehlo"), identity=False
         ),
         _dump("save_output", "the output of each repeat"),
     ),
