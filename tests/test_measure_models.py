@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.measure.busy import busy, busy_by_step, union
 from runner.measure.compile_time import compile_seconds
 from runner.measure.flops import peak_tflops
+from runner.measure.gpu_active_time import busy, busy_by_step, union
 from runner.measure.kernels import Kernel, bandwidths, kernels, kernels_hash
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 

@@ -13,7 +13,7 @@ from runner import host
 from runner.environment import of_machine
 from runner.installed import modules
 from runner.measure.device import Device, prepare
-from runner.measure.stages import ASK_NVML
+from runner.measure.forked import ASK_NVML
 from runner.records import Environment
 
 

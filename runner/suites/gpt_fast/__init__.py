@@ -27,13 +27,13 @@ from runner.catalog.always import (
 )
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.failures import TaskFailure, failure_of
-from runner.measure import busy, call_time, ceilings, compile_time, counters, doubt
+from runner.measure import call_time, ceilings, compile_time, counters, gpu_active_time, timing_confidence
 from runner.measure.compile_time import FirstCalls
 from runner.measure.device import Device, prepare
 from runner.measure.device_state import State, device_state, warning
+from runner.measure.forked import before_forks, run_stage
 from runner.measure.gpu_state import GpuState
 from runner.measure.recorder import Recorder, Result
-from runner.measure.stages import before_forks, run_stage
 from runner.records import Json
 from runner.report import Report
 from runner.suites.gpt_fast.check import Check, compare
@@ -239,7 +239,13 @@ def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Res
     return [
         Result("eager_latency_ms", times.eager, _STEP_CLOCK),
         Result("compiled_latency_ms", times.compiled, _STEP_CLOCK),
-        Result("speedup", [times.speedup], _STEP_CLOCK, n=len(times.compiled), facts=doubt.facts(times)),
+        Result(
+            "speedup",
+            [times.speedup],
+            _STEP_CLOCK,
+            n=len(times.compiled),
+            facts=timing_confidence.facts(times),
+        ),
     ]
 
 
@@ -249,7 +255,7 @@ def _device_results(report: Report, subject: _Subject) -> list[Result]:
         return []
     report.event("measure", 0, 0, "GPU busy time of a step")
     step = subject.one_step(subject.compiled)
-    found = busy.busy(busy.profiled(step, before_call=lambda: None))
+    found = gpu_active_time.busy(gpu_active_time.profiled(step, before_call=lambda: None))
     model, device = subject.model, subject.device
     active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
     bandwidth = [active / (time_ms * 1e6) for time_ms in found.steps_ms]
@@ -262,9 +268,14 @@ def _device_results(report: Report, subject: _Subject) -> list[Result]:
     ceiling = ceilings.ceiling(ceilings.READ, device)
     of_ceiling = {"ceiling_gbps": ceiling, "ceiling": f"{ceilings.READ}, median of its daily readings"}
     return [
-        Result("gpu_busy_ms", found.steps_ms, busy.CLOCK),
-        Result("device_bandwidth_gbps", bandwidth, busy.CLOCK, facts=facts),
-        Result("share_of_ceiling", [value / ceiling for value in bandwidth], busy.CLOCK, facts=of_ceiling),
+        Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK),
+        Result("device_bandwidth_gbps", bandwidth, gpu_active_time.CLOCK, facts=facts),
+        Result(
+            "share_of_ceiling",
+            [value / ceiling for value in bandwidth],
+            gpu_active_time.CLOCK,
+            facts=of_ceiling,
+        ),
     ]
 
 

@@ -20,7 +20,7 @@ from runner.catalog.arches import arch_key, peaks
 from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.failures import TaskFailure, failure_of
-from runner.measure import accuracy, call_time, ceilings, doubt, gpt_fast_clock, graph_replay
+from runner.measure import accuracy, call_time, ceilings, gpt_fast_clock, graph_replay, timing_confidence
 from runner.measure.compiled import Compiled, compile_inductor, recompiled
 from runner.measure.device import SEED, Device, prepare
 from runner.measure.device_state import device_state, warning
@@ -126,7 +126,13 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
         Result("eager_latency_ms", times.eager, _CALL_CLOCK),
         Result("compiled_latency_ms", times.compiled, _CALL_CLOCK),
         Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK),
-        Result("speedup", [times.speedup], _CALL_CLOCK, n=len(times.compiled), facts=doubt.facts(times)),
+        Result(
+            "speedup",
+            [times.speedup],
+            _CALL_CLOCK,
+            n=len(times.compiled),
+            facts=timing_confidence.facts(times),
+        ),
     ]
     if kernel.ceiling != ceilings.MATMUL:
         bandwidth = _gbps(kernel.moved_bytes, times.compiled)

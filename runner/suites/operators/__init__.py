@@ -19,7 +19,7 @@ from runner.catalog import TaskSpec
 from runner.catalog.always import operators_of
 from runner.catalog.suites.operators import OWN, OWN_INPUTS
 from runner.failures import TaskFailure
-from runner.measure.stages import before_forks, run_stage
+from runner.measure.forked import before_forks, run_stage
 from runner.records import Json
 from runner.report import Report
 from runner.suites.operators import inputs

@@ -15,7 +15,7 @@ import torch
 from runner.catalog import KnobValue, TaskSpec
 from runner.catalog.always import operator_metrics
 from runner.failures import TaskFailure, failure_of
-from runner.measure import doubt, graph_replay
+from runner.measure import graph_replay, timing_confidence
 from runner.measure.device import SEED, Device, prepare
 from runner.measure.device_state import device_state, warning
 from runner.measure.environment import environment
@@ -103,7 +103,7 @@ class _Rows:
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """`warning` is of the device while this call was measured."""
-        known, pairs = doubt.facts(times.paired), len(times.paired.eager)
+        known, pairs = timing_confidence.facts(times.paired), len(times.paired.eager)
         results = [
             Result("eager_latency_ms", times.paired.eager, CALL_CLOCK),
             Result("compiled_latency_ms", times.paired.compiled, CALL_CLOCK),

@@ -16,8 +16,8 @@ import torch
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.failures import TaskFailure
+from runner.measure.forked import last_words
 from runner.measure.inductor_options import check_option, tried_options
-from runner.measure.stages import last_words
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
-from runner.measure import busy, call_time, counters, doubt, flops, memory
+from runner.measure import call_time, counters, flops, gpu_active_time, memory, timing_confidence
 from runner.measure.artifacts import (
     NoReport,
     generated_code,
@@ -148,8 +148,8 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         if on_gpu:
             results += _compiled_busy(bench, call, moved, report)
         elif spec.knobs.get("keep_trace"):
-            trace = busy.profiled(call, before_call=bench.step.begin, details=_details(spec))
-            report.artifact("trace", "trace.json.gz", busy.compressed(trace))
+            trace = gpu_active_time.profiled(call, before_call=bench.step.begin, details=_details(spec))
+            report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     return {"results": [told(result) for result in results], "about": bench.about()}
 
 
@@ -165,10 +165,10 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         results = _memory_results(memory.peaks(bench.device), "eager", bench.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            trace = busy.profiled(bench.eager, before_call=bench.step.begin)
-            found = busy.busy(trace)
-            facts = {"launches": found.launches, "steps": busy.STEPS}
-            results.append(Result("eager_gpu_busy_ms", found.steps_ms, busy.CLOCK, facts=facts))
+            trace = gpu_active_time.profiled(bench.eager, before_call=bench.step.begin)
+            found = gpu_active_time.busy(trace)
+            facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
+            results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             bench.step.begin()
             counted = asdict(flops.count(bench.eager))
     return {"results": [told(result) for result in results], "about": bench.about(), "flops": counted}
@@ -271,7 +271,9 @@ def _pair_results(
     times: call_time.PairedTimes, speedup: str, eager_ms: str, compiled_ms: str
 ) -> list[Result]:
     return [
-        Result(speedup, [times.speedup], CALL_CLOCK, n=len(times.eager), facts=doubt.facts(times)),
+        Result(
+            speedup, [times.speedup], CALL_CLOCK, n=len(times.eager), facts=timing_confidence.facts(times)
+        ),
         Result(eager_ms, times.eager, CALL_CLOCK),
         Result(compiled_ms, times.compiled, CALL_CLOCK),
     ]
@@ -341,19 +343,19 @@ def _details(spec: TaskSpec) -> bool:
 
 
 def _compiled_busy(bench: Bench, call: Callable[[], Any], moved: KernelBytes, report: Report) -> list[Result]:
-    trace = busy.profiled(call, before_call=bench.step.begin)
-    found = busy.busy(trace)
+    trace = gpu_active_time.profiled(call, before_call=bench.step.begin)
+    found = gpu_active_time.busy(trace)
     if bench.spec.knobs.get("keep_trace"):
         if _details(bench.spec):
-            trace = busy.profiled(call, before_call=bench.step.begin, details=True)
-        report.artifact("trace", "trace.json.gz", busy.compressed(trace))
+            trace = gpu_active_time.profiled(call, before_call=bench.step.begin, details=True)
+        report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     table = bandwidths(found.kernels_ms, moved.by_name)
     report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
-    facts = {"launches": found.launches, "steps": busy.STEPS}
+    facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
     covered = {"clock_of_bytes": "sizes of the operands of Triton kernels"}
     return [
-        Result("gpu_busy_ms", found.steps_ms, busy.CLOCK, facts=facts),
-        Result("triton_time_share", [table.covered], busy.CLOCK, facts=covered),
+        Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts),
+        Result("triton_time_share", [table.covered], gpu_active_time.CLOCK, facts=covered),
     ]
 
 

@@ -18,8 +18,8 @@ from runner.measure.call_time import PairedTimes
 from runner.measure.cpu_state import CpuState, busy_seconds, cpu_state
 from runner.measure.device import Device
 from runner.measure.device_state import device_state, warning
-from runner.measure.doubt import doubt, facts, standard_error
 from runner.measure.recorder import Recorder, Result
+from runner.measure.timing_confidence import doubt, facts, standard_error
 from runner.report import Report
 from runner.suites.operators import stage
 from runner.suites.operators.inputs import Call
