@@ -62,7 +62,7 @@ def _names(there: Mapping[str, Accelerator]) -> str:
     return ", ".join(names)
 
 
-def in_use(accelerator: Accelerator, workers: Collection[int]) -> str:
+def unavailable_reason(accelerator: Accelerator, workers: Collection[int]) -> str:
     """Why an accelerator is not free for this agent, whose workers are given by pid; '' where it is.
 
     An orphan keeps it as surely as a person at a terminal does: it is never shared.

@@ -16,7 +16,7 @@ from runner.failures import TaskFailure
 from runner.launch import Outcome
 from runner.measure.compiled import compile_inductor
 from runner.measure.device import prepare
-from runner.measure.inductor_options import tried_options
+from runner.measure.inductor_options import candidate_options
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 from runner.suites.torchdynamo.backends import Compiler
@@ -119,18 +119,18 @@ def test_only_what_the_catalogue_lists_is_tried(
 ) -> None:
     monkeypatch.setenv(inductor_options.VARIABLE, text)
     with pytest.raises(TaskFailure, match=said) as refused:
-        tried_options()
+        candidate_options()
     assert (refused.value.status, refused.value.code) == ("unsupported", "no_such_option")
 
 
 def test_an_option_that_this_torch_has_not_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
-    assert tried_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
+    assert candidate_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
     monkeypatch.delattr("torch._inductor.config.cpp.min_chunk_size")
     with pytest.raises(TaskFailure, match=r"has no cpp\.min_chunk_size"):
-        tried_options()
+        candidate_options()
     monkeypatch.delenv(inductor_options.VARIABLE)
-    assert tried_options() == {}
+    assert candidate_options() == {}
 
 
 def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyPatch) -> None:

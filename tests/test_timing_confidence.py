@@ -19,7 +19,8 @@ from runner.measure.cpu_state import CpuState, busy_seconds, cpu_state
 from runner.measure.device import Device
 from runner.measure.device_state import device_state, warning
 from runner.measure.recorder import Recorder, Result
-from runner.measure.timing_confidence import doubt, facts, standard_error
+from runner.measure.timing_confidence import facts, standard_error
+from runner.measure.timing_confidence import warning as timing_warning
 from runner.report import Report
 from runner.suites.operators import stage
 from runner.suites.operators.inputs import Call
@@ -45,8 +46,8 @@ def test_a_precision_that_was_not_reached_is_a_warning() -> None:
     error = standard_error(pairs(noisy).log_ratios)
     words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
     assert facts(pairs(noisy))["warning"] == words
-    assert doubt(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
-    assert doubt(pairs([5.0])).startswith("of 1 pair only")
+    assert timing_warning(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
+    assert timing_warning(pairs([5.0])).startswith("of 1 pair only")
 
 
 @pytest.mark.parametrize("count", [10, 14, 19])
@@ -61,9 +62,9 @@ def test_medians_that_say_another_thing_than_the_pairs_are_a_warning() -> None:
     eager = [1.0] * 21 + [100.0] * 19
     compiled = [1.2] * 19 + [120.0] * 21
     times = PairedTimes(eager, [mine * 1.2 for mine in eager])
-    assert "ratio of medians" not in doubt(times)
+    assert "ratio of medians" not in timing_warning(times)
     words = "the median of the pairs' ratios is 0.833, the ratio of medians 0.00833"
-    assert doubt(PairedTimes(eager, compiled)).endswith(words)
+    assert timing_warning(PairedTimes(eager, compiled)).endswith(words)
 
 
 def test_a_record_says_both_what_its_result_and_its_host_warn_of(tmp_path: Path) -> None:

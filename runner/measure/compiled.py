@@ -15,7 +15,7 @@ from torch._inductor.codecache import PyCodeCache
 
 from runner.failures import TaskFailure, failure_of
 from runner.measure.device import Device, prepare
-from runner.measure.inductor_options import tried_options
+from runner.measure.inductor_options import candidate_options
 from runner.measure.kernels import Kernel, kernels, kernels_hash
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
@@ -48,7 +48,7 @@ def compile_inductor(
     counters.clear()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
-    options = {**options, **tried_options()}
+    options = {**options, **candidate_options()}
     call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
     started = time.perf_counter()
     call(*operands)

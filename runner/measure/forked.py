@@ -29,7 +29,7 @@ from runner.processes import Tree, die_with, send
 from runner.records import Json
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
-_last_words: ContextVar[Path] = ContextVar("last_words")  # of this stage, should a signal end it
+_crash_hint: ContextVar[Path] = ContextVar("crash_hint")  # of this stage, should a signal end it
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
 
 
@@ -81,9 +81,9 @@ def run_stage(
 
 
 @contextlib.contextmanager
-def last_words(text: str) -> Iterator[None]:
+def crash_hint(text: str) -> Iterator[None]:
     """Code that may crash the process: where a signal ends the stage inside, its reason says `text` too."""
-    path = _last_words.get(None)
+    path = _crash_hint.get(None)
     if path is None:  # no stage
         yield
         return
@@ -109,7 +109,7 @@ def _stage(parent: int, work: Callable[[], Json], answer: Path, variables: Mappi
         os.environ.pop(ASK_NVML, None)
         os.environ.update(variables)
         tempfile.tempdir = None
-        _last_words.set(_words(answer))
+        _crash_hint.set(_words(answer))
         told = _told(work)
         fresh = answer.with_suffix(".new")
         fresh.write_text(json.dumps(told))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._inductor.runtime.benchmarking import benchmarker
 
-from runner.measure.inductor_options import tried_options
+from runner.measure.inductor_options import candidate_options
 
 CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
 _WARM_CALLS = 5
@@ -28,7 +28,7 @@ def samples_ms(
 ) -> list[float]:
     """Milliseconds of a call, as gpt-fast's script takes them."""
     with torch.enable_grad():
-        compiled = torch.compile(function, dynamic=False, options={**options, **tried_options()})
+        compiled = torch.compile(function, dynamic=False, options={**options, **candidate_options()})
         for _ in range(_WARM_CALLS):
             compiled(*operands)
         return [float(benchmarker.benchmark(compiled, operands, {})) for _ in range(samples)]

@@ -23,7 +23,7 @@ Interval = tuple[float, float]  # begin and end, µs
 
 
 @dataclass(frozen=True)
-class Busy:
+class GpuActiveTime:
     """`steps_ms` has a sample for each step, or one for their mean where the trace does not part them.
 
     `kernels_ms`: name → time in one step.
@@ -34,7 +34,7 @@ class Busy:
     launches: float  # kernels and copies in one step
 
 
-def profiled(
+def profile(
     call: Call, *, before_call: Callable[[], None], details: bool = False, steps: int = STEPS
 ) -> dict[str, Json]:
     """The chrome trace of `steps` steps, each between two synchronisations, after one that is not kept."""
@@ -66,7 +66,7 @@ def compressed(trace: dict[str, Json]) -> bytes:
     return gzip.compress(json.dumps(trace).encode(), compresslevel=6)
 
 
-def busy(trace: dict[str, Json], steps: int = STEPS) -> Busy:
+def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:
     """Busy time in a chrome trace of `steps` steps. Raises ValueError where no kernel stands in it."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     work = [event for event in events if str(event.get("cat", "")).lower() in _AT_WORK]
@@ -79,8 +79,8 @@ def busy(trace: dict[str, Json], steps: int = STEPS) -> Busy:
     kernels: dict[str, float] = {}
     for event in work:
         kernels[str(event["name"])] = kernels.get(str(event["name"]), 0.0) + float(event["dur"])
-    return Busy(
-        steps_ms=[time_us / 1e3 for time_us in busy_by_step(intervals, ends, steps)],
+    return GpuActiveTime(
+        steps_ms=[time_us / 1e3 for time_us in active_by_step(intervals, ends, steps)],
         kernels_ms={name: time_us / steps / 1e3 for name, time_us in kernels.items()},
         launches=len(work) / steps,
     )
@@ -95,7 +95,7 @@ def union(intervals: Iterable[Interval]) -> float:
     return covered
 
 
-def busy_by_step(intervals: Sequence[Interval], ends: Sequence[float], steps: int) -> list[float]:
+def active_by_step(intervals: Sequence[Interval], ends: Sequence[float], steps: int) -> list[float]:
     """Union of the intervals of each step, in their unit.
 
     A step is what lies between two ends of synchronisations. Where that does not give as many steps as there

@@ -11,7 +11,7 @@ from runner.catalog.inductor_options import VARIABLE, InductorOptions, of_variab
 from runner.failures import TaskFailure
 
 
-def tried_options() -> InductorOptions:
+def candidate_options() -> InductorOptions:
     """By their paths in `torch._inductor.config`; they go before whatever a suite sets itself.
 
     Raises TaskFailure (unsupported) for one that the catalogue or this torch does not have.

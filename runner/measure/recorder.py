@@ -38,7 +38,7 @@ class Result:
 class Recorder:
     """Writes one record for each metric of each shape, all with the same run time and environment.
 
-    `found` is the environment where this process cannot ask torch for it; `backend` is its name in the
+    `known_environment` is given where this process cannot ask torch for it; `backend` is its name in the
     results where that is not the one it was asked by. What `about` holds is told of every record.
     """
 
@@ -48,7 +48,7 @@ class Recorder:
         report: Report,
         device: Device,
         *,
-        found: Environment | None = None,
+        known_environment: Environment | None = None,
         backend: str = "",
     ) -> None:
         self._spec = spec
@@ -56,7 +56,7 @@ class Recorder:
         self._device = device
         self._backend = backend or spec.backend
         self._host = os.environ.get("RUNNER_HOST") or platform.node()
-        self._environment = found or environment(device)
+        self._environment = known_environment or environment(device)
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
 

@@ -23,7 +23,7 @@ def standard_error(log_ratios: list[float]) -> float:
     return block_standard_error(log_ratios, blocks) if blocks >= _LEAST_BLOCKS else math.inf
 
 
-def doubt(times: PairedTimes) -> str:
+def warning(times: PairedTimes) -> str:
     """What a reader of the speedup shall know, '' where its pairs agree and are enough."""
     ratios = times.log_ratios
     error = standard_error(ratios)
@@ -43,7 +43,7 @@ def doubt(times: PairedTimes) -> str:
 def facts(times: PairedTimes) -> dict[str, Json]:
     """What stands beside a speedup in its record."""
     ratios = times.log_ratios
-    error, words = standard_error(ratios), doubt(times)
+    error, words = standard_error(ratios), warning(times)
     return {
         "spread": spread([math.exp(ratio) for ratio in ratios]),
         "median_of_pair_ratios": math.exp(median(ratios)),

@@ -28,6 +28,7 @@ from runner.catalog.always import (
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.failures import TaskFailure, failure_of
 from runner.measure import call_time, ceilings, compile_time, counters, gpu_active_time, timing_confidence
+from runner.measure.call_time import TimingPlan
 from runner.measure.compile_time import FirstCalls
 from runner.measure.device import Device, prepare
 from runner.measure.device_state import State, device_state, warning
@@ -229,12 +230,13 @@ def _sequence_results(spec: TaskSpec, report: Report, subject: _Subject) -> list
 
 def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Result]:
     report.event("measure", 0, 0, "steps, eager and compiled in turn")
-    times = call_time.paired(
+    times = call_time.interleaved_timings(
         subject.one_step(subject.eager),
         subject.one_step(subject.compiled),
         subject.device,
-        at_least=cast("int", spec.setting("repeat")),
-        budget_s=cast("int", spec.setting("budget_s")),
+        TimingPlan(
+            at_least=cast("int", spec.setting("repeat")), budget_s=cast("int", spec.setting("budget_s"))
+        ),
     )
     return [
         Result("eager_latency_ms", times.eager, _STEP_CLOCK),
@@ -255,7 +257,7 @@ def _device_results(report: Report, subject: _Subject) -> list[Result]:
         return []
     report.event("measure", 0, 0, "GPU busy time of a step")
     step = subject.one_step(subject.compiled)
-    found = gpu_active_time.busy(gpu_active_time.profiled(step, before_call=lambda: None))
+    found = gpu_active_time.active_time(gpu_active_time.profile(step, before_call=lambda: None))
     model, device = subject.model, subject.device
     active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
     bandwidth = [active / (time_ms * 1e6) for time_ms in found.steps_ms]

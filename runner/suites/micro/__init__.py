@@ -21,6 +21,7 @@ from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.failures import TaskFailure, failure_of
 from runner.measure import accuracy, call_time, ceilings, gpt_fast_clock, graph_replay, timing_confidence
+from runner.measure.call_time import TimingPlan
 from runner.measure.compiled import Compiled, compile_inductor, recompiled
 from runner.measure.device import SEED, Device, prepare
 from runner.measure.device_state import device_state, warning
@@ -120,8 +121,10 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
     def compiled_call() -> torch.Tensor:
         return compiled.call(*kernel.operands)
 
-    times = call_time.paired(eager_call, compiled_call, device, at_least=at_least, budget_s=_BUDGET_S)
-    chained = call_time.back_to_back_ms(compiled_call, device, windows=_SAMPLES)
+    times = call_time.interleaved_timings(
+        eager_call, compiled_call, device, TimingPlan(at_least=at_least, budget_s=_BUDGET_S)
+    )
+    chained = call_time.pipelined_ms(compiled_call, device, windows=_SAMPLES)
     results = [
         Result("eager_latency_ms", times.eager, _CALL_CLOCK),
         Result("compiled_latency_ms", times.compiled, _CALL_CLOCK),

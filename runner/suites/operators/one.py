@@ -19,7 +19,7 @@ from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.failures import TaskFailure, failure_of
 from runner.measure import call_time, graph_replay
-from runner.measure.call_time import PairedTimes
+from runner.measure.call_time import PairedTimes, TimingPlan
 from runner.measure.device import Device
 from runner.measure.graph_replay import ReplayTimes
 from runner.measure.kernels import kernels, kernels_hash
@@ -96,13 +96,11 @@ def measure(
             operands[place].copy_(original)
 
     times = Times(
-        paired=call_time.paired(
+        paired=call_time.interleaved_timings(
             lambda: eager(*operands),
             lambda: compiled(*operands),
             device,
-            at_least=at_least,
-            budget_s=_BUDGET_S,
-            before_call=refresh,
+            TimingPlan(at_least=at_least, budget_s=_BUDGET_S, before_call=refresh),
         ),
         upstream_eager_ms=_upstream_ms(eager, operands, device),
         upstream_compiled_ms=_upstream_ms(compiled, operands, device),

@@ -99,7 +99,7 @@ class _Rows:
     def recorder(self, operator: str, backend: str = "") -> Recorder:
         """Records of an operator, also where the task is many of them."""
         spec = dataclasses.replace(self._spec, case=operator)
-        return Recorder(spec, self._report, self._device, found=self._found, backend=backend)
+        return Recorder(spec, self._report, self._device, known_environment=self._found, backend=backend)
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """`warning` is of the device while this call was measured."""

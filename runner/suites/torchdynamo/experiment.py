@@ -214,7 +214,7 @@ class Experiment:
                 self._spec,
                 self._report,
                 self._device(),
-                found=self._environment(),
+                known_environment=self._environment(),
                 backend=backend_of(self._spec).name(self._spec.device),
             )
         return self._recorder

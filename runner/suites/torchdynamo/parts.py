@@ -148,7 +148,7 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         if on_gpu:
             results += _compiled_busy(bench, call, moved, report)
         elif spec.knobs.get("keep_trace"):
-            trace = gpu_active_time.profiled(call, before_call=bench.step.begin, details=_details(spec))
+            trace = gpu_active_time.profile(call, before_call=bench.step.begin, details=_details(spec))
             report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     return {"results": [told(result) for result in results], "about": bench.about()}
 
@@ -165,8 +165,8 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         results = _memory_results(memory.peaks(bench.device), "eager", bench.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            trace = gpu_active_time.profiled(bench.eager, before_call=bench.step.begin)
-            found = gpu_active_time.busy(trace)
+            trace = gpu_active_time.profile(bench.eager, before_call=bench.step.begin)
+            found = gpu_active_time.active_time(trace)
             facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             bench.step.begin()
@@ -247,23 +247,25 @@ def _call_results(bench: Bench, call: Callable[[], Any], first: FirstCalls) -> l
     assert isinstance(repeats, int)
     assert isinstance(budget_s, int)
     assert isinstance(calls, int)
-    times = call_time.paired(
+    times = call_time.interleaved_timings(
         bench.eager,
         call,
         bench.device,
-        at_least=repeats,
-        budget_s=float(budget_s),
-        before_ten=step.restore,
-        before_pair=bench.before_pair,
-        before_call=step.begin,
-        calls=calls,
-        warm_calls=2,
+        call_time.TimingPlan(
+            at_least=repeats,
+            budget_s=float(budget_s),
+            calls=calls,
+            warm_calls=2,
+            before_ten=step.restore,
+            before_pair=bench.before_pair,
+            before_call=step.begin,
+        ),
     )
     results = _pair_results(times, "speedup", "eager_latency_ms", "compiled_latency_ms")
     step.restore()
     short = min(first.steady_ms) < _CHAINED_BELOW_MS
     windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
-    chained = call_time.back_to_back_ms(call, bench.device, windows=windows)
+    chained = call_time.pipelined_ms(call, bench.device, windows=windows)
     return [*results, Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
 
 
@@ -288,15 +290,17 @@ def _other_batch(bench: Bench, compiler: Compiler, call: Callable[[], Any]) -> l
     bench.subject.inputs = bench.subject.inputs_at(sizes[1])
     compiler.mark_dynamic_inputs(bench.subject, bench.subject.inputs)
     try:
-        times = call_time.paired(
+        times = call_time.interleaved_timings(
             bench.eager,
             call,
             bench.device,
-            at_least=_PAIRS_OF_OTHER_BATCH,
-            budget_s=0.0,
-            before_ten=bench.step.restore,
-            before_pair=bench.before_pair,
-            before_call=bench.step.begin,
+            call_time.TimingPlan(
+                at_least=_PAIRS_OF_OTHER_BATCH,
+                budget_s=0.0,
+                before_ten=bench.step.restore,
+                before_pair=bench.before_pair,
+                before_call=bench.step.begin,
+            ),
         )
     finally:
         bench.subject.inputs = whole
@@ -343,11 +347,11 @@ def _details(spec: TaskSpec) -> bool:
 
 
 def _compiled_busy(bench: Bench, call: Callable[[], Any], moved: KernelBytes, report: Report) -> list[Result]:
-    trace = gpu_active_time.profiled(call, before_call=bench.step.begin)
-    found = gpu_active_time.busy(trace)
+    trace = gpu_active_time.profile(call, before_call=bench.step.begin)
+    found = gpu_active_time.active_time(trace)
     if bench.spec.knobs.get("keep_trace"):
         if _details(bench.spec):
-            trace = gpu_active_time.profiled(call, before_call=bench.step.begin, details=True)
+            trace = gpu_active_time.profile(call, before_call=bench.step.begin, details=True)
         report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     table = bandwidths(found.kernels_ms, moved.by_name)
     report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
