@@ -90,7 +90,7 @@ def test_a_call_of_an_operator_says_what_is_to_be_doubted(
     states = iter([state(0, 100, 50), state(10, 119, 57), state(20, 129, 67)])
     monkeypatch.setattr(stage, "device_state", lambda _device: next(states))
     monkeypatch.setattr(
-        stage, "measure", lambda *_given, **_asked: Times(pairs([5.0] * 3), 1.0, 1.0, 1.0, 8, 1)
+        stage, "measure", lambda *_given, **_asked: Times(pairs([5.0] * 3), (1.0, 1.0), 1.0, 8, 1)
     )
     spec = TaskSpec("operators", "aten.neg.default", "inference", "float32", "inductor", "cpu")
     calls = [Call("aten.neg.default", f"((T([{size}], f32),), {{}})", 1) for size in (1, 2)]

@@ -39,10 +39,10 @@ def compile_inductor(
     device: Device,
     options: Mapping[str, bool | int],
 ) -> Compiled:
-    """Compiles for static shapes in default mode (no CUDA graphs), calls once, then warms up.
+    """Compile for static shapes in default mode (no CUDA graphs), call once, then warm up.
 
-    Raises TaskFailure (failed, not_compiled) where inductor generated nothing, as under
-    TORCHDYNAMO_DISABLE: eager code is never measured under inductor's name.
+    Raise TaskFailure (failed, not_compiled) if inductor generated nothing, as under TORCHDYNAMO_DISABLE:
+    eager code is never measured under inductor's name.
     """
     torch._dynamo.reset()
     counters.clear()
@@ -67,19 +67,14 @@ def compile_inductor(
     )
 
 
-def recompiled() -> int:
-    """Graphs compiled beyond the first since `compile_inductor`."""
-    return int(counters["stats"]["unique_graphs"]) - 1
-
-
 def main(device_name: str) -> int:
-    """Compiles one small function and says how that went: `python -m runner.measure.compiled DEVICE`."""
+    """Compile one small function and print how that went: `python -m runner.measure.compiled DEVICE`."""
     try:
         device = prepare(device_name)
         x = torch.randn(4096, device=device.type)
         with torch.no_grad():
             compiled = compile_inductor(lambda x: torch.sin(x) + 1, (x,), device, {})
-    except Exception as error:  # noqa: BLE001 - whatever keeps it from compiling is the answer
+    except Exception as error:  # noqa: BLE001 - the printed answer
         failure = failure_of(error)
         sys.stdout.write(f"cannot compile: {failure.code}: {failure}\n")
         return 1

@@ -1,4 +1,4 @@
-"""GPU busy time of a step: the union of its kernels' and copies' intervals, by torch's profiler."""
+"""GPU active time of a step: the union of its kernels' and copies' intervals, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.records import Json
 
 CLOCK = "profiler, union of kernels and copies"
 STEPS = 5
-_AT_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+_ACTIVE = ("kernel", "gpu_memcpy", "gpu_memset")
 _BOUNDARY = "cudaDeviceSynchronize"
 
 Interval = tuple[float, float]  # begin and end, µs
@@ -24,20 +24,15 @@ Interval = tuple[float, float]  # begin and end, µs
 
 @dataclass(frozen=True)
 class GpuActiveTime:
-    """`steps_ms` has a sample for each step, or one for their mean where the trace does not part them.
-
-    `kernels_ms`: name → time in one step.
-    """
-
-    steps_ms: list[float]
-    kernels_ms: dict[str, float]
+    steps_ms: list[float]  # a sample for each step, or their mean if the trace does not separate them
+    kernels_ms: dict[str, float]  # name → time in one step
     launches: float  # kernels and copies in one step
 
 
 def profile(
     call: Call, *, before_call: Callable[[], None], details: bool = False, steps: int = STEPS
 ) -> dict[str, Json]:
-    """The chrome trace of `steps` steps, each between two synchronisations, after one that is not kept."""
+    """Return the chrome trace of `steps` steps, each between two synchronisations, after a warm-up step."""
     activities = [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
     if details or not activities:
         activities.append(torch.profiler.ProfilerActivity.CPU)
@@ -67,9 +62,9 @@ def compressed(trace: dict[str, Json]) -> bytes:
 
 
 def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:
-    """Busy time in a chrome trace of `steps` steps. Raises ValueError where no kernel stands in it."""
+    """Read a chrome trace of `steps` steps. Raise ValueError if it has no kernel."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    work = [event for event in events if str(event.get("cat", "")).lower() in _AT_WORK]
+    work = [event for event in events if str(event.get("cat", "")).lower() in _ACTIVE]
     if not work:
         raise ValueError("the profiler saw no kernel")
     intervals = [(float(event["ts"]), float(event["ts"]) + float(event["dur"])) for event in work]
@@ -87,7 +82,7 @@ def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:
 
 
 def union(intervals: Iterable[Interval]) -> float:
-    """Length of what the intervals cover together."""
+    """Return the length that the intervals cover together."""
     covered, until = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         covered += max(0.0, end - max(begin, until))
@@ -96,10 +91,10 @@ def union(intervals: Iterable[Interval]) -> float:
 
 
 def active_by_step(intervals: Sequence[Interval], ends: Sequence[float], steps: int) -> list[float]:
-    """Union of the intervals of each step, in their unit.
+    """Return the union of the intervals of each step, in their unit.
 
-    A step is what lies between two ends of synchronisations. Where that does not give as many steps as there
-    were, the mean is the only sample.
+    A step lies between two ends of synchronisations. If that gives another number of steps than there were,
+    the mean is the only sample.
     """
     groups: list[list[Interval]] = []
     rest = sorted(intervals)

@@ -1,4 +1,4 @@
-"""Inductor's options that this process tries: it is the new side of a pair (`runner.pairs`)."""
+"""Inductor's options that the candidate side of an A/B pair tries (`runner.pairs`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from runner.failures import TaskFailure
 
 
 def candidate_options() -> InductorOptions:
-    """By their paths in `torch._inductor.config`; they go before whatever a suite sets itself.
+    """Return the options by their paths in `torch._inductor.config`; they override what a suite sets itself.
 
-    Raises TaskFailure (unsupported) for one that the catalogue or this torch does not have.
+    Raise TaskFailure (unsupported) for one that the catalogue or this torch does not have.
     """
     try:
         options = of_variable(os.environ.get(VARIABLE, ""))
@@ -26,7 +26,7 @@ def candidate_options() -> InductorOptions:
 
 
 def check_option(path: str) -> None:
-    """Raises TaskFailure (unsupported) for an option that this torch's inductor does not have."""
+    """Raise TaskFailure (unsupported) for an option that this torch's inductor does not have."""
     from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
 
     *places, name = path.split(".")
