@@ -1,10 +1,10 @@
-"""The accelerators of this host: which there are, and whether somebody else uses one."""
+"""The accelerators of this host, and why one is unavailable."""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from runner import host, locks
@@ -15,7 +15,7 @@ _SECOND_LOOK_S = 0.2
 
 
 class NoSuchDevice(ValueError):
-    """A device was named that this host does not have; the text says what it has."""
+    """A requested device does not exist; the text lists those that do."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class Accelerator:
 
     @property
     def lock(self) -> str:
-        """Name of its lock: the same for every agent of this machine."""
+        """Return the name of its lock: the same for every agent of this machine."""
         return self.uuid or self.name
 
     @property
     def visible(self) -> str:
-        """CUDA_VISIBLE_DEVICES for a process that shall see it alone."""
+        """Return CUDA_VISIBLE_DEVICES for a process that sees only this one."""
         return self.uuid if self.device == "cuda" else ""
 
 
 def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
-    """Those of the given names: indices of GPUs, or "cpu". All GPUs where none is named, or else the CPU.
+    """Return those named (indices of GPUs, "cpu"); without names all GPUs, or the CPU if there is none.
 
-    Raises NoSuchDevice.
+    Raise NoSuchDevice for a name that this host does not have.
     """
     gpus = {
         str(gpu.index): Accelerator(f"cuda:{gpu.index}", "cuda", gpu.name, arch_key(gpu.name), gpu.uuid)
@@ -53,27 +53,23 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
     for name in wanted:
         if name not in there:
             what = f"GPU {name}" if name.isdecimal() else f"device {name!r}"
-            raise NoSuchDevice(f"this machine has no {what}; it has: {_names(there)}")
+            names = ", ".join([*(f"GPU {index}" for index in gpus), "cpu"])
+            raise NoSuchDevice(f"this machine has no {what}; it has: {names}")
     return [there[name] for name in dict.fromkeys(wanted)]
 
 
-def _names(there: Mapping[str, Accelerator]) -> str:
-    names = [f"GPU {name}" if one.device == "cuda" else name for name, one in there.items()]
-    return ", ".join(names)
+def unavailable_reason(accelerator: Accelerator, workers: Collection[int]) -> str:
+    """Return why an accelerator is not free for this agent, whose workers are given by pid; '' if it is.
 
-
-def in_use(accelerator: Accelerator, workers: Collection[int]) -> str:
-    """Why an accelerator is not free for this agent, whose workers are given by pid; '' where it is.
-
-    An orphan keeps it as surely as a person at a terminal does: it is never shared.
+    An orphaned benchmark keeps it as much as a person at a terminal does: it is never shared.
     """
-    if not _in_use(accelerator, workers):
+    if not _holder(accelerator, workers):
         return ""
-    time.sleep(_SECOND_LOOK_S)  # between taking a lock and signing it lies a moment
-    return _in_use(accelerator, workers)
+    time.sleep(_SECOND_LOOK_S)  # a lock is signed a moment after it is taken
+    return _holder(accelerator, workers)
 
 
-def _in_use(accelerator: Accelerator, workers: Collection[int]) -> str:
+def _holder(accelerator: Accelerator, workers: Collection[int]) -> str:
     folder = locks.default_folder()
     holder = locks.holder(folder, accelerator.lock)
     if holder is None:

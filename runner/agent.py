@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import host, locks
-from runner.accelerators import Accelerator, in_use
+from runner.accelerators import Accelerator, unavailable_reason
 from runner.catalog import SUITES
 from runner.client import (
     Hud,
@@ -155,7 +155,7 @@ class Agent:
                 "device_name": item.device_name,
                 "arch": item.arch,
                 "uuid": item.uuid,
-                "dirty": (full or in_use(item, pids))[:300],
+                "dirty": (full or unavailable_reason(item, pids))[:300],
                 "suites": self._suites(),
                 "pythons": sorted(self._pythons),
             }

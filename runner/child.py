@@ -18,7 +18,7 @@ from pathlib import Path
 
 from runner.catalog import TaskSpec, suite_of
 from runner.failures import TaskFailure, failure_of
-from runner.measure.stages import before_forks
+from runner.measure.forked import before_forks
 from runner.report import Report
 
 

@@ -82,7 +82,7 @@ def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
 
 
 def cpu_name() -> str:
-    """Model of the processor, or the machine type where the system does not say."""
+    """Return the model of the processor, or the machine type if the system does not name it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -91,17 +91,17 @@ def cpu_name() -> str:
 
 
 def memory_bytes() -> int:
-    """Main memory of the machine."""
+    """Return the main memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def usable_cpus() -> int:
-    """Processors that this process may run on."""
+    """Return the number of processors that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 def cpp_compiler() -> str:
-    """First line of `--version` of the C++ compiler inductor would use (CXX, else g++), or ''."""
+    """Return the first line of `--version` of inductor's C++ compiler (CXX, else g++), or ''."""
     program = shutil.which(os.environ.get("CXX") or "g++")
     if program is None:
         return ""
@@ -115,7 +115,7 @@ def cpp_compiler() -> str:
 
 
 def operating_system() -> str:
-    """Name of the distribution with the kernel's release."""
+    """Return the distribution's name and the kernel's release."""
     name = platform.system()
     with contextlib.suppress(OSError):
         name = platform.freedesktop_os_release().get("PRETTY_NAME", name)
@@ -123,7 +123,7 @@ def operating_system() -> str:
 
 
 def facts() -> dict[str, Any]:
-    """What a host tells the hud of itself."""
+    """Return the facts that a host sends to the hud."""
     return {
         "name": platform.node(),
         "cpu": cpu_name(),
@@ -138,7 +138,7 @@ def facts() -> dict[str, Any]:
 
 
 def changing_variables() -> dict[str, str]:
-    """Variables of this process's environment that change results, by name."""
+    """Return the environment variables of this process that change results."""
     return {
         name: value
         for name, value in sorted(os.environ.items())
@@ -149,17 +149,21 @@ def changing_variables() -> dict[str, str]:
 def torch_facts(
     device: str, python: str = sys.executable, variables: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Environment (runner.records) as the torch of `python` sees it on a device, and its `modules`. Raises
-    RuntimeError with the last line that it said where there is no torch or no such device."""
+    """Return the Environment (runner.records) as the torch of `python` sees it on a device, and `modules`.
+
+    Raise RuntimeError with the last line of its output if there is no torch or no such device.
+    """
     return asked("runner.measure.environment", device, python=python, variables=variables)
 
 
 def asked(
     module: str, *arguments: str, python: str, variables: Mapping[str, str], limit_s: int = _ASKED_S
 ) -> dict[str, Any]:
-    """The JSON object that a module of ours prints last, as a child process of `python` with these
-    environment variables. Raises RuntimeError with the last line that the child said where it fails."""
-    own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # made for this one alone
+    """Run a module of ours with `python` and these variables; return the JSON object it prints last.
+
+    Raise RuntimeError with the last line of its output if it fails.
+    """
+    own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # set for this interpreter only
     paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH", own)])]
     try:
         answer = subprocess.run(
@@ -184,15 +188,15 @@ _CEILINGS_VERSION = 1
 
 
 def ceilings_path() -> Path:
-    """Where this host keeps its readings: RUNNER_CEILINGS, else the user's cache folder."""
+    """Return this host's file of readings: RUNNER_CEILINGS, else in the user's cache folder."""
     given = os.environ.get("RUNNER_CEILINGS")
     return Path(given) if given else cache_folder() / "ceilings.json"
 
 
 def cache_folder() -> Path:
-    """What may be lost at any time: compiled kernels and readings of people who run from a terminal.
+    """Return the folder, created if missing, for what may be lost: compiled kernels and readings.
 
-    Made where missing; of the machine's temporary directory where the user has no home to write to.
+    It is in the temporary directory if the user has no writable home.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "compiler-hud"
@@ -209,19 +213,19 @@ def today() -> str:
 
 
 def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]:
-    """The last seven daily readings of one ceiling, oldest first; empty where there are none."""
+    """Return the last seven daily readings of one ceiling, oldest first."""
     found: list[dict[str, Any]] = _load(path)["accelerators"].get(accelerator, {}).get(ceiling, [])
     return found
 
 
 def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
-    """Median of the stored daily readings, None where there is none."""
+    """Return the median of the stored daily readings, or None without any."""
     values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
     return float(statistics.median(values)) if values else None
 
 
 def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Of each accelerator (UUID or CPU name), by name: the median of the daily readings, and the last day."""
+    """Return, by accelerator (UUID or CPU name) and ceiling, the median of the readings and the last day."""
     return {
         accelerator: {
             name: {
@@ -236,7 +240,7 @@ def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:
-    """Keeps today's reading, in place of an earlier one of today, and the six days before it."""
+    """Store today's reading, replacing an earlier one of today; keep the six days before it."""
     with _locked(path):
         stored = _load(path)
         kept = stored["accelerators"].setdefault(accelerator, {}).setdefault(ceiling, [])

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from runner.catalog import TaskSpec
-from runner.measure.stages import before_forks
+from runner.measure.forked import before_forks
 from runner.report import Report
 from runner.suites.torchdynamo.models import huggingface
 from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of

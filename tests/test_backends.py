@@ -12,7 +12,7 @@ import torch
 import torch._inductor
 
 from runner.failures import TaskFailure
-from runner.measure.stages import run_stage
+from runner.measure.forked import run_stage
 from runner.suites.torchdynamo import backends
 
 

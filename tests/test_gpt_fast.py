@@ -131,7 +131,7 @@ def test_weights_that_cannot_fit_are_never_allocated() -> None:
             return 2**30
 
     with pytest.raises(TaskFailure, match=r"need 1\d\.\d GiB, 1\.0 GiB are free") as raised:
-        gpt_fast._built(task("Llama-2-7b-chat-hf", "bfloat16"), 208, Small("cpu", "cpu", "cpu", 0, 1))
+        gpt_fast._build_model(task("Llama-2-7b-chat-hf", "bfloat16"), 208, Small("cpu", "cpu", "cpu", 0, 1))
     assert raised.value.status == "oom"
 
 

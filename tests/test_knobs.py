@@ -144,8 +144,8 @@ def test_random_inputs_are_drawn_anew_and_integers_stay() -> None:
 def test_as_many_pairs_are_taken_as_are_asked_for() -> None:
     here = Device("cpu", "x86_64", "a CPU", 0, 1)
     pairs = []
-    times = call_time.paired(
-        lambda: None, lambda: None, here, at_least=1000, budget_s=0.0, before_pair=lambda: pairs.append(1)
+    times = call_time.interleaved_timings(
+        lambda: None, lambda: None, here, call_time.TimingPlan(1000, 0.0, before_pair=lambda: pairs.append(1))
     )
     assert len(times.eager) == len(pairs) == 1000
 

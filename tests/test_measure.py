@@ -16,7 +16,8 @@ import torch
 from runner import host
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure, failure_of
-from runner.measure import accuracy, call_time, ceilings, graph_replay
+from runner.measure import accuracy, ceilings, graph_replay
+from runner.measure.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.measure.device import Device, prepare
 from runner.measure.device_state import warning
 from runner.measure.environment import environment
@@ -49,7 +50,7 @@ class _Clock:
 
 def test_eager_and_compiled_take_turns_and_the_turns_change(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = _Clock(monkeypatch, {"eager": 3.0, "compiled": 2.0})
-    times = call_time.paired(clock.call("eager"), clock.call("compiled"), CPU, at_least=20, budget_s=0.0)
+    times = interleaved_timings(clock.call("eager"), clock.call("compiled"), CPU, TimingPlan(20, 0.0))
     timed = clock.calls[10:]  # after five warm calls of each
     assert timed[:6] == ["eager", "compiled", "compiled", "eager", "eager", "compiled"]
     assert times.eager == pytest.approx([3.0] * 20)
@@ -59,7 +60,7 @@ def test_eager_and_compiled_take_turns_and_the_turns_change(monkeypatch: pytest.
 
 def test_pairs_end_when_the_ratio_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = _Clock(monkeypatch, {"eager": 3.0, "compiled": 2.0})
-    times = call_time.paired(clock.call("eager"), clock.call("compiled"), CPU, at_least=30, budget_s=1e9)
+    times = interleaved_timings(clock.call("eager"), clock.call("compiled"), CPU, TimingPlan(30, 1e9))
     assert len(times.eager) == 30
 
 
@@ -70,14 +71,14 @@ def test_pairs_of_a_noisy_ratio_go_on_to_the_end_of_the_budget(monkeypatch: pyte
     def eager() -> None:
         clock.now_s += next(costs) / 1e3
 
-    times = call_time.paired(eager, clock.call("compiled"), CPU, at_least=30, budget_s=4.0)
+    times = interleaved_timings(eager, clock.call("compiled"), CPU, TimingPlan(30, 4.0))
     assert 60 < len(times.eager) < 300
     assert len(times.eager) == len(times.compiled)
 
 
 def test_back_to_back_time_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = _Clock(monkeypatch, {"compiled": 0.5})
-    assert call_time.back_to_back_ms(clock.call("compiled"), CPU, windows=3) == pytest.approx([0.5] * 3)
+    assert pipelined_ms(clock.call("compiled"), CPU, windows=3) == pytest.approx([0.5] * 3)
     assert len(clock.calls) == 1 + 3 * 20
 
 

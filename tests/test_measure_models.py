@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.measure.busy import busy, busy_by_step, union
 from runner.measure.compile_time import compile_seconds
 from runner.measure.flops import peak_tflops
+from runner.measure.gpu_active_time import active_by_step, active_time, union
 from runner.measure.kernels import Kernel, bandwidths, kernels, kernels_hash
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 
@@ -27,9 +27,9 @@ def test_a_union_counts_what_overlaps_once() -> None:
 
 def test_steps_lie_between_synchronisations() -> None:
     steps = [(0.0, 1.0), (2.0, 3.0), (10.0, 14.0), (12.0, 13.0), (20.0, 21.0)]
-    assert busy_by_step(steps, [-1.0, 4.0, 9.0, 15.0, 19.0, 22.0, 23.0], 3) == [2.0, 4.0, 1.0]
-    assert busy_by_step(steps, [], 3) == [pytest.approx(7 / 3)]
-    assert busy_by_step(steps, [4.0, 15.0], 3) == [pytest.approx(7 / 3)]
+    assert active_by_step(steps, [-1.0, 4.0, 9.0, 15.0, 19.0, 22.0, 23.0], 3) == [2.0, 4.0, 1.0]
+    assert active_by_step(steps, [], 3) == [pytest.approx(7 / 3)]
+    assert active_by_step(steps, [4.0, 15.0], 3) == [pytest.approx(7 / 3)]
 
 
 def event(name: str, category: str, begin_us: float, length_us: float) -> dict[str, object]:
@@ -49,12 +49,12 @@ def test_busy_time_of_a_trace() -> None:
             {"ph": "i", "name": "note"},
         ]
     }
-    found = busy(trace, steps=2)
+    found = active_time(trace, steps=2)
     assert found.steps_ms == pytest.approx([0.14, 0.12])
     assert found.kernels_ms == pytest.approx({"triton_poi_fused_0": 0.11, "Memcpy DtoD": 0.05})
     assert found.launches == 1.5
     with pytest.raises(ValueError, match="no kernel"):
-        busy({"traceEvents": []})
+        active_time({"traceEvents": []})
 
 
 def test_private_pools_are_told_from_the_general_one() -> None:

@@ -17,7 +17,7 @@ from runner.failures import TaskFailure
 from runner.launch import Outcome
 from runner.measure.compiled import compile_inductor
 from runner.measure.device import prepare
-from runner.measure.inductor_options import settable, tried_options
+from runner.measure.inductor_options import candidate_options, settable
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 from runner.suites.torchdynamo.backends import Compiler
@@ -123,24 +123,24 @@ def test_only_what_the_catalogue_lists_is_tried(
 ) -> None:
     monkeypatch.setenv(inductor_options.VARIABLE, text)
     with pytest.raises(TaskFailure, match=said) as refused:
-        tried_options()
+        candidate_options()
     assert (refused.value.status, refused.value.code) == ("unsupported", "no_such_option")
 
 
 def test_an_option_that_this_torch_has_not_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
-    assert tried_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
+    assert candidate_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
     monkeypatch.setenv(inductor_options.VARIABLE, '{"cpu_gpu_bw": 3, "memory_pool": "outputs"}')
-    assert [(name, repr(value)) for name, value in tried_options().items()] == [
+    assert [(name, repr(value)) for name, value in candidate_options().items()] == [
         ("cpu_gpu_bw", "3.0"),
         ("memory_pool", "'outputs'"),
     ]
     monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512}')
     monkeypatch.delattr("torch._inductor.config.cpp.min_chunk_size")
     with pytest.raises(TaskFailure, match=r"has no cpp\.min_chunk_size"):
-        tried_options()
+        candidate_options()
     monkeypatch.delenv(inductor_options.VARIABLE)
-    assert tried_options() == {}
+    assert candidate_options() == {}
 
 
 def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Is the compiled result right? Both results against a float64 reference, before any clock runs."""
+"""Is the compiled result right? Compares both results with a float64 reference, before any clock runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Accuracy:
 
 
 def check(compiled: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> Accuracy:
-    """Raises TaskFailure (wrong) where the compiled result is worse than eager's rounding explains."""
+    """Return both errors. Raise TaskFailure (wrong) if eager's rounding does not explain the compiled one."""
     if compiled.shape != eager.shape or compiled.dtype != eager.dtype:
+        forms = [f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (compiled, eager)]
         raise TaskFailure(
-            "wrong", "shape", f"compiled gives {_form(compiled)}, eager {_form(eager)}: not the same function"
+            "wrong", "shape", f"compiled gives {forms[0]}, eager {forms[1]}: not the same function"
         )
-    found = Accuracy(_relative_error(compiled, reference), _relative_error(eager, reference))
+    found = Accuracy(*(float(relative_error(result, reference)) for result in (compiled, eager)))
     if not found.compiled <= bound(found.eager):  # NaN is never within the bound
         raise TaskFailure(
             "wrong",
@@ -38,14 +39,11 @@ def check(compiled: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) 
 
 
 def bound(eager_error: float) -> float:
-    """The largest relative error of a compiled result that eager's own explains."""
+    """Return the largest relative error of a compiled result that eager's own error explains."""
     return _FACTOR * eager_error + _TOLERANCE
 
 
-def _relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:
-    difference = torch.linalg.vector_norm(result.double() - reference)
-    return float(difference / torch.linalg.vector_norm(reference))
-
-
-def _form(tensor: torch.Tensor) -> str:
-    return f"{tensor.dtype} {tuple(tensor.shape)}"
+def relative_error(result: torch.Tensor, reference: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """Return ‖result - reference‖ / ‖reference‖ over all elements, or along `dim`."""
+    difference = torch.linalg.vector_norm(result.double() - reference, dim=dim)
+    return difference / torch.linalg.vector_norm(reference, dim=dim)

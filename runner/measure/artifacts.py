@@ -1,4 +1,4 @@
-"""What is kept of a run beside its numbers: generated code, the allocator's history, tlparse's report."""
+"""Artifacts kept beside the numbers: generated code, the allocator's history, tlparse's report."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 
-_MOST_EVENTS = 100_000  # of the allocator's history
+_MOST_EVENTS = 100_000  # in the allocator's history
 _TLPARSE_S = 120
 
 
 def generated_code(modules: list[Any]) -> str:
-    """The sources of inductor's wrapper modules, one after the other."""
+    """Return the sources of inductor's wrapper modules, one after the other."""
     paths = [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
     return "\n\n".join(f"# {path.name}\n{path.read_text()}" for path in paths)
 
 
 @contextlib.contextmanager
 def memory_history(*, on: bool) -> Iterator[None]:
-    """Lets the CUDA allocator note what it does."""
+    """Record what the CUDA allocator does."""
     if not on:
         yield
         return
@@ -39,12 +39,12 @@ def memory_history(*, on: bool) -> Iterator[None]:
 
 
 def memory_snapshot() -> bytes:
-    """For https://pytorch.org/memory_viz."""
+    """Return the recorded history as a pickle for https://pytorch.org/memory_viz."""
     return pickle.dumps(torch.cuda.memory._snapshot())
 
 
 def trace_compiles(folder: Path) -> None:
-    """Lets torch write its structured compile log there, which tlparse reads."""
+    """Make torch write its structured compile log, which tlparse reads, to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TORCH_TRACE"] = str(folder)
     internal = torch._logging._internal
@@ -53,12 +53,14 @@ def trace_compiles(folder: Path) -> None:
 
 
 class NoReport(Exception):
-    """Why there is no report of tlparse, in words."""
+    """There is no tlparse report; the text says why."""
 
 
 def tlparse_report(traces: Path) -> bytes:
-    """tlparse's report on the logs in a folder, as a tar.gz. Raises NoReport where the program is not
-    installed, fails or takes too long, or torch logged nothing."""
+    """Return tlparse's report on the logs in a folder, as a tar.gz.
+
+    Raise NoReport if the program is not installed, fails or takes too long, or torch logged nothing.
+    """
     program = shutil.which("tlparse")
     logs = sorted(traces.glob("*.log"))
     if program is None:
@@ -68,7 +70,7 @@ def tlparse_report(traces: Path) -> bytes:
     target = traces / "report"
     command = [program, str(logs[0]), "-o", str(target), "--no-browser"]
     try:
-        # Its own words go where ours go: the end of a pipe could be held by what it started.
+        # Not captured: a process that it started could hold the pipe open.
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_TLPARSE_S)
     except subprocess.CalledProcessError as error:
         raise NoReport(f"tlparse ended with exit status {error.returncode}") from error

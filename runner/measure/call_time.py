@@ -13,11 +13,10 @@ from runner.summary import block_standard_error, median
 
 Call = Callable[[], Any]
 
-ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs say no more
-_WARM_CALLS = 5
+ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs add nothing
 _MOST_PAIRS = 300  # unless more are asked for
 _CHECK_EVERY = 10  # pairs
-_WINDOW_S = 0.01
+_WINDOW_MS = 10.0
 _MOST_CALLS = 1000
 
 
@@ -42,50 +41,54 @@ def _nothing() -> None:
     pass
 
 
-def paired(
-    eager: Call,
-    compiled: Call,
-    device: Device,
-    *,
-    at_least: int,
-    budget_s: float,
-    before_ten: Callable[[], None] = _nothing,
-    before_pair: Callable[[], None] = _nothing,
-    before_call: Callable[[], None] = _nothing,
-    calls: int = 1,
-    warm_calls: int = _WARM_CALLS,
-) -> PairedTimes:
-    """Eager and compiled in turn, the order changing from pair to pair, so that drift hits both alike.
+@dataclass(frozen=True)
+class TimingPlan:
+    """How many pairs to take: `at_least`, then more until the ratio is known to 0.5 % or `budget_s` is spent.
 
-    Takes `at_least` pairs, then more until the ratio is known to 0.5 % or the budget is spent. A sample is
-    the mean of `calls` calls. Off the clock: `before_ten` before every ten pairs, `before_pair` before each
-    of them, `before_call` before each sample.
+    A sample is the mean of `calls` calls. The `before_…` functions run off the clock: before every ten pairs,
+    before each pair, before each sample.
     """
 
-    def sample_ms(call: Call) -> float:
-        before_call()
-        return _mean_ms(call, device, calls)
+    at_least: int
+    budget_s: float
+    calls: int = 1
+    warm_calls: int = 5
+    before_ten: Callable[[], None] = _nothing
+    before_pair: Callable[[], None] = _nothing
+    before_call: Callable[[], None] = _nothing
 
-    for _ in range(warm_calls):
+
+def interleaved_timings(eager: Call, compiled: Call, device: Device, plan: TimingPlan) -> PairedTimes:
+    """Time eager and compiled in turn; the order changes from pair to pair, so that drift hits both alike."""
+
+    def sample_ms(call: Call) -> float:
+        plan.before_call()
+        return _mean_ms(call, device, plan.calls)
+
+    for _ in range(plan.warm_calls):
         sample_ms(eager)
         sample_ms(compiled)
     times = PairedTimes([], [])
-    ends = time.perf_counter() + budget_s
-    for pair in range(max(_MOST_PAIRS, at_least)):
-        if pair >= at_least and (time.perf_counter() > ends or _known(times, pair)):
+    ends = time.perf_counter() + plan.budget_s
+    for pair in range(max(_MOST_PAIRS, plan.at_least)):
+        check = pair % _CHECK_EVERY == 0
+        if pair >= plan.at_least and (
+            time.perf_counter() > ends or (check and block_standard_error(times.log_ratios) < ENOUGH)
+        ):
             break
-        if pair % _CHECK_EVERY == 0:
-            before_ten()
-        before_pair()
-        if pair % 2:
-            compiled_ms = sample_ms(compiled)
-            eager_ms = sample_ms(eager)
-        else:
-            eager_ms = sample_ms(eager)
-            compiled_ms = sample_ms(compiled)
-        times.eager.append(eager_ms)
-        times.compiled.append(compiled_ms)
+        if check:
+            plan.before_ten()
+        plan.before_pair()
+        order = ((eager, times.eager), (compiled, times.compiled))
+        for call, samples in reversed(order) if pair % 2 else order:
+            samples.append(sample_ms(call))
     return times
+
+
+def pipelined_ms(call: Call, device: Device, *, windows: int) -> list[float]:
+    """Time a call among many that follow each other without synchronisation; return one sample a window."""
+    calls = min(_MOST_CALLS, max(1, math.ceil(_WINDOW_MS / one_call_ms(call, device))))
+    return [_mean_ms(call, device, calls) for _ in range(windows)]
 
 
 def one_call_ms(call: Call, device: Device) -> float:
@@ -105,15 +108,3 @@ def _mean_ms(call: Call, device: Device, calls: int) -> float:
             call()
 
     return one_call_ms(all_of_them, device) / calls
-
-
-def back_to_back_ms(call: Call, device: Device, *, windows: int) -> list[float]:
-    """Time of a call among many that follow each other without synchronisation, one sample a window."""
-    calls = min(_MOST_CALLS, max(1, math.ceil(_WINDOW_S * 1e3 / one_call_ms(call, device))))
-    return [_mean_ms(call, device, calls) for _ in range(windows)]
-
-
-def _known(times: PairedTimes, pairs: int) -> bool:
-    if pairs % _CHECK_EVERY:
-        return False
-    return block_standard_error(times.log_ratios) < ENOUGH

@@ -1,4 +1,4 @@
-"""What the host itself reaches: a large copy, a large matrix product."""
+"""Measured ceilings of this host: a large copy, a large read, a large matrix product."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
 
 
 def ceiling(name: str, device: Device) -> float:
-    """Median of the host's daily readings, after a first one where today has none."""
+    """Return the median of the host's daily readings, after taking today's if there is none."""
     path = host.ceilings_path()
     days = [reading["day"] for reading in host.readings(path, device.key, name)]
     if host.today() not in days:
         read(name, device)
-    found = host.ceiling_median(path, device.key, name)
-    assert found is not None
-    return found
+    value = host.ceiling_median(path, device.key, name)
+    assert value is not None
+    return value
 
 
 def read(name: str, device: Device) -> list[float]:
-    """Takes today's reading and keeps its median in the host's file. Returns the samples."""
+    """Take today's reading, keep its median in the host's file, and return the samples."""
     samples = {COPY: _copy_gbps, READ: _read_gbps, MATMUL: _matmul_tflops}[name](device)
     host.add_reading(host.ceilings_path(), device.key, name, median(samples), torch.__version__)
     return samples
@@ -44,36 +44,29 @@ def read(name: str, device: Device) -> list[float]:
 def _copy_gbps(device: Device) -> list[float]:
     """Bytes read plus bytes written by time."""
     source = _block(device)
-    size = source.numel() * source.itemsize
     target = torch.empty_like(source)
     times_ms = _times_ms(lambda: target.copy_(source), device)
-    return [2 * size / (time_ms * 1e6) for time_ms in times_ms]
+    return [2 * source.nbytes / (time_ms * 1e6) for time_ms in times_ms]
 
 
 def _read_gbps(device: Device) -> list[float]:
     """Bytes read by time. On CUDA by a kernel of our own: torch's sum is 5 % slower than the memory."""
     source = _block(device)
-    size = source.numel() * source.itemsize
-    times_ms = _times_ms(lambda: _sums(source), device)
-    return [size / (time_ms * 1e6) for time_ms in times_ms]
+    sums = torch.sum
+    if device.type == "cuda":
+        from runner.measure.read_kernel import block_sums as sums  # noqa: PLC0415 - needs triton
 
-
-def _sums(source: torch.Tensor) -> torch.Tensor:
-    if source.device.type == "cpu":
-        return source.sum()
-    from runner.measure.read_kernel import block_sums  # noqa: PLC0415 - needs triton, which a CPU lacks
-
-    return block_sums(source)
+    return [source.nbytes / (time_ms * 1e6) for time_ms in _times_ms(lambda: sums(source), device)]
 
 
 def _block(device: Device) -> torch.Tensor:
-    """Random bfloat16, far larger than every cache."""
+    """Return random bfloat16, far larger than every cache."""
     size_bytes = min(_BLOCK_BYTES[device.type], device.free_bytes() // 8)
     return torch.empty(size_bytes // 2, dtype=torch.bfloat16, device=device.type).normal_()
 
 
 def _matmul_tflops(device: Device) -> list[float]:
-    """Random data: a product of zeros runs faster."""
+    """Multiply random data: a product of zeros runs faster."""
     size = _MATMUL_SIZE[device.type]
     left, right = (torch.randn(size, size, device=device.type).to(torch.bfloat16) for _ in range(2))
     times_ms = _times_ms(lambda: left @ right, device)
@@ -81,7 +74,7 @@ def _matmul_tflops(device: Device) -> list[float]:
 
 
 def _times_ms(call: Callable[[], Any], device: Device) -> list[float]:
-    """One call a sample: they take milliseconds, so on CUDA events around one say its device time."""
+    """Time single calls: they take milliseconds, so on CUDA the events around one give its device time."""
     for _ in range(_WARM_CALLS):
         call()
     if device.type == "cpu":

@@ -1,8 +1,8 @@
-"""Compile time: what the first calls take more than later ones, until nothing is compiled any more.
+"""Compile time: how much longer the first calls take than later ones.
 
-From the first compiled call to the first one in which nothing was compiled, tuned or recorded as a CUDA
-graph, less the steady time of as many calls. An eager call and a compile of something small come before, off
-the clock, so that starting the toolchain is no part of it.
+Measured from the first compiled call to the first one in which nothing was compiled, tuned or recorded as a
+CUDA graph, minus the steady time of as many calls. An eager call and a small compile come before, off the
+clock, so that starting the toolchain does not count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from runner.summary import median
 
 _MOST_CALLS = 16
 _STEADY_CALLS = 3
-_WORKERS_PATIENCE_S = 60
-_FRESH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
+_WORKERS_START_S = 60
+_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
 _REMOTE_CACHES_OFF = {
     "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
     "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE": "0",
@@ -32,14 +32,14 @@ _REMOTE_CACHES_OFF = {
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """Milliseconds of the calls until nothing was compiled, and of `steady` ones after them.
+    """Milliseconds of the calls that compiled something, and of steady ones after them.
 
-    `phases_s` is dynamo's own account of those calls: phase → seconds, phases within phases.
+    `phases_s` is dynamo's own account of the compiling calls: phase → seconds; phases nest.
     """
 
     compiling_ms: list[float]
     steady_ms: list[float]
-    settled: bool  # False where the last of all tried calls still compiled something
+    settled: bool  # False if even the last call tried compiled something
     phases_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -48,21 +48,22 @@ class FirstCalls:
 
 
 def compile_seconds(compiling_ms: Sequence[float], steady_ms: Sequence[float]) -> float:
-    """Time of the compiling calls beyond as many steady ones."""
+    """Return the seconds that the compiling calls took beyond as many steady ones."""
     return max(0.0, sum(compiling_ms) - len(compiling_ms) * median(steady_ms)) / 1e3
 
 
 def cache_variables(folder: Path) -> dict[str, str]:
-    """The environment of a process whose compile caches lie below `folder` (made where missing), and
-    nowhere else."""
-    places = {name: folder / name.lower() for name in _FRESH}
-    for place in places.values():
+    """Return variables that keep all compile caches of a process below `folder`, which is created."""
+    variables = dict(_REMOTE_CACHES_OFF)
+    for name in _CACHE_VARIABLES:
+        place = folder / name.lower()
         place.mkdir(parents=True, exist_ok=True)
-    return {**{name: str(place) for name, place in places.items()}, **_REMOTE_CACHES_OFF}
+        variables[name] = str(place)
+    return variables
 
 
 def warm_toolchain(device: Device, *, compiled: Callable[[Call], Call], workers: bool) -> None:
-    """Starts compilers, and `workers`, with a function that nobody measures, then forgets about it."""
+    """Start the compilers, and `workers`, with a small function off the clock, then reset all counters."""
     operand = torch.ones(4096, device=device.type)
 
     def small() -> torch.Tensor:
@@ -77,31 +78,31 @@ def warm_toolchain(device: Device, *, compiled: Callable[[Call], Call], workers:
 
 
 def forget_compiles() -> None:
-    """What was compiled so far is gone from dynamo, and every counter is at 0."""
+    """Drop what dynamo compiled so far and reset every counter to 0."""
     torch._dynamo.reset()
     counters.clear()
     compilation_time_metrics.clear()
 
 
 def start_workers() -> None:
-    """Lets inductor's compile processes start while something else happens."""
+    """Start inductor's compile processes in the background."""
     from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - not every backend needs inductor
 
     AsyncCompile.warm_pool()
 
 
 def wait_for_workers() -> None:
-    """Until they could compile; without them where they do not come."""
+    """Wait until the compile processes are ready; go on without them if they do not start."""
     from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
 
     wait = getattr(AsyncCompile, "wait_pool_ready", None)
     if wait is not None:
         with contextlib.suppress(TimeoutError, RuntimeError):
-            wait(_WORKERS_PATIENCE_S)
+            wait(_WORKERS_START_S)
 
 
 def first_calls(call: Call, device: Device, *, before_call: Callable[[], None]) -> FirstCalls:
-    """Calls until nothing is compiled any more, and three times after that."""
+    """Time calls until nothing is compiled any more, then three steady ones."""
     compiling: list[float] = []
     steady: list[float] = []
     for _ in range(_MOST_CALLS):
@@ -121,5 +122,5 @@ def first_calls(call: Call, device: Device, *, before_call: Callable[[], None]) 
 
 
 def _compilations() -> int:
-    """Grows with all that dynamo's clock sees: frames, backends, autotuning, recorded CUDA graphs."""
+    """Return how much dynamo's clock has seen: frames, backends, autotuning, recorded CUDA graphs."""
     return sum(len(times) for times in compilation_time_metrics.values())

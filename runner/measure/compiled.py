@@ -16,7 +16,7 @@ from torch._inductor.codecache import PyCodeCache
 from runner.catalog.inductor_options import OptionValue
 from runner.failures import TaskFailure, failure_of
 from runner.measure.device import Device, prepare
-from runner.measure.inductor_options import tried_options
+from runner.measure.inductor_options import candidate_options
 from runner.measure.kernels import Kernel, kernels, kernels_hash
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
@@ -40,16 +40,16 @@ def compile_inductor(
     device: Device,
     options: Mapping[str, OptionValue],
 ) -> Compiled:
-    """Compiles for static shapes in default mode (no CUDA graphs), calls once, then warms up.
+    """Compile for static shapes in default mode (no CUDA graphs), call once, then warm up.
 
-    Raises TaskFailure (failed, not_compiled) where inductor generated nothing, as under
-    TORCHDYNAMO_DISABLE: eager code is never measured under inductor's name.
+    Raise TaskFailure (failed, not_compiled) if inductor generated nothing, as under TORCHDYNAMO_DISABLE:
+    eager code is never measured under inductor's name.
     """
     torch._dynamo.reset()
     counters.clear()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
-    options = {**options, **tried_options()}
+    options = {**options, **candidate_options()}
     call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
     started = time.perf_counter()
     call(*operands)
@@ -68,19 +68,14 @@ def compile_inductor(
     )
 
 
-def recompiled() -> int:
-    """Graphs compiled beyond the first since `compile_inductor`."""
-    return int(counters["stats"]["unique_graphs"]) - 1
-
-
 def main(device_name: str) -> int:
-    """Compiles one small function and says how that went: `python -m runner.measure.compiled DEVICE`."""
+    """Compile one small function and print how that went: `python -m runner.measure.compiled DEVICE`."""
     try:
         device = prepare(device_name)
         x = torch.randn(4096, device=device.type)
         with torch.no_grad():
             compiled = compile_inductor(lambda x: torch.sin(x) + 1, (x,), device, {})
-    except Exception as error:  # noqa: BLE001 - whatever keeps it from compiling is the answer
+    except Exception as error:  # noqa: BLE001 - the printed answer
         failure = failure_of(error)
         sys.stdout.write(f"cannot compile: {failure.code}: {failure}\n")
         return 1

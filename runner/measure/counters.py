@@ -1,4 +1,4 @@
-"""What dynamo and inductor counted: graphs, breaks, recompiles, CUDA graphs left out, cache hits."""
+"""Dynamo's and inductor's counters: graphs, breaks, recompiles, skipped CUDA graphs, cache hits."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from torch._dynamo.utils import calculate_time_spent, counters
 
 # Where hits and misses are counted: (group, prefix); names moved between releases of torch.
-_CACHES = (
-    ("inductor", "fxgraph_cache"),
-    ("aot_autograd", "autograd_cache"),
-)
+_CACHES = (("inductor", "fxgraph_cache"), ("aot_autograd", "autograd_cache"))
 _MOST_REASONS = 50
 _MOST_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Names as PyTorch's harness has them. `cache_misses` holds what could not be cached too."""
+    """Named as in PyTorch's harness. `cache_misses` includes what could not be cached."""
 
     calls_captured: int
     unique_graphs: int
@@ -27,7 +24,7 @@ class Counts:
     autograd_captures: int
     autograd_compiles: int
     cudagraph_skips: int
-    reasons: dict[str, int]  # of graph breaks, with how often
+    reasons: dict[str, int]  # of graph breaks → how often
     caches: dict[str, int]
 
     @property
@@ -40,11 +37,16 @@ class Counts:
 
 
 def counts() -> Counts:
-    """All since the counters were cleared."""
+    """Return the counts since the counters were cleared."""
     reasons = {
         str(reason).strip()[:_MOST_CHARACTERS]: int(times)
         for reason, times in counters["graph_break"].items()
     }
+    caches = {}
+    for group, prefix in _CACHES:
+        for name in (f"{prefix}_{word}" for word in ("hit", "miss", "bypass")):
+            if counters[group][name]:
+                caches[name] = int(counters[group][name])
     return Counts(
         calls_captured=int(counters["stats"]["calls_captured"]),
         unique_graphs=int(counters["stats"]["unique_graphs"]),
@@ -55,7 +57,7 @@ def counts() -> Counts:
         autograd_compiles=int(counters["compiled_autograd"]["compiles"]),
         cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
         reasons=dict(list(reasons.items())[:_MOST_REASONS]),
-        caches=_caches(),
+        caches=caches,
     )
 
 
@@ -64,20 +66,10 @@ def unique_graphs() -> int:
 
 
 def entire_compile_s() -> float:
-    """Dynamo's account of whole compiles, forward and backward: what the harness's accuracy run reports."""
+    """Return seconds of whole compiles, forward and backward, as the harness's accuracy run reports them."""
     return float(calculate_time_spent().get("total_wall_time", 0.0))
 
 
 def extern_calls() -> int:
-    """Operators that inductor left to a library, such as cuBLAS."""
+    """Return how many operators inductor left to a library, such as cuBLAS."""
     return int(counters["inductor"]["extern_calls"])
-
-
-def _caches() -> dict[str, int]:
-    found = {}
-    for group, prefix in _CACHES:
-        for word in ("hit", "miss", "bypass"):
-            value = int(counters[group][f"{prefix}_{word}"])
-            if value:
-                found[f"{prefix}_{word}"] = value
-    return found

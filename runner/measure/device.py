@@ -17,10 +17,10 @@ SEED = 1337
 
 @dataclass(frozen=True)
 class Device:
-    """`key` names the accelerator in the host's ceilings: a GPU's UUID, or the processor's name."""
+    """`key` identifies the accelerator in the host's ceilings: a GPU's UUID, or the processor's name."""
 
     type: str  # cuda or cpu
-    name: str  # as gpt-fast says it: torch.cuda.get_device_name(), or the machine type
+    name: str  # as in gpt-fast: torch.cuda.get_device_name(), or the machine type
     key: str
     cache_bytes: int  # L2 of a GPU; 0 on a CPU, where operands are not rotated
     threads: int
@@ -30,21 +30,23 @@ class Device:
             torch.cuda.synchronize()
 
     def free_bytes(self) -> int:
-        """Memory that new operands may take."""
+        """Return the memory available for new operands."""
         if self.type == "cuda":
             return int(torch.cuda.mem_get_info()[0])
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
     def release(self) -> None:
-        """Gives freed blocks back, so that the next operands lie on other pages."""
+        """Give freed blocks back, so that the next operands lie on other pages."""
         gc.collect()
         if self.type == "cuda":
             torch.cuda.empty_cache()
 
 
 def prepare(device: str, threads: int | None = None) -> Device:
-    """Fixes the threads (None: what the environment says) and the seed. Raises TaskFailure (unsupported)
-    where there is no such device."""
+    """Set the number of threads (None: `default_threads`) and the seed, and return the device.
+
+    Raise TaskFailure (unsupported) if there is no such device.
+    """
     threads = threads or default_threads()
     torch.set_num_threads(threads)
     torch.manual_seed(SEED)
@@ -57,6 +59,6 @@ def prepare(device: str, threads: int | None = None) -> Device:
 
 
 def default_threads() -> int:
-    """What OMP_NUM_THREADS says, of a list (one number a level) its first; else the usable processors."""
+    """Return OMP_NUM_THREADS (of a list, one number a level, the first), else the usable processors."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isascii() and first.isdigit() and int(first) else host.usable_cpus()

@@ -1,5 +1,8 @@
-"""Environment facts. `python -m runner.measure.environment DEVICE` prints them as JSON, with the packages of
-a suite that can be imported (`modules`) and the options of inductor that can be set (`inductor_options`)."""
+"""Facts about the environment of a measurement.
+
+`python -m runner.measure.environment DEVICE` prints them as JSON, with the suites' packages that can be
+imported (`modules`) and the options of inductor that can be set (`inductor_options`).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from runner import host
 from runner.environment import of_machine
 from runner.installed import modules
 from runner.measure.device import Device, prepare
+from runner.measure.forked import ASK_NVML
 from runner.measure.inductor_options import settable
-from runner.measure.stages import ASK_NVML
 from runner.records import Environment
 
 
 def environment(device: Device) -> Environment:
-    """Where this process measures."""
+    """Return the facts about this process, its torch and its device."""
     gpu = next((gpu for gpu in host.gpus() if gpu.uuid == device.key), None)
     on_gpu = device.type == "cuda"
     return dataclasses.replace(
@@ -31,12 +34,8 @@ def environment(device: Device) -> Environment:
         gpu=device.name if on_gpu else "",
         gpu_uuid=device.key if on_gpu else "",
         gpu_memory_bytes=torch.cuda.get_device_properties(0).total_memory if on_gpu else 0,
-        variables=_variables(),
+        variables={name: value for name, value in host.changing_variables().items() if name != ASK_NVML},
     )
-
-
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in host.changing_variables().items() if name != ASK_NVML}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Floating-point operations of a step, counted once on the eager one."""
+"""Floating-point operations of a step, counted once in eager mode."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ _COUNTABLE = ("attention", "mm", "conv", "linear", "matmul", "lstm", "gru")
 
 @dataclass(frozen=True)
 class Flops:
-    """`uncounted` are operators of the step that multiply and for which torch has no formula."""
+    """`uncounted`: operators of the step that multiply but for which torch has no formula."""
 
     total: int
     uncounted: tuple[str, ...]
 
 
-class _Seen(TorchDispatchMode):
-    """Remembers the operators of a step."""
-
+class _SeenOperators(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operators: set[Any] = set()
@@ -36,8 +34,8 @@ class _Seen(TorchDispatchMode):
 
 
 def count(step: Call) -> Flops:
-    """Runs the step once."""
-    with FlopCounterMode(display=False) as counter, _Seen() as seen:
+    """Run the step once and count its operations."""
+    with FlopCounterMode(display=False) as counter, _SeenOperators() as seen:
         step()
     without = {
         str(operator)
@@ -48,7 +46,7 @@ def count(step: Call) -> Flops:
 
 
 def peak_tflops(device_name: str, dtype: str, matmul_precision: str) -> tuple[float, str] | None:
-    """The data sheet's dense peak of products in this dtype, and its name; None where nobody knows it."""
+    """Return the data sheet's dense peak of matrix products in this dtype and its name; None if unknown."""
     sheet = peaks(arch_key(device_name))
     if sheet is None or not sheet.bf16_tflops:
         return None

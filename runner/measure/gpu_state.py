@@ -1,4 +1,4 @@
-"""Is the GPU ours, and at its full clock? Asked before and after, and told as a warning."""
+"""Is the GPU free of other processes and at its full clock? Read before and after, as a warning."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FIELDS = (
     "memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm,clocks.max.sm,"
     "clocks_event_reasons.active"
 )
-_BUSY_MIB = 2048  # contexts, our own too, and a driver's services stay below
-_POWER_CAP = 0x4  # told of a card at its full clock too, where results were the same without it
+_BUSY_MIB = 2048  # contexts (ours too) and a driver's services stay below
+_POWER_CAP = 0x4  # also set on a card at its full clock, where it did not change the results
 _FULL_CLOCK = 0.99
 # Bits of NVML's clock event reasons that cut a benchmark's speed; idle (0x1) and the like do not.
 _SLOWED = {
@@ -28,7 +28,7 @@ _SLOWED = {
 
 @dataclass(frozen=True)
 class GpuState:
-    """As nvidia-smi says it: MiB, %, °C, W, MHz, and a hexadecimal mask; and what of the MiB is our own."""
+    """As nvidia-smi prints it: MiB, %, °C, W, MHz, a hexadecimal mask; and how many of the MiB are ours."""
 
     memory_used: str
     utilization: str
@@ -44,22 +44,18 @@ class GpuState:
             mask = int(self.clock_event_reasons, 16)
         except ValueError:
             return []
-        if self._at_full_clock():
+        clocks = (self.sm_clock, self.max_sm_clock)
+        if all(map(str.isdigit, clocks)) and int(clocks[0]) >= _FULL_CLOCK * int(clocks[1]):
             mask &= ~_POWER_CAP
         return [f"{name} ({self.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
 
     def others_mib(self) -> int:
-        """Memory that other processes hold, contexts among it."""
+        """Return the memory that other processes hold, including their contexts."""
         return int(self.memory_used) - self.own_memory_mib if self.memory_used.isdigit() else 0
-
-    def _at_full_clock(self) -> bool:
-        if not (self.sm_clock.isdigit() and self.max_sm_clock.isdigit()):
-            return False
-        return int(self.sm_clock) >= _FULL_CLOCK * int(self.max_sm_clock)
 
 
 def gpu_state(device: Device) -> GpuState | None:
-    """None on a CPU, or where nvidia-smi says nothing."""
+    """Return the state of the GPU; None on a CPU, or if nvidia-smi gives none."""
     rows = host.nvidia_smi(_FIELDS, gpu=device.key) if device.type == "cuda" else []
     if not rows:
         return None
@@ -71,7 +67,7 @@ def gpu_state(device: Device) -> GpuState | None:
 
 
 def warning(first: GpuState, last: GpuState) -> str:
-    """Who else was on the GPU before the start, and what slows it now; '' where nothing did."""
+    """Return who else was on the GPU before the start, and what slows it now; '' for neither."""
     told = [f"slowed by {reason}" for reason in last.slowed_by()]
     if first.others_mib() > _BUSY_MIB:
         told.insert(0, f"{first.others_mib()} MiB of GPU memory were in use before the start")

@@ -1,7 +1,7 @@
 """Device time: a CUDA graph over rotating operands, replayed back to back.
 
-Why so: a call of a 7 µs kernel takes 45 µs, so call time says nothing of the kernel; and one set of
-operands would stay in the L2 cache, which no real model's does.
+A call of a 7 µs kernel takes 45 µs, so call time says nothing about the kernel; and a single set of operands
+would stay in the L2 cache, which a real model's operands do not.
 """
 
 from __future__ import annotations
@@ -16,32 +16,48 @@ import torch
 
 from runner.failures import TaskFailure
 from runner.measure.device import Device
+from runner.summary import median
 
 CLOCK = "CUDA graph replay, rotating operands"
-_CACHES = 4  # operands of one round are this many times the L2 cache
+_CACHES = 4  # the operands of one round are this many times the L2 cache
 _LEAST_SETS = 4
-_ROUND_MS = 1.0  # a graph is at least this long, so that the gap between two replays is lost in it
+_ROUND_MS = 1.0  # a graph is at least this long, so that the gap between two replays does not count
 _MOST_NODES = 1024
 _WINDOW_MS = 5.0
-_LEAD_MS = 0.5  # queued before the start event: the host is ahead when the clock starts
-_WARM_MS = 100.0  # the clocks of the GPU are up, and the caches hold what they will hold
+_LEAD_MS = 0.5  # queued before the start event, so that the host is ahead when the clock starts
 _MEMORY_SHARE = 0.6
-_CAPTURES = 8  # by default; each with new operands, since where they lie in memory changes the time
 _WINDOWS = 8  # samples of each capture
 
 
 @dataclass(frozen=True)
 class ReplayTimes:
-    """Milliseconds of one call, eight samples for each capture, one capture after the other."""
+    """Milliseconds of one call, `_WINDOWS` samples for each capture, in order of the captures."""
 
     eager: list[float] = field(default_factory=list)
     compiled: list[float] = field(default_factory=list)
     sets: int = 0
-    note: str = ""  # what the reader must know of the sets
+    note: str = ""  # a limitation of the sets, for the reader of the result
+
+    @property
+    def speedup(self) -> float:
+        return median(self.eager) / median(self.compiled)
 
     @property
     def facts(self) -> dict[str, int | str]:
         return {"operand_sets": self.sets, **({"note": self.note} if self.note else {})}
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """`touched_bytes` of one call decide how many sets of operands rotate.
+
+    Each capture has new operands, since where they lie in memory changes the time. `warm_ms` of replays
+    raise the GPU's clocks and fill its caches.
+    """
+
+    touched_bytes: int
+    captures: int = 8
+    warm_ms: float = 100.0
 
 
 def replay(
@@ -49,29 +65,26 @@ def replay(
     compiled: Callable[..., Any],
     operands: tuple[Any, ...],
     device: Device,
-    *,
-    touched_bytes: int,
-    captures: int = _CAPTURES,
-    warm_ms: float = _WARM_MS,
+    plan: ReplayPlan,
 ) -> ReplayTimes:
-    """Both functions over the same rotating operands; `touched_bytes` of one call decide how many sets."""
-    sets, note = _sets(operands, device, touched_bytes)
+    """Time both functions over the same rotating operands. Raise TaskFailure (oom) if too few sets fit."""
+    sets, note = _sets(operands, device, plan.touched_bytes)
     times = ReplayTimes(sets=sets, note=note)
-    for capture in range(captures):
+    for capture in range(plan.captures):
         device.release()
         rotation = [copy.deepcopy(operands) for _ in range(sets)]
         order = ((eager, times.eager), (compiled, times.compiled))
         for function, samples in order if capture % 2 else reversed(order):
-            samples.extend(_samples(function, rotation, warm_ms))
+            samples.extend(_samples(function, rotation, plan.warm_ms))
         del rotation
     device.release()
     return times
 
 
 def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> tuple[int, str]:
-    """How many sets, and what is to be said of them. Raises TaskFailure: oom."""
+    """Return the number of sets, and a note if they are fewer than wanted."""
     wanted = max(_LEAST_SETS, math.ceil(_CACHES * device.cache_bytes / max(1, touched_bytes)))
-    wanted = min(wanted, _MOST_NODES)  # what is so small stays in a cache of every model too
+    wanted = min(wanted, _MOST_NODES)  # operands this small stay in the cache in a model too
     one_bytes = max(touched_bytes, _bytes_of(operands))
     sets = min(wanted, int(_MEMORY_SHARE * device.free_bytes()) // max(1, one_bytes))
     if sets < _LEAST_SETS:
@@ -81,7 +94,7 @@ def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> tupl
             "out_of_memory",
             f"{_LEAST_SETS} sets of operands need {needed_gib:.1f} GiB of device memory",
         )
-    if sets < wanted:  # of large operands little is touched
+    if sets < wanted:  # large operands of which little is touched
         return sets, f"{sets} of {wanted} sets of operands fit: what is touched may come from the cache"
     return sets, ""
 
@@ -94,7 +107,7 @@ def _bytes_of(operands: tuple[Any, ...]) -> int:
 
 
 def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]], warm_ms: float) -> list[float]:
-    """Milliseconds of a call, one sample for each window of at least 5 ms."""
+    """Return milliseconds of a call, one sample for each window of at least 5 ms."""
     graph, outputs = _captured(function, rotation)
     round_ms = _window_ms(graph, 1, lead=1)
     rounds = min(math.ceil(_ROUND_MS / round_ms), _MOST_NODES // len(rotation))
@@ -112,7 +125,7 @@ def _samples(function: Callable[..., Any], rotation: list[tuple[Any, ...]], warm
 def _captured(
     function: Callable[..., Any], rotation: list[tuple[Any, ...]]
 ) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
-    """The graph and its outputs. As long as the outputs live, no two calls write to the same memory."""
+    """Return the graph and its outputs. While the outputs live, no two calls write to the same memory."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -19,7 +19,7 @@ from runner.catalog.inductor_options import (
 from runner.failures import TaskFailure
 
 
-def tried_options() -> InductorOptions:
+def candidate_options() -> InductorOptions:
     """Return them by their paths in `torch._inductor.config`; they go before whatever a suite sets itself.
 
     Raise TaskFailure (unsupported) for one that may not be set or that this torch does not have.
@@ -59,7 +59,7 @@ def _kind(annotation: object) -> str | list[str]:
 
 
 def check_option(path: str) -> None:
-    """Raises TaskFailure (unsupported) for an option that this torch's inductor does not have."""
+    """Raise TaskFailure (unsupported) for an option that this torch's inductor does not have."""
     from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
 
     *places, name = path.split(".")

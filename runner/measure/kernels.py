@@ -1,4 +1,4 @@
-"""The kernels that inductor generated: their number, a hash of all, the bytes that each has to move."""
+"""The kernels that inductor generated: their number, a hash of all, the bytes that each must move."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import torch
 
 _GENERATED = ("triton_", "cpp_")
-_CPP_WRAPPER = "cpp_wrapper_src"  # where the wrapper is C++ too, and holds the kernels' source
+_CPP_WRAPPER = "cpp_wrapper_src"  # of a wrapper in C++, which holds the kernels' source
 _CPP_KERNEL = re.compile(r'extern "C"[^;{(]*\b(?P<name>cpp_\w+)\([^;{]*\)\s*\{.*?\n\}', re.DOTALL)
 _TRITON_IN_CPP = re.compile(r"static \w+ (?P<name>triton_\w+) = nullptr;")
-# What a C++ wrapper has of a Triton kernel: the file of its binary, named by a hash, or its source.
+# A C++ wrapper has a Triton kernel's source, or the file of its binary, which is named by a hash.
 _TRITON_PART = r'\b{name}(?:_source = R"TRITON\(.*?\)TRITON"| = loadKernel\(.*?\);)'
 _FOLDER = re.compile(r'(?<=")/[^"\n]*/(?=[^"/\n]*")')  # in quotes, before a file's name
-_HASH_RULE = 2  # 1 knew each name once, and of C++ the whole module
+_HASH_RULE = 2  # rule 1 counted each name once, and hashed whole C++ modules
 _MOST_LISTED = 100
 
 
 @dataclass
 class KernelBytes:
-    """Bytes that one step's Triton kernels move at least: each operand once, those written in place twice."""
+    """The least bytes one step's Triton kernels move: each operand once, those written in place twice."""
 
     by_name: dict[str, int] = field(default_factory=dict)
 
@@ -39,8 +39,10 @@ class Kernel(NamedTuple):
 
 
 def kernels(modules: list[Any]) -> list[Kernel]:
-    """Those of inductor's wrapper modules, of which each graph, forward or backward, has one. Names count
-    anew in each: equal ones of two graphs are two kernels."""
+    """Return the kernels of inductor's wrapper modules.
+
+    Each graph, forward or backward, has a module, and the same name in two of them is two kernels.
+    """
     sources: dict[str, Mapping[str, str]] = {}
     found = []
     for module in modules:
@@ -55,13 +57,13 @@ def kernels(modules: list[Any]) -> list[Kernel]:
 
 
 def kernels_hash(found: Iterable[Kernel]) -> str:
-    """Equal in two processes that run the same kernels (measuring rule 21), in whatever order their graphs
-    were compiled. Its number goes up with its rule: hashes of two rules say nothing of each other."""
+    """Return a hash that is equal in two processes that run the same kernels (measuring rule 21), in any
+    order of their graphs. It begins with the number of its rule: hashes of two rules are not comparable."""
     return f"{_HASH_RULE}:{_digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
 
 
 def _sources(wrapper: str) -> dict[str, str]:
-    """Source of each kernel in the text of a wrapper module, without what differs between two caches."""
+    """Return each kernel's source in a wrapper module's text, without what differs between two caches."""
     lines = wrapper.split("\n")
     found: dict[str, str] = {}
     for node in ast.parse(wrapper).body:
@@ -69,18 +71,12 @@ def _sources(wrapper: str) -> dict[str, str]:
             continue
         name, source = node.targets[0].id, "\n".join(lines[node.lineno - 1 : node.end_lineno])
         if name == _CPP_WRAPPER:
-            found |= _inside_cpp(source)
+            found |= {match["name"]: match[0] for match in _CPP_KERNEL.finditer(source)}
+            for triton in (match["name"] for match in _TRITON_IN_CPP.finditer(source)):
+                found[triton] = "".join(re.findall(_TRITON_PART.format(name=triton), source, re.DOTALL))
         elif name.startswith(_GENERATED):
             found[name] = source
     return {name: _FOLDER.sub("", source) for name, source in found.items()}
-
-
-def _inside_cpp(wrapper: str) -> dict[str, str]:
-    """The same of a wrapper in C++."""
-    found = {match["name"]: match[0] for match in _CPP_KERNEL.finditer(wrapper)}
-    for name in (match["name"] for match in _TRITON_IN_CPP.finditer(wrapper)):
-        found[name] = "".join(re.findall(_TRITON_PART.format(name=name), wrapper, re.DOTALL))
-    return found
 
 
 def _digest(text: str) -> str:
@@ -88,20 +84,20 @@ def _digest(text: str) -> str:
 
 
 def _binary_hash(kernel: Any) -> str:
-    """Hash of the binary that autotuning chose, '' for a kernel that is no autotuned Triton kernel."""
+    """Return the hash of the binary that autotuning chose, '' for other than autotuned Triton kernels."""
     launchers = getattr(kernel, "launchers", None) or []
     return str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
 
 
 @contextlib.contextmanager
 def bytes_counted(counted: KernelBytes) -> Iterator[None]:
-    """Counts while it is open, which shall be one step. Costs time: never around a clock."""
+    """Count the bytes of the one step inside this block. It costs time: never use it around a clock."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415 - only with Triton
 
     original = CachingAutotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(Exception):  # a kernel that this cannot count runs all the same
+        with contextlib.suppress(Exception):  # a kernel that cannot be counted still runs
             name = str(self.fn.__name__)
             counted.by_name[name] = counted.by_name.get(name, 0) + _operand_bytes(self.fn.arg_names, args)
         return original(self, *args, **kwargs)
@@ -123,14 +119,14 @@ def _operand_bytes(names: list[str], operands: tuple[Any, ...]) -> int:
 
 @dataclass(frozen=True)
 class Bandwidths:
-    """Rows of kernels, longest time first. Those with known bytes are `covered` of the step's time."""
+    """Kernels by time, longest first. Those with known bytes take the share `covered` of the step's time."""
 
     rows: list[dict[str, Any]]
     covered: float
 
 
 def bandwidths(kernels_ms: Mapping[str, float], bytes_by_name: Mapping[str, int]) -> Bandwidths:
-    """Time in a step and, where its bytes are known, GB/s of each kernel: a model has no single GB/s."""
+    """Return the time and, if its bytes are known, GB/s of each kernel: a model has no single GB/s."""
     rows: list[dict[str, Any]] = []
     known_ms = 0.0
     for name, time_ms in sorted(kernels_ms.items(), key=lambda row: -row[1]):

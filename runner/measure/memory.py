@@ -1,4 +1,4 @@
-"""Peak memory of one way of running a model, alone in its process."""
+"""Peak memory of a model in eager mode or compiled, alone in its process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from runner.measure.device import Device
 from runner.records import Json
 
-_GENERAL = (0, 0)  # id of the pool that is not a CUDA graph's
+_GENERAL_POOL = (0, 0)  # not a CUDA graph's
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Bytes. On CUDA what the allocator gave out and what it held at most; on a CPU `resident` alone."""
+    """Bytes. On CUDA the most the allocator gave out and held; on a CPU only `resident`."""
 
     allocated: int = 0
     reserved: int = 0
@@ -26,7 +26,7 @@ class Peaks:
 
 
 def reset(device: Device) -> None:
-    """Peaks count from here on; memory that is free goes back first."""
+    """Release free memory and let peaks count from here on."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -37,7 +37,7 @@ def reset(device: Device) -> None:
 
 
 def peaks(device: Device) -> Peaks:
-    """Since `reset`."""
+    """Return the peaks since `reset`."""
     if device.type == "cpu":
         return Peaks(resident=high_water_bytes(Path("/proc/self/status").read_text()))
     torch.cuda.synchronize()
@@ -49,15 +49,15 @@ def peaks(device: Device) -> Peaks:
 
 
 def private_pool_bytes(segments: Iterable[Mapping[str, Json]]) -> int:
-    """Bytes of the segments that belong to CUDA graphs' pools."""
+    """Return the bytes of the segments that belong to CUDA graphs' pools."""
     return sum(
         int(segment["total_size"])
         for segment in segments
-        if tuple(segment.get("segment_pool_id", _GENERAL)) != _GENERAL
+        if tuple(segment.get("segment_pool_id", _GENERAL_POOL)) != _GENERAL_POOL
     )
 
 
 def high_water_bytes(status: str) -> int:
-    """VmHWM in the text of /proc/self/status."""
+    """Return VmHWM in the text of /proc/self/status."""
     line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""A kernel that only reads: the ceiling of kernels whose output is small, such as a matrix times a vector.
+"""A kernel that only reads: the ceiling for kernels whose output is small, such as a matrix times a vector.
 
 Written in Triton and not compiled by inductor, so that the ceiling does not move with what it judges.
 """
@@ -20,7 +20,7 @@ def _block_sums(source, sums, ELEMENTS: tl.constexpr):  # type: ignore[no-untype
 
 
 def block_sums(source: torch.Tensor) -> torch.Tensor:
-    """Sums of blocks of 16384 elements, float32; a rest at the end is left out."""
+    """Return the float32 sums of blocks of 16384 elements, without an incomplete last block."""
     programs = source.numel() // _ELEMENTS
     sums = torch.empty(programs, dtype=torch.float32, device=source.device)
     _block_sums[(programs,)](source, sums, ELEMENTS=_ELEMENTS, num_warps=8)

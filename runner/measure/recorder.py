@@ -1,4 +1,4 @@
-"""Samples → records of one task."""
+"""Turns samples into the records of one task."""
 
 from __future__ import annotations
 
@@ -17,29 +17,26 @@ from runner.records import Benchmark, Environment, Json, Metric, Model, Record
 from runner.report import Report
 from runner.summary import spread
 
-_DIGITS = 7  # of a sample: a clock of nanoseconds says no more
+_DIGITS = 7  # of a sample: a clock of nanoseconds is no more precise
 
 
 @dataclass(frozen=True)
 class Result:
-    """One metric with all its samples, in the registry's unit.
-
-    `n` is how many samples stand behind a value that was derived; `facts` are told beside the value.
-    """
+    """One metric with all its samples, in the registry's unit."""
 
     metric: str
     values: list[float]
     clock: str = ""
-    n: int | None = None
+    n: int | None = None  # how many samples a derived value was made of
     target: str | None = None
-    facts: Mapping[str, Json] = field(default_factory=dict)
+    facts: Mapping[str, Json] = field(default_factory=dict)  # stored beside the value
 
 
 class Recorder:
     """Writes one record for each metric of each shape, all with the same run time and environment.
 
-    `found` is the environment where this process cannot ask torch for it; `backend` is its name in the
-    results where that is not the one it was asked by. What `about` holds is told of every record.
+    `known_environment` is for a process that cannot ask torch for it; `backend` is the name in the results
+    if it differs from the task's. Every record contains what is in `about`.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class Recorder:
         report: Report,
         device: Device,
         *,
-        found: Environment | None = None,
+        known_environment: Environment | None = None,
         backend: str = "",
     ) -> None:
         self._spec = spec
@@ -56,16 +53,16 @@ class Recorder:
         self._device = device
         self._backend = backend or spec.backend
         self._host = os.environ.get("RUNNER_HOST") or platform.node()
-        self._environment = found or environment(device)
+        self._environment = known_environment or environment(device)
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
 
     def add(self, result: Result, *, knobs: Mapping[str, Json], warning: str = "") -> None:
-        """One result of the shape that `knobs` name; what it warns of itself stands before `warning`, which
-        is of clocks and so not told of a count."""
+        """Write a result of the shape that `knobs` name. Its own warning comes before `warning`, which is
+        about the clocks and so left out for counts."""
         shared = "" if metric_info(result.metric).kind == "deterministic" else warning
         warning = "; ".join(filter(None, (str(result.facts.get("warning", "")), shared)))
-        said: dict[str, Json] = {
+        info: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),
             "spread": spread(result.values),
@@ -74,18 +71,17 @@ class Recorder:
             **({"warning": warning} if warning else {}),
         }
         values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
-        self._write(result.metric, values, result.target, knobs, said)
+        self._write(result.metric, values, result.target, knobs, info)
 
     def status(
         self, metric: str, status: str, code: str, facts: Mapping[str, Json], *, knobs: Mapping[str, Json]
     ) -> None:
-        """A metric that is a word and no number, such as accuracy."""
+        """Write a metric that has a status and no number, such as accuracy."""
         self._write(metric, None, None, knobs, {"status": status, "code": code, **facts})
 
     def missing(self, metric: str, failure: TaskFailure, *, knobs: Mapping[str, Json]) -> None:
-        """A metric that has no value, with the status that says why."""
-        said = {"status": failure.status, "code": failure.code, "reason": failure.reason}
-        self._write(metric, None, None, knobs, said)
+        """Write that a metric has no value, and why."""
+        self.status(metric, failure.status, failure.code, {"reason": failure.reason}, knobs=knobs)
 
     def _write(
         self,
@@ -93,40 +89,31 @@ class Recorder:
         values: Sequence[float] | None,
         target: str | None,
         knobs: Mapping[str, Json],
-        said: Mapping[str, Json],
+        info: Mapping[str, Json],
     ) -> None:
-        info = metric_info(metric)
+        spec, known = self._spec, metric_info(metric)
         record = Record(
-            benchmark=self._benchmark(knobs),
-            model=Model(
-                name=self._spec.case,
-                type="benchmark",
-                backend=self._backend,
-                origins=[self._spec.suite],
+            benchmark=Benchmark(
+                name=f"Compiler HUD {spec.suite}",
+                mode=spec.mode,
+                dtype=spec.dtype,
+                extra_info={
+                    "device": spec.device,
+                    "arch": self._device.name,
+                    "dynamic": spec.dynamic,
+                    "knobs": dict(knobs),
+                    "threads": self._device.threads,
+                    **self.about,
+                },
             ),
+            model=Model(spec.case, type="benchmark", backend=self._backend, origins=[spec.suite]),
             metric=Metric(
                 name=metric,
                 benchmark_values=None if values is None else list(values),
                 target_value=target,
-                extra_info={"unit": info.unit, "direction": info.direction, **said},
+                extra_info={"unit": known.unit, "direction": known.direction, **info},
             ),
             timestamp=self._timestamp,
             **self._environment.to_record_fields(self._host),
         )
         self._report.result(record)
-
-    def _benchmark(self, knobs: Mapping[str, Json]) -> Benchmark:
-        spec = self._spec
-        return Benchmark(
-            name=f"Compiler HUD {spec.suite}",
-            mode=spec.mode,
-            dtype=spec.dtype,
-            extra_info={
-                "device": spec.device,
-                "arch": self._device.name,
-                "dynamic": spec.dynamic,
-                "knobs": dict(knobs),
-                "threads": self._device.threads,
-                **self.about,
-            },
-        )

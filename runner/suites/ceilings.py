@@ -1,4 +1,4 @@
-"""What the host itself reaches. A run of this suite is the host's daily reading."""
+"""Measured ceilings of the host. A run of this suite is the host's daily reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CEILINGS = {"copy": ceilings.COPY, "read": ceilings.READ, "matmul": ceilings.MA
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """One reading of one ceiling, kept in the host's file too."""
+    """Take one reading of one ceiling; it is kept in the host's file too."""
     device = prepare(spec.device)
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
@@ -22,13 +22,8 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     samples = ceilings.read(_CEILINGS[spec.case], device)
     states.append(device_state(device))
     report.event("finished", 1, 1)
-    recorder.add(
-        Result(_metric(spec), samples, ceilings.CLOCKS[device.type]), knobs={}, warning=warning(states)
-    )
+    bandwidth = "device_bandwidth_gbps" if spec.device == "cuda" else "call_bandwidth_gbps"
+    metric = "matmul_tflops" if spec.case == "matmul" else bandwidth
+    result = Result(metric, samples, ceilings.CLOCKS[device.type])
+    recorder.add(result, knobs={}, warning=warning(states))
     return None
-
-
-def _metric(spec: TaskSpec) -> str:
-    if spec.case == "matmul":
-        return "matmul_tflops"
-    return "device_bandwidth_gbps" if spec.device == "cuda" else "call_bandwidth_gbps"

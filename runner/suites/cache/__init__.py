@@ -14,8 +14,8 @@ from runner.catalog.suites.cache import ORIGINS
 from runner.failures import TaskFailure
 from runner.measure import compile_time
 from runner.measure.device import prepare
+from runner.measure.forked import before_forks, run_stage
 from runner.measure.recorder import Recorder, Result
-from runner.measure.stages import before_forks, run_stage
 from runner.records import Json
 from runner.report import Report
 from runner.suites.cache.compile import Compiled, compile_once

@@ -1,14 +1,13 @@
 """gpt-fast's models: tokens by time, the weights' bandwidth, compile time cold and warm.
 
-Two processes with the same fresh caches: the first compiles cold, the second warm; the second checks the
-compiled steps against eager ones, then times whole sequences as gpt-fast does, single steps beside eager
-ones, and on a GPU the work of a step alone.
+Two processes share fresh caches: the first compiles cold, the second warm. The second then checks the
+compiled steps against eager ones, times whole sequences as gpt-fast does, single steps in turn with eager
+ones, and on a GPU the active time of a step.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import time
 import traceback
@@ -27,13 +26,14 @@ from runner.catalog.always import (
 )
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.failures import TaskFailure, failure_of
-from runner.measure import busy, call_time, ceilings, compile_time, counters, doubt
+from runner.measure import call_time, ceilings, compile_time, counters, gpu_active_time
+from runner.measure.call_time import TimingPlan, interleaved_timings
 from runner.measure.compile_time import FirstCalls
 from runner.measure.device import Device, prepare
-from runner.measure.device_state import State, device_state, warning
-from runner.measure.gpu_state import GpuState
+from runner.measure.device_state import device_state, keep_gpu_states, warning
+from runner.measure.forked import before_forks, run_stage
 from runner.measure.recorder import Recorder, Result
-from runner.measure.stages import before_forks, run_stage
+from runner.measure.timing_confidence import latency_results
 from runner.records import Json
 from runner.report import Report
 from runner.suites.gpt_fast.check import Check, compare
@@ -43,13 +43,12 @@ from runner.summary import median
 
 _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
 _CLOCK = "host clock around a sequence"
-_STEP_CLOCK = "host clock around one step"
-_GRAPHS = 2  # prefill and step
+_GRAPHS = 2  # prefill and decode
 _MEMORY_SHARE = 0.9
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """One model in one type of weights. A wrong result, like any failure, leaves no number."""
+    """Measure one model in one type of weights. A wrong result, like any failure, leaves no number."""
     before_forks()
     ends = time.monotonic() + spec.timeout_s
     caches = report.folder / "caches"
@@ -72,14 +71,14 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     return TaskFailure(*incomplete) if incomplete else None
 
 
-class _Subject:
+class _Generator:
     """A model, a prompt, and its steps in eager mode and compiled."""
 
     def __init__(self, spec: TaskSpec, device: Device) -> None:
         self.prompt_tokens = cast("int", spec.setting("prompt"))
         self.new_tokens = cast("int", spec.setting("new_tokens"))
         self.device = device
-        self.model = _built(spec, self.prompt_tokens + self.new_tokens, device)
+        self.model = _build_model(spec, self.prompt_tokens + self.new_tokens, device)
         vocabulary = self.model.shape.vocabulary
         self.prompt = torch.randint(vocabulary, (self.prompt_tokens,), device=device.type)
         self.eager: Steps = steps(
@@ -98,7 +97,7 @@ class _Subject:
             return sequence(self.model, self.compiled, self.prompt, self.new_tokens)
 
     def one_step(self, with_steps: Steps) -> Callable[[], None]:
-        """A step in the middle of the sequence; repeating it writes the same to the cache."""
+        """Return a step in the middle of the sequence; repeating it writes the same to the KV cache."""
         token = self.prompt[:1].clone()
         position = torch.tensor([self.prompt_tokens + self.new_tokens // 2], device=self.device.type)
 
@@ -110,8 +109,8 @@ class _Subject:
         return step
 
 
-def _built(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
-    """Raises TaskFailure (oom) before anything is allocated where the weights cannot fit."""
+def _build_model(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
+    """Return the model. Raise TaskFailure (oom), before anything is allocated, if its weights cannot fit."""
     shape = SHAPES[spec.case]
     layers = spec.setting("layers")
     if layers is not None:
@@ -125,48 +124,48 @@ def _built(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
     return Transformer(shape, int8=int8, context=context, device=device.type).eval()
 
 
-def _started(spec: TaskSpec, report: Report, label: str) -> tuple[_Subject, FirstCalls]:
-    """A model built and compiled; compile time starts after an eager step and a warm toolchain."""
+def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Generator, FirstCalls]:
+    """Build and compile the model; compile time starts after an eager step and a warm toolchain."""
     device = prepare(spec.device)
     compile_time.start_workers()
     report.event("eager", 0, 0, f"{label}: weights and a step")
-    subject = _Subject(spec, device)
-    subject.one_step(subject.eager)()
+    generator = _Generator(spec, device)
+    generator.one_step(generator.eager)()
     report.event("compile", 0, 0, label)
     compile_time.warm_toolchain(
         device, compiled=lambda call: torch.compile(call, dynamic=False), workers=True
     )
-    found = compile_time.first_calls(subject.sequence, device, before_call=lambda: None)
+    found = compile_time.first_calls(generator.sequence, device, before_call=lambda: None)
     if counters.unique_graphs() == 0:
         raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
-    return subject, found
+    return generator, found
 
 
 def _compile_only(spec: TaskSpec, report: Report) -> Json:
-    _, found = _started(spec, report, "cold")
+    _, found = _build_and_compile(spec, report, "cold")
     return [found.compiling_ms, found.steady_ms, found.phases_s]
 
 
 def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
-    """Records part after part; returns the first failure of one as [status, code, reason], or None."""
-    subject, first_calls = _started(spec, report, "warm" if cold else "host's caches")
-    device = subject.device
+    """Record part after part; return the first failure of one as [status, code, reason], or None."""
+    generator, first_calls = _build_and_compile(spec, report, "warm" if cold else "host's caches")
+    device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
     report.event("accuracy")
     checked = compare(
-        subject.model,
-        subject.eager,
-        subject.compiled,
-        prompt=subject.prompt_tokens,
-        new_tokens=subject.new_tokens,
+        generator.model,
+        generator.eager,
+        generator.compiled,
+        prompt=generator.prompt_tokens,
+        new_tokens=generator.new_tokens,
         device=device.type,
     )
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
         (GPT_FAST_COMPILE, lambda: _compile_results(first_calls, cold)),
-        (GPT_FAST_SEQUENCE, lambda: _sequence_results(spec, report, subject)),
-        (STEP_METRICS, lambda: _step_results(spec, report, subject)),
-        (GPT_FAST_DEVICE, lambda: _device_results(report, subject)),
+        (GPT_FAST_SEQUENCE, lambda: _sequence_results(spec, report, generator)),
+        (STEP_METRICS, lambda: _step_results(spec, report, generator)),
+        (GPT_FAST_DEVICE, lambda: _device_results(report, generator)),
         ((), lambda: _counts(checked)),
     ]
     incomplete = None
@@ -181,45 +180,40 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
                 recorder.missing(metric, failure, knobs=spec.identity())
             continue
         states.append(device_state(device))
+        skips = counters.counts().cudagraph_skips
+        skipped = f"{skips} CUDA graphs were asked for and left out" if skips else ""
+        warnings = "; ".join(filter(None, (warning(states), skipped)))
         for result in results:
-            recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=_warning(states))
-    told = [dataclasses.asdict(state) for state in states if isinstance(state, GpuState)]
-    if told:  # a CPU has none
-        report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
+            recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=warnings)
+    keep_gpu_states(report, states)
     return incomplete
 
 
-def _warning(states: list[State | None]) -> str:
-    left_out = counters.counts().cudagraph_skips
-    told = [warning(states), f"{left_out} CUDA graphs were asked for and left out" if left_out else ""]
-    return "; ".join(filter(None, told))
-
-
 def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
-    """gpt-fast's compile time is that of the first sequence; ours is what it took beyond a later one."""
+    """Return gpt-fast's compile time, the first sequence, and ours: its time beyond a later one."""
     clock = "host clock around the first sequence"
     if cold is None:
         facts = {"caches": "the host's own: cold where it never compiled this"}
         return [Result("compilation_time(s)", [warm.compiling_ms[0] / 1e3], clock, facts=facts)]
     compiling_ms, steady_ms, phases_s = cold
     cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
-    settled = {"phases_s": warm.phases_s, "settled": warm.settled}
+    of_warm = {"phases_s": warm.phases_s, "settled": warm.settled}
     return [
         Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
         Result("cold_compile_s", [cold_s], "host clock", facts={"phases_s": phases_s}),
-        Result("warm_compile_s", [warm.compile_s], "host clock", facts=settled),
+        Result("warm_compile_s", [warm.compile_s], "host clock", facts=of_warm),
     ]
 
 
-def _sequence_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Result]:
-    """Whole sequences, prefill included, as gpt-fast counts them."""
+def _sequence_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
+    """Time whole sequences including prefill, as gpt-fast does."""
     samples = cast("int", spec.setting("samples"))
     per_s = []
     for sample in range(samples):
         report.event("measure", sample, samples, "sequences")
-        time_ms = call_time.one_call_ms(subject.sequence, subject.device)
-        per_s.append(subject.new_tokens / (time_ms / 1e3))
-    active = subject.model.active_weight_bytes()
+        time_ms = call_time.one_call_ms(generator.sequence, generator.device)
+        per_s.append(generator.new_tokens / (time_ms / 1e3))
+    active = generator.model.active_weight_bytes()
     bandwidth = [active * value / 1e9 for value in per_s]
     return [
         Result("token_per_sec", per_s, _CLOCK),
@@ -227,30 +221,25 @@ def _sequence_results(spec: TaskSpec, report: Report, subject: _Subject) -> list
     ]
 
 
-def _step_results(spec: TaskSpec, report: Report, subject: _Subject) -> list[Result]:
+def _step_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
     report.event("measure", 0, 0, "steps, eager and compiled in turn")
-    times = call_time.paired(
-        subject.one_step(subject.eager),
-        subject.one_step(subject.compiled),
-        subject.device,
-        at_least=cast("int", spec.setting("repeat")),
-        budget_s=cast("int", spec.setting("budget_s")),
+    times = interleaved_timings(
+        generator.one_step(generator.eager),
+        generator.one_step(generator.compiled),
+        generator.device,
+        TimingPlan(cast("int", spec.setting("repeat")), cast("int", spec.setting("budget_s"))),
     )
-    return [
-        Result("eager_latency_ms", times.eager, _STEP_CLOCK),
-        Result("compiled_latency_ms", times.compiled, _STEP_CLOCK),
-        Result("speedup", [times.speedup], _STEP_CLOCK, n=len(times.compiled), facts=doubt.facts(times)),
-    ]
+    return latency_results(times, "host clock around one step")
 
 
-def _device_results(report: Report, subject: _Subject) -> list[Result]:
-    """The work of a step alone: bytes of active weights by the time in which the GPU was busy."""
-    if subject.device.type != "cuda":
+def _device_results(report: Report, generator: _Generator) -> list[Result]:
+    """Return the GPU's active time of a step, and the bandwidth at which it reads the active weights."""
+    if generator.device.type != "cuda":
         return []
     report.event("measure", 0, 0, "GPU busy time of a step")
-    step = subject.one_step(subject.compiled)
-    found = busy.busy(busy.profiled(step, before_call=lambda: None))
-    model, device = subject.model, subject.device
+    step = generator.one_step(generator.compiled)
+    found = gpu_active_time.active_time(gpu_active_time.profile(step, before_call=lambda: None))
+    model, clock = generator.model, gpu_active_time.CLOCK
     active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
     bandwidth = [active / (time_ms * 1e6) for time_ms in found.steps_ms]
     facts = {
@@ -259,12 +248,12 @@ def _device_results(report: Report, subject: _Subject) -> list[Result]:
         "with_kv_gbps": (active + kv) / active * median(bandwidth),
         "launches": found.launches,
     }
-    ceiling = ceilings.ceiling(ceilings.READ, device)
+    ceiling = ceilings.ceiling(ceilings.READ, generator.device)
     of_ceiling = {"ceiling_gbps": ceiling, "ceiling": f"{ceilings.READ}, median of its daily readings"}
     return [
-        Result("gpu_busy_ms", found.steps_ms, busy.CLOCK),
-        Result("device_bandwidth_gbps", bandwidth, busy.CLOCK, facts=facts),
-        Result("share_of_ceiling", [value / ceiling for value in bandwidth], busy.CLOCK, facts=of_ceiling),
+        Result("gpu_busy_ms", found.steps_ms, clock),
+        Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
+        Result("share_of_ceiling", [value / ceiling for value in bandwidth], clock, facts=of_ceiling),
     ]
 
 

@@ -13,7 +13,7 @@ from runner.suites.gpt_fast.generate import Steps, forced
 from runner.suites.gpt_fast.model import Transformer
 
 _STEPS = 16  # decoded tokens that are compared, at most
-_TOO_FAR = 1.0  # relative error of one position's logits: nothing of it is right (unrelated ones have 1.4)
+_UNRELATED = 1.0  # relative error of a position's logits at which nothing is right (unrelated ones have 1.4)
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,10 @@ class Check:
 def compare(
     model: Transformer, eager: Steps, compiled: Steps, *, prompt: int, new_tokens: int, device: str
 ) -> Check:
-    """Raises TaskFailure (wrong) where compiled logits are worse than eager's rounding explains."""
+    """Run the same random tokens through compiled and eager steps and compare with the reference.
+
+    Raise TaskFailure (wrong) if compiled logits are worse than eager's rounding explains.
+    """
     length = prompt + min(new_tokens - 1, _STEPS)
     tokens = torch.randint(model.shape.vocabulary, (length,), device=device)
     with torch.no_grad():
@@ -47,14 +50,16 @@ def compare(
 
 
 def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> accuracy.Accuracy:
-    """Where two experts score nearly the same, rounding decides between them, and the logits of that token
-    and a little of all later ones change far more than by rounding. So a quarter of the positions has to be
+    """Check a mixture of experts by the quantiles of its positions' errors.
+
+    Where two experts score nearly the same, rounding decides between them, and the logits of that token
+    and a little of all later ones change far more than by rounding. So a quarter of the positions must be
     as good as eager's rounding explains, and none may be altogether wrong.
     """
-    of_compiled, of_eager = _errors(compiled, right), _errors(eager, right)
+    of_compiled, of_eager = (accuracy.relative_error(logits, right, dim=-1) for logits in (compiled, eager))
     found = accuracy.Accuracy(float(of_compiled.quantile(0.25)), float(of_eager.median()))
     worst = float(of_compiled.max())
-    if not (found.compiled <= accuracy.bound(found.eager) and worst < _TOO_FAR):
+    if not (found.compiled <= accuracy.bound(found.eager) and worst < _UNRELATED):
         raise TaskFailure(
             "wrong",
             "fail_accuracy",
@@ -62,9 +67,3 @@ def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -
             f"(largest) compiled, {found.eager:.2e} (median) eager, against float32",
         )
     return found
-
-
-def _errors(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Relative error of each position."""
-    difference = torch.linalg.vector_norm(logits.double() - right, dim=-1)
-    return difference / torch.linalg.vector_norm(right, dim=-1)

@@ -1,7 +1,7 @@
-"""Tokens one after the other, as gpt-fast's generate.py has it: a prefill, then one step for each token.
+"""Token generation as in gpt-fast's generate.py: a prefill, then one decode step for each token.
 
-Both are compiled, the step with CUDA graphs. Every step is a generation of its own for CUDA graphs and its
-token is copied, so that one graph is recorded and replayed (gpt-fast keeps the token of the step before
+Both are compiled, the decode step with CUDA graphs. Every step begins a new generation for CUDA graphs and
+its token is copied, so that one graph is recorded and replayed (gpt-fast keeps the previous step's token
 alive and marks a generation once a sequence, which records one graph for each token of it).
 """
 
@@ -25,7 +25,7 @@ class Steps:
 
 
 def steps(*, temperature: float, top_k: int) -> Steps:
-    """Two functions of one content: the compiler sees each with one shape only."""
+    """Return two functions with equal bodies, so that the compiler sees each with one shape only."""
 
     def prefill(
         model: Transformer, tokens: torch.Tensor, positions: torch.Tensor
@@ -43,23 +43,19 @@ def steps(*, temperature: float, top_k: int) -> Steps:
 
 
 def compiled(eager: Steps, *, cudagraphs: bool, coordinate_descent_tuning: bool) -> Steps:
-    """By inductor, whole graphs of static shapes; options as gpt-fast sets them."""
-    options = {
-        "coordinate_descent_tuning": coordinate_descent_tuning,
-        "assert_indirect_indexing": False,
-    }
+    """Compile both steps with inductor: whole graphs, static shapes, options as in gpt-fast."""
+    options = {"coordinate_descent_tuning": coordinate_descent_tuning, "assert_indirect_indexing": False}
 
     def one(step: Step, graphs: bool) -> Step:
-        # what mode="reduce-overhead" stands for, which torch.compile does not take together with options
-        said = {**options, "triton.cudagraphs": graphs}
-        call: Step = torch.compile(step, backend="inductor", dynamic=False, fullgraph=True, options=said)
-        return call
+        # mode="reduce-overhead" sets this too, but torch.compile does not accept a mode with options
+        all_options = {**options, "triton.cudagraphs": graphs}
+        return torch.compile(step, backend="inductor", dynamic=False, fullgraph=True, options=all_options)
 
     return Steps(one(eager.prefill, False), one(eager.decode, cudagraphs))
 
 
 def sampled(logits: torch.Tensor, temperature: float, top_k: int) -> torch.Tensor:
-    """A token [1] drawn from the `top_k` likeliest of logits [vocabulary], without a synchronisation."""
+    """Draw a token [1] from the `top_k` likeliest of logits [vocabulary], without a synchronisation."""
     scaled = logits.float() / temperature
     least = torch.topk(scaled, min(top_k, scaled.shape[-1])).values[-1]
     probabilities = torch.softmax(scaled.masked_fill(scaled < least, float("-inf")), dim=-1)
@@ -67,7 +63,7 @@ def sampled(logits: torch.Tensor, temperature: float, top_k: int) -> torch.Tenso
 
 
 def sequence(model: Transformer, with_steps: Steps, prompt: torch.Tensor, new_tokens: int) -> torch.Tensor:
-    """Prompt [n] → new tokens [new_tokens]. To be called under no_grad, as `forced`."""
+    """Generate new tokens [new_tokens] after a prompt [n]. Call under no_grad, as `forced`."""
     positions = torch.arange(len(prompt), device=prompt.device)
     token = with_steps.prefill(model, prompt, positions)[0].clone()
     tokens = [token]
@@ -81,7 +77,7 @@ def sequence(model: Transformer, with_steps: Steps, prompt: torch.Tensor, new_to
 
 
 def forced(model: Transformer, with_steps: Steps, tokens: torch.Tensor, prompt: int) -> torch.Tensor:
-    """Logits [n, vocabulary] of a given sequence [n], of which the first `prompt` are prefilled."""
+    """Return logits [n, vocabulary] of a given sequence [n], of which the first `prompt` are prefilled."""
     positions = torch.arange(len(tokens), device=tokens.device)
     rows = [with_steps.prefill(model, tokens[:prompt], positions[:prompt])[1].clone()]
     for place in range(prompt, len(tokens)):

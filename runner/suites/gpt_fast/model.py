@@ -1,7 +1,7 @@
 """Llama- and Mixtral-shaped transformers with a static KV cache, for one sequence.
 
-Weights are random and drawn on the device in their final type, layer by layer: 7 billion in bfloat16 take
-13.5 GB and nothing beside them.
+Random weights are drawn on the device in their final type, layer by layer: 7 billion in bfloat16 take 13.5 GB
+and no more.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ _DTYPE = torch.bfloat16  # of activations, of norms, and of weights that are not
 
 @dataclass(frozen=True)
 class Shape:
-    """`experts` is 0 for a model whose feed-forward part is one for all tokens."""
-
     layers: int
     width: int
     heads: int
@@ -28,7 +26,7 @@ class Shape:
     hidden: int
     vocabulary: int
     rope_base: float = 10_000.0
-    experts: int = 0
+    experts: int = 0  # 0: one feed-forward part for all tokens
     active_experts: int = 0
 
     @property
@@ -72,7 +70,7 @@ class Linear(nn.Module):
 
 
 class Experts(nn.Module):
-    """The same for a product of which every token takes some of `experts`."""
+    """`Linear` with `experts` weights, of which every token uses some."""
 
     def __init__(self, experts: int, inputs: int, outputs: int, device: str) -> None:
         super().__init__()
@@ -91,7 +89,7 @@ class Norm(nn.Module):
 
     def __init__(self, width: int, device: str) -> None:
         super().__init__()
-        # not ones: a norm that forgets its weight would pass for right
+        # not ones, since a norm that ignores its weight would pass
         self.register_buffer("weight", torch.empty(width, dtype=_DTYPE, device=device).uniform_(0.5, 1.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,7 +141,7 @@ class FeedForward(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """Every token goes through the `active` experts that its router scores highest."""
+    """Sends every token through the `active` experts that its router scores highest."""
 
     def __init__(self, shape: Shape, experts: type[Experts | Int8Experts], device: str) -> None:
         super().__init__()
@@ -186,7 +184,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens [n] at positions [n] → logits [n, vocabulary]; what came before is in the KV cache."""
+    """Tokens [n] at positions [n] → logits [n, vocabulary]; earlier tokens are in the KV cache."""
 
     def __init__(self, shape: Shape, *, int8: bool, context: int, device: str) -> None:
         super().__init__()
@@ -210,20 +208,20 @@ class Transformer(nn.Module):
         return self.output(self.norm(x))
 
     def active_weight_bytes(self) -> int:
-        """Of one token, as gpt-fast counts: no embedding, and of the experts only the active share."""
+        """Return the weights one token uses, as gpt-fast counts: no embedding, only active experts."""
         everything = sum(_bytes(part) for part in (*self.blocks, self.norm, self.output))
         experts = sum(_bytes(part) for part in self.modules() if isinstance(part, (Experts, Int8Experts)))
         idle = experts * (self.shape.experts - self.shape.active_experts) // max(self.shape.experts, 1)
         return everything - idle - self.kv_bytes(self.context)
 
     def kv_bytes(self, tokens: int) -> int:
-        """Of the cache for so many tokens."""
+        """Return the bytes of the KV cache for so many tokens."""
         shape = self.shape
         return 2 * shape.layers * shape.kv_heads * shape.head_width * tokens * _DTYPE.itemsize
 
 
 def weight_bytes(shape: Shape, *, int8: bool) -> int:
-    """Of a whole model, about: norms and scales are lost beside the products."""
+    """Return roughly the bytes of a model: without norms and scales, which are few beside the products."""
     attention = shape.width * (2 * shape.width + 2 * shape.kv_heads * shape.head_width)
     feed_forward = 3 * shape.width * shape.hidden * max(shape.experts, 1)
     products = shape.layers * (attention + feed_forward) + shape.width * shape.vocabulary
@@ -231,7 +229,7 @@ def weight_bytes(shape: Shape, *, int8: bool) -> int:
 
 
 def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Query [tokens, heads, w], keys and values [kv heads, context, w], mask [tokens, context]."""
+    """Attend with query [tokens, heads, w] to keys, values [kv heads, context, w], mask [tokens, context]."""
     groups = query.shape[1] // keys.shape[0]
     keys, values = (cache.repeat_interleave(groups, dim=0) for cache in (keys, values))
     scores = (query.transpose(0, 1) @ keys.transpose(1, 2)) * query.shape[-1] ** -0.5
@@ -240,7 +238,7 @@ def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: 
 
 
 def rotated(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
-    """Rotary position: x [tokens, heads, w], rotation [tokens, w / 2, 2] as cosine and sine."""
+    """Apply rotary positions to x [tokens, heads, w]; rotation [tokens, w / 2, 2] is cosine and sine."""
     pairs = x.float().unflatten(-1, (-1, 2))
     cosine, sine = rotation[:, None, :, 0], rotation[:, None, :, 1]
     first = pairs[..., 0] * cosine - pairs[..., 1] * sine
@@ -249,14 +247,14 @@ def rotated(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
 
 
 def _rotation(shape: Shape, context: int, device: str) -> torch.Tensor:
-    """[context, head width / 2, 2]: cosine and sine of each position's angles."""
+    """Return [context, head width / 2, 2]: cosine and sine of each position's angles."""
     exponents = torch.arange(0, shape.head_width, 2, device=device) / shape.head_width
     angles = torch.outer(torch.arange(context, device=device), shape.rope_base**-exponents)
     return torch.stack((angles.cos(), angles.sin()), dim=-1)
 
 
 def _normal(size: tuple[int, ...], deviation: float, device: str) -> torch.Tensor:
-    """Drawn in place: no copy in another type ever exists."""
+    """Draw in place, so that no copy in another type exists."""
     return torch.empty(size, dtype=_DTYPE, device=device).normal_(0.0, deviation)
 
 

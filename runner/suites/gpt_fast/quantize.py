@@ -1,4 +1,4 @@
-"""Weights in eight bits: int8 with one scale for each output, dequantised inside the product.
+"""int8 weights with one scale for each output, dequantised inside the product.
 
 The products are written so that inductor fuses the conversion into them: each weight is read once, as int8.
 """
@@ -28,7 +28,7 @@ class Int8Linear(nn.Module):
 
 
 class Int8Experts(nn.Module):
-    """The same for a product of which every token takes some of `experts`."""
+    """`Int8Linear` with `experts` weights, of which every token uses some."""
 
     def __init__(self, experts: int, inputs: int, outputs: int, device: str) -> None:
         super().__init__()
@@ -45,11 +45,11 @@ class Int8Experts(nn.Module):
 
 
 def _integers(size: tuple[int, ...], device: str) -> torch.Tensor:
-    """Drawn in place: no copy in another type ever exists."""
+    """Draw in place, so that no copy in another type exists."""
     return torch.empty(size, dtype=torch.int8, device=device).random_(-_LARGEST, _LARGEST + 1)
 
 
 def _scales(size: tuple[int, ...], inputs: int, device: str) -> torch.Tensor:
-    """Every output its own, since a scale that is forgotten would pass for right if all were equal."""
+    """Draw a different scale for each output, since a kernel that ignores equal scales would pass."""
     drawn = torch.empty(size, dtype=torch.float32, device=device).uniform_(0.5, 1.5)
     return (drawn * (inputs**-0.5 / _SPREAD)).to(torch.bfloat16)

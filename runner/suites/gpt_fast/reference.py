@@ -1,7 +1,7 @@
-"""What the logits should be: one pass over the whole sequence in float32, without a KV cache.
+"""Reference logits: one pass over the whole sequence in float32, without a KV cache.
 
-A second writing of the model on purpose. It reads dequantised weights of one product at a time, so that a
-model of 7 billion weights is checked without a copy of it.
+A second implementation of the model on purpose. It dequantises the weights of one product at a time, so that
+a model of 7 billion weights is checked without a copy of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from runner.suites.gpt_fast.model import Attention, FeedForward, MixtureOfExpert
 
 
 def logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
-    """Tokens [n] → float32 logits [n, vocabulary] after each of them."""
+    """Return float32 logits [n, vocabulary] after each of the tokens [n]."""
     rotation = model.rotation[: len(tokens)]
     x = model.embedding(tokens).float()
     for block in model.blocks:

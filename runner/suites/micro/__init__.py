@@ -1,15 +1,15 @@
-"""gpt-fast's micro-benchmarks: each size is measured for itself, the mean over sizes is derived.
+"""gpt-fast's micro-benchmarks: each size is measured separately, the mean over sizes is derived.
 
-Every size: compile, compare with eager, then the clocks. On CUDA these are call time, graph replay and
-gpt-fast's own; on a CPU the same without graph replay.
+For each size: compile, compare with eager, then run the clocks: call time, graph replay (on CUDA) and
+gpt-fast's own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,23 +20,25 @@ from runner.catalog.arches import arch_key, peaks
 from runner.catalog.suites.micro import SIZES as MICRO_SIZES
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.failures import TaskFailure, failure_of
-from runner.measure import accuracy, call_time, ceilings, doubt, gpt_fast_clock, graph_replay
-from runner.measure.compiled import Compiled, compile_inductor, recompiled
+from runner.measure import accuracy, ceilings, counters, gpt_fast_clock, graph_replay
+from runner.measure.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.measure.compiled import Compiled, compile_inductor
 from runner.measure.device import SEED, Device, prepare
-from runner.measure.device_state import device_state, warning
-from runner.measure.gpu_state import GpuState
+from runner.measure.device_state import device_state, keep_gpu_states, warning
+from runner.measure.graph_replay import ReplayPlan
 from runner.measure.recorder import Recorder, Result
+from runner.measure.timing_confidence import latency_results
+from runner.records import Json
 from runner.report import Report
 from runner.suites.micro.kernels import Kernel, build
-from runner.summary import geometric_mean, median
+from runner.summary import geometric_mean
 
 _LEAST_PAIRS = 30
 _BUDGET_S = 3.0  # of call time for each size
-_SAMPLES = 20  # of the clocks that have no pairs
+_SAMPLES = 20  # of the clocks without pairs
 _A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
 _CALL_CLOCK = "host clock around one call"
-_CHAINED_CLOCK = "host clock around calls without synchronisation"
-_GOES_ON = ("wrong", "oom")  # after these the other sizes can still be measured
+_GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
 _GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MEANS = (
@@ -51,7 +53,7 @@ _GEOMETRIC_MEANS = ("speedup", "device_speedup")
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Measures every size; returns the first failure, after which sizes that can still be tried were."""
+    """Measure every size. Return the first failure; sizes after it are measured if they still can be."""
     device = prepare(spec.device)
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
@@ -59,9 +61,9 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     complete: list[list[Result]] = []
     failure: TaskFailure | None = None
     for done, size in enumerate(sizes):
-        say = _progress(report, done, len(sizes), size)
+        begin = partial(report.event, done=done, total=len(sizes), label=f"D={size}")
         try:
-            results = _measure(spec, size, device, say)
+            results = _measure(spec, size, device, begin)
         except Exception as error:  # a size that fails is a result too
             problem = failure_of(error)
             for metric in size_metrics(spec.case, device.type):
@@ -79,117 +81,96 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         for result in _means(spec, complete):
             recorder.add(result, knobs={"D": "mean"}, warning=warning(states))
     report.event("finished", len(sizes), len(sizes))
-    told = [dataclasses.asdict(state) for state in states if isinstance(state, GpuState)]
-    if told:  # a CPU has none
-        report.artifact("gpu_state", "gpu_state.json", json.dumps(told, indent=1))
+    keep_gpu_states(report, states)
     return failure
 
 
-def _progress(report: Report, done: int, total: int, size: int) -> Callable[[str], None]:
-    return lambda phase: report.event(phase, done, total, f"D={size}")
-
-
-def _measure(spec: TaskSpec, size: int, device: Device, say: Callable[[str], None]) -> list[Result]:
-    """All metrics of one size. Raises TaskFailure (wrong) before any clock runs."""
+def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], None]) -> list[Result]:
+    """Return all metrics of one size. Raise TaskFailure (wrong) before any clock runs."""
     torch.manual_seed(SEED)
     kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
-    say("compile")
+    begin("compile")
     with torch.no_grad():
         compiled = compile_inductor(kernel.function, kernel.operands, device, kernel.options)
-        say("accuracy")
+        begin("accuracy")
         errors = accuracy.check(
             compiled.call(*kernel.operands), kernel.eager(*kernel.operands), kernel.reference()
         )
         device.release()
-        say("measure")
+        begin("measure")
         at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
         results = _call_results(kernel, compiled, device, at_least)
         if device.type == "cuda":
             results += _device_results(kernel, compiled, device)
-        results += _utilization(kernel, results, device)
+        if kernel.flops:
+            results += _utilization(kernel, results, device)
         results += _counts(compiled, errors)
     if kernel.of_gpt_fast:
-        say("gpt-fast's clock")
-    return results + (_gpt_fast_results(kernel) if kernel.of_gpt_fast else [])
+        begin("gpt-fast's clock")
+        results += _gpt_fast_results(kernel)
+    return results
 
 
 def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:
-    def eager_call() -> torch.Tensor:
-        return kernel.eager(*kernel.operands)
-
     def compiled_call() -> torch.Tensor:
         return compiled.call(*kernel.operands)
 
-    times = call_time.paired(eager_call, compiled_call, device, at_least=at_least, budget_s=_BUDGET_S)
-    chained = call_time.back_to_back_ms(compiled_call, device, windows=_SAMPLES)
+    times = interleaved_timings(
+        lambda: kernel.eager(*kernel.operands), compiled_call, device, TimingPlan(at_least, _BUDGET_S)
+    )
+    pipelined = pipelined_ms(compiled_call, device, windows=_SAMPLES)
     results = [
-        Result("eager_latency_ms", times.eager, _CALL_CLOCK),
-        Result("compiled_latency_ms", times.compiled, _CALL_CLOCK),
-        Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK),
-        Result("speedup", [times.speedup], _CALL_CLOCK, n=len(times.compiled), facts=doubt.facts(times)),
+        *latency_results(times, _CALL_CLOCK),
+        Result("back_to_back_latency_ms", pipelined, "host clock around calls without synchronisation"),
     ]
     if kernel.ceiling != ceilings.MATMUL:
-        bandwidth = _gbps(kernel.moved_bytes, times.compiled)
-        results.append(Result("call_bandwidth_gbps", bandwidth, _CALL_CLOCK))
+        results.append(Result("call_bandwidth_gbps", _gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK))
     return results
 
 
 def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[Result]:
+    """Return device times, and the share that they reach of the host's memory or matrix products."""
     times = graph_replay.replay(
-        kernel.eager,
-        compiled.call,
-        kernel.operands,
-        device,
-        touched_bytes=kernel.moved_bytes,
+        kernel.eager, compiled.call, kernel.operands, device, ReplayPlan(kernel.moved_bytes)
     )
-    speedup = median(times.eager) / median(times.compiled)
-    clock = graph_replay.CLOCK
+    clock, n = graph_replay.CLOCK, len(times.compiled)
+    ceiling = ceilings.ceiling(kernel.ceiling, device)
+    facts: dict[str, Json] = {"ceiling": f"{kernel.ceiling}, median of its daily readings"}
+    bandwidth = []
+    if kernel.ceiling == ceilings.MATMUL:
+        reached = _tflops(kernel.flops, times.compiled)
+        facts["ceiling_tflops"] = ceiling
+    else:
+        reached = _gbps(kernel.moved_bytes, times.compiled)
+        facts["ceiling_gbps"] = ceiling
+        moved = {"moved_bytes": kernel.moved_bytes}
+        bandwidth = [Result("device_bandwidth_gbps", reached, clock, facts=moved)]
     return [
         Result("device_latency_ms", times.compiled, clock, facts=times.facts),
-        *_shares(kernel, times.compiled, device),
-        Result("device_speedup", [speedup], clock, n=len(times.compiled)),
-    ]
-
-
-def _shares(kernel: Kernel, times_ms: list[float], device: Device) -> list[Result]:
-    """What the kernel reaches of the host's memory, or of its matrix products."""
-    clock = graph_replay.CLOCK
-    ceiling = ceilings.ceiling(kernel.ceiling, device)
-    named = f"{kernel.ceiling}, median of its daily readings"
-    if kernel.ceiling == ceilings.MATMUL:
-        reached = [kernel.flops / (time_ms * 1e9) for time_ms in times_ms]
-        facts = {"ceiling_tflops": ceiling, "ceiling": named}
-        return [Result("share_of_ceiling", [value / ceiling for value in reached], clock, facts=facts)]
-    reached = _gbps(kernel.moved_bytes, times_ms)
-    facts = {"ceiling_gbps": ceiling, "ceiling": named}
-    return [
-        Result("device_bandwidth_gbps", reached, clock, facts={"moved_bytes": kernel.moved_bytes}),
+        *bandwidth,
         Result("share_of_ceiling", [value / ceiling for value in reached], clock, facts=facts),
+        Result("device_speedup", [times.speedup], clock, n=n),
     ]
 
 
 def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[Result]:
-    """Share of peak FLOP/s: by device time where there is one, and then by call time beside it."""
-    if not kernel.flops:
-        return []
+    """Return the share of peak FLOP/s by device time, then by call time; on a CPU by call time alone."""
+    sheet = peaks(arch_key(device.name))
+    if sheet and sheet.bf16_tflops:
+        peak_tflops, peak = float(sheet.bf16_tflops), "data sheet, dense bfloat16"
+    else:
+        peak_tflops = ceilings.ceiling(ceilings.MATMUL, device)
+        peak = "bfloat16 product measured on this host"
+    facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
     by_metric = {result.metric: result for result in results}
     latencies = [
         by_metric[name] for name in ("device_latency_ms", "compiled_latency_ms") if name in by_metric
     ]
     names = ("flops_utilization_of_peak", "call_flops_utilization_of_peak")
-    sheet = peaks(arch_key(device.name))
-    if sheet and sheet.bf16_tflops:
-        peak_tflops, peak = float(sheet.bf16_tflops), "data sheet, dense bfloat16"
-    else:
-        peak_tflops, peak = (
-            ceilings.ceiling(ceilings.MATMUL, device),
-            "bfloat16 product measured on this host",
-        )
-    facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
     return [
         Result(
             name,
-            [kernel.flops / (time_ms * 1e9) / peak_tflops for time_ms in latency.values],
+            [tflops / peak_tflops for tflops in _tflops(kernel.flops, latency.values)],
             latency.clock,
             facts=facts,
         )
@@ -207,12 +188,12 @@ def _counts(compiled: Compiled, errors: accuracy.Accuracy) -> list[Result]:
     }
     return [
         Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
-        Result("recompiles", [float(recompiled())]),
+        Result("recompiles", [float(counters.unique_graphs() - 1)]),
     ]
 
 
 def _gpt_fast_results(kernel: Kernel) -> list[Result]:
-    """Under gpt-fast's own names, by its formulas, right or wrong."""
+    """Return the metrics that have gpt-fast's names, by its formulas, right or wrong."""
     times_ms = gpt_fast_clock.samples_ms(kernel.function, kernel.operands, kernel.options, samples=_SAMPLES)
     if kernel.flops:
         # time multiplied by flops, as benchmark.py has it
@@ -225,9 +206,13 @@ def _gbps(moved_bytes: int, times_ms: list[float]) -> list[float]:
     return [moved_bytes / (time_ms * 1e6) for time_ms in times_ms]
 
 
+def _tflops(flops: int, times_ms: list[float]) -> list[float]:
+    return [flops / (time_ms * 1e9) for time_ms in times_ms]
+
+
 def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
-    """Over the sizes, at each quantile of their samples: so the median of a mean is the mean of the sizes'
-    medians, however noisy one of them is. For ratios it is the geometric mean."""
+    """Return the means over the sizes, at each quantile of their samples, so that the median of a mean is
+    the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean."""
     by_size = [{result.metric: result for result in results} for results in complete]
     means = []
     for metric in (*_MEANS, *_GEOMETRIC_MEANS):
@@ -246,7 +231,7 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
 
 
 def _quantiles(samples: Sequence[list[float]]) -> list[list[float]]:
-    """Each size's samples in order, brought to one number: an odd one, whose middle is the median."""
+    """Sort each size's samples and bring them to equal length: an odd one, whose middle is the median."""
     counts = {len(values) for values in samples}
     if len(counts) == 1:
         return [sorted(values) for values in samples]
@@ -261,7 +246,7 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 
 def _with_target(spec: TaskSpec, result: Result) -> Result:
-    """gpt-fast's targets were set for a GPU, and say nothing of a CPU."""
+    """Add gpt-fast's target, which was set for a GPU and does not apply to a CPU."""
     target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
     if target is None:
         return result

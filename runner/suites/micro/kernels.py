@@ -1,4 +1,4 @@
-"""The functions of gpt-fast's benchmark.py, their operands, and the least they have to move."""
+"""The functions of gpt-fast's benchmark.py, their operands, and the least bytes they must move."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ _HIDDEN = 14336  # of the mlp
 class Kernel:
     """One case at one size. `options` are inductor's, as the script sets them for this case."""
 
-    function: Callable[..., torch.Tensor]  # what is compiled
-    eager: Callable[..., torch.Tensor]  # the same of the same operands, for eager mode
+    function: Callable[..., torch.Tensor]  # to be compiled
+    eager: Callable[..., torch.Tensor]  # the same function for eager mode, with the same operands
     operands: tuple[Any, ...]
     reference: Callable[[], torch.Tensor]  # the result, computed in float64
     moved_bytes: int  # by the script's formula; for the mlp, which has none: parameters, input, output
-    ceiling: str = READ  # of the host, that this kernel's bandwidth is a share of
+    ceiling: str = READ  # the host's ceiling that this kernel is compared with
     flops: int = 0
     options: dict[str, bool] = field(default_factory=dict)
-    of_gpt_fast: bool = True  # its script has this case, with a metric of its own
+    of_gpt_fast: bool = True  # gpt-fast's script has this case and a metric for it
 
 
 def build(case: str, size: int, dtype: torch.dtype, device: str) -> Kernel:
-    """The kernel of a case of the suite `micro` at D = size, its operands random and on the device."""
-    kernel: Kernel = _BUILDERS[case](size, dtype, device)
-    return kernel
+    """Return the kernel of a case of the suite `micro` at D = size, with random operands on the device."""
+    return _BUILDERS[case](size, dtype, device)
 
 
 def _apply(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -53,13 +52,15 @@ def _gather_gemv(weights: torch.Tensor, chosen: torch.Tensor, x: torch.Tensor) -
 
 
 class _LayerNorm(nn.LayerNorm):
-    """Parameters in float32, as the script has them. Eager CUDA refuses those for a bfloat16 input, so
-    eager mode takes copies in the input's type; their values are the same, which makes it one function.
+    """LayerNorm with float32 parameters, as in the script.
+
+    Eager CUDA refuses those for a bfloat16 input, so eager mode takes copies with the same values in the
+    input's type.
     """
 
     def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
         super().__init__(size, device=device)
-        # random, since a result that forgets ones and zeros would pass for right
+        # random, since a kernel that ignores parameters of ones and zeros would pass
         self.register_buffer("low_weight", torch.randn(size, device=device, dtype=dtype))
         self.register_buffer("low_bias", torch.randn(size, device=device, dtype=dtype))
         with torch.no_grad():
@@ -91,7 +92,7 @@ class _Mlp(nn.Module):
 
 
 class _BatchedMlp(_Mlp):
-    """The same layers with the GELU that its name promises. Over many rows the products use the FLOPs."""
+    """The same layers with a GELU. With many rows the products are limited by FLOPs."""
 
     def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
         super().__init__(size, dtype, device)
@@ -119,7 +120,7 @@ def _gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
         eager=_gemv,
         operands=(weights, x),
         reference=lambda: weights.double() @ x.double(),
-        moved_bytes=size * size * dtype.itemsize,
+        moved_bytes=weights.nbytes,
         options={"coordinate_descent_tuning": True},
     )
 
@@ -149,7 +150,7 @@ def _batched_mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
 
 
 def _module_kernel(module: nn.Module, x: torch.Tensor) -> Kernel:
-    """Of an mlp and its input. FLOPs are those of its two products."""
+    """Return the kernel of an mlp and its input. FLOPs are those of its two products."""
     size = x.shape[-1]
     rows = x.numel() // size
     parameters = sum(parameter.numel() for parameter in module.parameters())

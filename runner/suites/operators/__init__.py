@@ -1,7 +1,7 @@
 """operatorbench: each operator over the shapes that models call it with, eager against inductor.
 
-Many small calls share one process, a stage. Where one takes the device or the process down, it is a row with
-its status, and the calls after it go on in a fresh stage.
+Many small calls share one process, a stage. A call that takes the device or the process down is a row with
+its status, and the calls after it run in a fresh stage.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from runner.catalog import TaskSpec
 from runner.catalog.always import operators_of
 from runner.catalog.suites.operators import OWN, OWN_INPUTS
 from runner.failures import TaskFailure
-from runner.measure.stages import before_forks, run_stage
+from runner.measure.forked import before_forks, run_stage
 from runner.records import Json
 from runner.report import Report
 from runner.suites.operators import inputs
 from runner.suites.operators.inputs import BadInputs, Call
 
-_STAGE_S = 240.0  # of a stage: its start, the first compilation; and for each of its calls
-_CALL_S = 30.0
+_STAGE_S = 240.0  # for a stage's start and its first compilation
+_CALL_S = 30.0  # and for each of its calls
 _MOST_STAGES = 40
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Measures every chosen call and the quantiles over them; returns the first failure."""
+    """Measure every chosen call and the quantiles over them; return the first failure."""
     before_forks()
-    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked of it
+    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process, which forks the stages
     calls = list(_chosen(spec, os.environ))
-    inputs.named(spec)  # now: its stages are told the same
+    inputs.named(spec)  # cached before the forks, so that all stages have the same name
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
     started = time.monotonic()
@@ -46,7 +46,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 
 
 def chosen(spec: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
-    """The calls that a task measures which runs with these variables; none where they cannot be read."""
+    """Return the calls that a task with these variables measures; none if they cannot be read."""
     with contextlib.suppress(TaskFailure):
         return list(_chosen(spec, variables))
     return []
@@ -78,7 +78,7 @@ def _path(name: str, variables: Mapping[str, str]) -> Path:
 
 
 def _unreadable(path: Path, call: Call) -> TaskFailure | None:
-    """What is wrong with a call that cannot be read, with its line: it is a row, the others are measured."""
+    """Return why a call cannot be read, with its line: it becomes a row, the others are measured."""
     try:
         inputs.parse(call.text)
     except BadInputs as error:
@@ -87,7 +87,7 @@ def _unreadable(path: Path, call: Call) -> TaskFailure | None:
 
 
 class _Work:
-    """The calls of one task: what is done stands in a file that survives its stage."""
+    """The calls of one task; what is done is noted in a file that survives its stage."""
 
     def __init__(self, spec: TaskSpec, report: Report, calls: list[Call]) -> None:
         self._spec = spec
@@ -99,31 +99,32 @@ class _Work:
         self._lost = {place: failure for place, failure in wrong if failure}
 
     def run(self, *, until: float) -> None:
-        """Stage after stage until every call has its row or the time is over."""
+        """Run stage after stage until every call has its row or the time is over."""
         from runner.suites.operators import stage  # noqa: PLC0415 - imports torch, before any fork
 
         for number in range(_MOST_STAGES):
             waiting = self._waiting()
-            left = until - time.monotonic()
-            if not waiting or left < 1:
+            left_s = until - time.monotonic()
+            if not waiting or left_s < 1:
                 break
             try:
                 run_stage(
                     f"calls_{number}",
                     partial(stage.measure_all, self._spec, self._report, self._calls, waiting, self._marks),
                     folder=self._report.folder,
-                    timeout_s=min(left, _STAGE_S + _CALL_S * len(waiting)),
+                    timeout_s=min(left_s, _STAGE_S + _CALL_S * len(waiting)),
                 )
             except TaskFailure as failure:
-                began = self._begun()
-                if began is None:  # not even the first call was reached
+                still = self._waiting()
+                begun = [mark["place"] for mark in self._read() if "began" in mark and mark["place"] in still]
+                if not begun:  # not even the first call was reached
                     raise
-                self._lost[began] = failure
+                self._lost[begun[-1]] = failure  # the call under way when its stage ended
         for place in self._waiting():
             self._lost[place] = TaskFailure("not_run", "no_time", "the task's time was over")
 
     def summarise(self) -> TaskFailure | None:
-        """Rows of lost calls, and quantiles; the first failure of all."""
+        """Record lost calls and quantiles; return the first failure."""
         from runner.suites.operators import stage  # noqa: PLC0415
 
         run_stage(
@@ -132,18 +133,12 @@ class _Work:
             folder=self._report.folder,
             timeout_s=_STAGE_S,
         )
-        told = [TaskFailure(*mark["failure"]) for mark in self._read() if "failure" in mark]
-        return next(iter([*self._lost.values(), *told]), None)
+        failed = [TaskFailure(*mark["failure"]) for mark in self._read() if "failure" in mark]
+        return next(iter([*self._lost.values(), *failed]), None)
 
     def _waiting(self) -> list[int]:
         done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
         return [place for place in range(len(self._calls)) if place not in done]
-
-    def _begun(self) -> int | None:
-        """The call that was under way when its stage ended."""
-        done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
-        begun = [mark["place"] for mark in self._read() if "began" in mark and mark["place"] not in done]
-        return begun[-1] if begun else None
 
     def _read(self) -> list[dict[str, Json]]:
         if not self._marks.exists():

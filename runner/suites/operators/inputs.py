@@ -1,8 +1,7 @@
 """Recorded inputs of operators: our shape files, and the logs that operatorbench reads. No torch, no eval.
 
-Both hold one text for each distinct call, as operatorbench writes it: ``((T([64, 768], f16), 2), {})``, where
-T is a tensor of a shape and dtype, ST a sparse one. It is parsed as Python's syntax; nothing in it is
-executed.
+Both have a text for each distinct call, as operatorbench writes it: ``((T([64, 768], f16), 2), {})``, where
+T is a tensor of a shape and dtype, ST a sparse one. The text is parsed as Python syntax and never executed.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,19 +50,19 @@ SHAPES = Path(__file__).parent / "shapes"
 
 
 class BadInputs(ValueError):
-    """A file of inputs that is none; the text says where."""
+    """A file or a call that cannot be read; the text says where."""
 
 
 @dataclass(frozen=True)
 class TensorForm:
     shape: tuple[int, ...]
-    dtype: str  # torch's name
+    dtype: str  # as torch names it
     stride: tuple[int, ...] | None = None  # None: contiguous
 
 
 @dataclass(frozen=True)
 class Word:
-    """A name of torch that stands among the arguments: a dtype or a memory format."""
+    """An argument that is a name of torch: a dtype or a memory format."""
 
     name: str
 
@@ -72,7 +72,7 @@ _WORDS = {short: Word(name) for short, name in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Call:
-    """One recorded call of an operator, with how often the models made it."""
+    """One recorded call of an operator; `count` is how often the models made it."""
 
     operator: str  # aten.mm.default
     text: str
@@ -80,14 +80,14 @@ class Call:
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments: TensorForm, Word, lists and plain values."""
+        """Return positional and keyword arguments: TensorForm, Word, lists and plain values."""
         return parse(self.text)
 
     @property
     def label(self) -> str:
-        """A short name without brackets or commas, unique by its digest: ``f16(64x768)*2#1a2b3c4d``.
+        """Return a short name without brackets or commas, unique by its digest: ``f16(64x768)*2#1a2b3c4d``.
 
-        A call that cannot be read has one too: it is a row.
+        A call that cannot be read has one too, for its row.
         """
         digest = hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         try:
@@ -111,7 +111,7 @@ def _word(value: Any) -> str:
 
 
 def parse(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Raises BadInputs for anything but calls of T and ST, names of dtypes, and literals."""
+    """Return a call's arguments. Raise BadInputs for anything but tensors T(…), dtypes and literals."""
     if len(text) > _LONGEST:
         raise BadInputs(f"a call of {len(text)} characters")
     try:
@@ -120,27 +120,29 @@ def parse(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         raise BadInputs(f"{text[:80]!r}: {str(error) or 'nested too deep'}") from error
     if _depth(found) > _DEEPEST:
         raise BadInputs(f"{text[:80]!r}: nested deeper than {_DEEPEST}")
-    if not (isinstance(found, tuple) and len(found) == 2):
-        raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
-    args, kwargs = found
-    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
-        raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
-    return args, kwargs
+    if isinstance(found, tuple) and len(found) == 2:
+        args, kwargs = found
+        if isinstance(args, tuple) and isinstance(kwargs, dict):
+            return args, kwargs
+    raise BadInputs(f"{text[:80]!r} is not (arguments, keywords)")
 
 
 def _depth(value: Any) -> int:
-    """Of lists in lists; the syntax allows at most 200."""
+    """Return how deep lists are nested; Python's syntax allows at most 200."""
     if isinstance(value, dict):
         value = list(value.values())
     return 1 + max(map(_depth, value), default=0) if isinstance(value, list | tuple) else 0
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of a node; raises BadInputs for any other syntax."""
     reader = _READERS.get(type(node))
     if reader is None:
-        raise BadInputs(f"{ast.unparse(node)[:80]!r} is no tensor, dtype or literal")
+        raise _bad(node, "is no tensor, dtype or literal")
     return reader(node)
+
+
+def _bad(node: ast.expr, problem: str) -> BadInputs:
+    return BadInputs(f"{ast.unparse(node)[:80]!r} {problem}")
 
 
 def _constant(node: ast.Constant) -> Any:
@@ -164,13 +166,13 @@ def _name(node: ast.Name) -> Any:
 def _attribute(node: ast.Attribute) -> Word:
     if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _OF_TORCH:
         return Word(node.attr)
-    raise BadInputs(f"{ast.unparse(node)[:80]!r} is no dtype or memory format")
+    raise _bad(node, "is no dtype or memory format")
 
 
 def _minus(node: ast.UnaryOp) -> int | float:
     value = _value(node.operand)
     if not isinstance(node.op, ast.USub) or isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInputs(f"{ast.unparse(node)[:80]!r} is no number")
+        raise _bad(node, "is no number")
     return -value
 
 
@@ -186,23 +188,23 @@ def _key(node: ast.expr | None) -> str:
 
 def _tensor(node: ast.Call) -> TensorForm:
     if not isinstance(node.func, ast.Name) or node.func.id != "T":
-        raise BadInputs(f"{ast.unparse(node)[:80]!r} is no tensor T(…)")
+        raise _bad(node, "is no tensor T(…)")
     if len(node.args) != 2 or any(keyword.arg != "stride" for keyword in node.keywords):
-        raise BadInputs(f"{ast.unparse(node)[:80]!r} is not T(shape, dtype, stride=…)")
+        raise _bad(node, "is not T(shape, dtype, stride=…)")
     dtype = _value(node.args[1])
     if not isinstance(dtype, Word):
-        raise BadInputs(f"{ast.unparse(node)[:80]!r} has no dtype")
+        raise _bad(node, "has no dtype")
     stride = _sizes(_value(node.keywords[0].value)) if node.keywords else None
     shape = _sizes(_value(node.args[0]))
     if stride is not None and len(stride) != len(shape):
-        raise BadInputs(f"{ast.unparse(node)[:80]!r}: as many strides as sizes")
+        raise _bad(node, "needs as many strides as sizes")
     return TensorForm(shape, dtype.name, stride)
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or len(value) > _MOST_NUMBERS:
         raise BadInputs(f"{value!r} is no shape")
-    if any(isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < 2**40 for item in value):
+    if any(type(item) is not int or not 0 <= item < 2**40 for item in value):
         raise BadInputs(f"{value!r} is no shape")
     return tuple(value)
 
@@ -222,9 +224,9 @@ Counts = dict[str, dict[str, int]]  # operator → text of a call → how often
 
 
 def read_log(text: str) -> Counts:
-    """operatorbench's own log: ``Operator: NAME``, then lines ``cnt: N, (arguments, keywords)``.
+    """Read operatorbench's log: ``Operator: NAME``, then lines ``cnt: N, (arguments, keywords)``.
 
-    Raises BadInputs with the line. Calls with sparse tensors are left out, as nothing can make their inputs.
+    Raise BadInputs with the line. Calls with sparse tensors are left out, since their inputs cannot be made.
     """
     found: Counts = {}
     for _number, operator, call, count in _logged(text):
@@ -234,7 +236,7 @@ def read_log(text: str) -> Counts:
 
 
 def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
-    """Line, operator, call and count of every line of a log that has a call."""
+    """Yield line number, operator, call and count of each line of a log that has a call."""
     operator = ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("Operator: "):
@@ -253,7 +255,7 @@ def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
 
 
 def write_log(counts: Counts) -> str:
-    """The same as operatorbench writes it."""
+    """Return the counts as operatorbench's log."""
     lines = []
     for operator in sorted(counts):
         lines.append(f"Operator: {operator}\n")
@@ -262,7 +264,7 @@ def write_log(counts: Counts) -> str:
 
 
 def named(spec: TaskSpec) -> str:
-    """A task's inputs as its results name them; for one's own file, what was in it when first asked."""
+    """Return the name of a task's inputs in its results; for `inputs=own`, by the file's first content."""
     return _named(str(spec.setting("inputs")), os.environ.get(OWN_INPUTS, ""))
 
 
@@ -272,7 +274,7 @@ def _named(asked: str, path: str) -> str:
 
 
 def read_shapes(path: Path) -> Counts:
-    """A shape file of ours, or a log. Raises BadInputs, OSError."""
+    """Read a shape file of ours, or a log. Raise BadInputs, OSError."""
     text = _text_of(path)
     if not _is_ours(text):
         return read_log(text)
@@ -287,7 +289,7 @@ def read_shapes(path: Path) -> Counts:
 
 
 def where(path: Path, call: Call) -> str:
-    """A call's place in its file, for people: ``own.txt, line 12``. Raises what reading the file does."""
+    """Return a call's place in its file: ``own.txt, line 12``. Raise as `read_shapes`."""
     text = _text_of(path)
     if _is_ours(text):
         lines = enumerate(text.splitlines(), 1)
@@ -317,17 +319,15 @@ def _count(value: Any) -> int:
 
 
 def calls_of(counts: Counts, operator: str) -> list[Call]:
-    """The calls of an operator, the most frequent first."""
+    """Return the calls of an operator, the most frequent first."""
     found = counts.get(operator, {})
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return [Call(operator, text, count) for text, count in ordered]
 
 
 def merged(parts: Iterator[Mapping[str, Mapping[str, int]]]) -> Counts:
-    total: Counts = {}
+    total: dict[str, Counter[str]] = {}
     for part in parts:
         for operator, calls in part.items():
-            known = total.setdefault(operator, {})
-            for text, count in calls.items():
-                known[text] = known.get(text, 0) + count
-    return total
+            total.setdefault(operator, Counter()).update(calls)
+    return {operator: dict(calls) for operator, calls in total.items()}

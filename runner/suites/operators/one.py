@@ -1,4 +1,4 @@
-"""One recorded call: compiled, compared with eager, timed by three clocks."""
+"""Measures one recorded call: compiled, compared with eager, timed by three clocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._dynamo.utils import counters, same
@@ -17,16 +17,18 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
+from runner.catalog import TaskSpec
 from runner.failures import TaskFailure, failure_of
-from runner.measure import call_time, graph_replay
-from runner.measure.call_time import PairedTimes
+from runner.measure import graph_replay
+from runner.measure.call_time import PairedTimes, TimingPlan, interleaved_timings
+from runner.measure.counters import extern_calls
 from runner.measure.device import Device
-from runner.measure.graph_replay import ReplayTimes
+from runner.measure.graph_replay import ReplayPlan, ReplayTimes
 from runner.measure.kernels import kernels, kernels_hash
 from runner.suites.operators import tensors
 from runner.suites.operators.inputs import Call
 
-# operatorbench's configurations, as patches of inductor's own.
+# operatorbench's configurations, as patches of inductor's.
 CONFIGURATIONS: dict[str, dict[str, bool]] = {
     "inductor": {},
     "autotune": {
@@ -47,6 +49,7 @@ _BUDGET_S = 0.4
 _MEMORY_SHARE = 0.4  # of the free memory, for the arguments
 _CAPTURES = 2  # of graph replay: two allocations of the operands
 _WARM_MS = 20.0
+# Operators that wait for the device, so that their calls cannot be captured.
 _SYNCHRONISES = ("nonzero", "masked_select", "unique", "_local_scalar_dense", "item", "repeat_interleave")
 _BY_MASK = ("index.Tensor", "index_put")  # so do these with a boolean index
 
@@ -55,11 +58,10 @@ Function = Callable[..., Any]
 
 @dataclass
 class Times:
-    """What one call took. Milliseconds; `device` and `copy_ms` only where the graph could be replayed."""
+    """The times of one call; `device` (and `refresh_ms` of `facts`) only if its graph could be replayed."""
 
-    paired: PairedTimes
-    upstream_eager_ms: float
-    upstream_compiled_ms: float
+    call: PairedTimes
+    upstream_ms: tuple[float, float]  # eager and compiled, by operatorbench's clock
     compile_s: float
     moved_bytes: int
     kernel_count: int
@@ -68,58 +70,50 @@ class Times:
     no_device: TaskFailure | None = None
 
 
-def measure(
-    call: Call,
-    configuration: str,
-    dtype: torch.dtype,
-    device: Device,
-    *,
-    at_least: int,
-    graph_replay_too: bool,
-    channels_last: bool,
-) -> Times:
-    """Raises TaskFailure for a call that cannot be made, compiled, or is wrong."""
+def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
+    """Compile one call, check it and time it. Raise TaskFailure if that is impossible or the result wrong."""
     operator = tensors.operator_of(call.operator)
     if tensors.memory_needed(call) > _MEMORY_SHARE * device.free_bytes():
         raise TaskFailure("oom", "out_of_memory", "its arguments do not fit into the free memory")
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    channels_last = bool(spec.setting("channels_last"))
     args, kwargs = tensors.make(call, dtype, device.type, channels_last=channels_last)
     eager, operands = gen_gm_and_inputs(operator, args, kwargs)
-    made = _Made(operator, eager, tuple(operands), _changed(operator, args, operands))
+    written = [
+        args[place]
+        for place, argument in enumerate(operator._schema.arguments[: len(args)])
+        if argument.alias_info and argument.alias_info.is_write and isinstance(args[place], torch.Tensor)
+    ]
+    changed = [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
+    made = _Made(operator, eager, tuple(operands), changed)
     module, _operands = gen_gm_and_inputs(operator, args, kwargs)
-    compiled, compile_s, facts = _compiled(module, made, configuration)
+    compiled, compile_s, facts = _compiled(module, made, spec.backend)
     facts["accuracy"] = _checked(made, compiled, _TOLERANCE[dtype])
     moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
-    pristine = [operands[place].clone() for place in made.changed]
+    pristine = [operands[place].clone() for place in changed]
 
     def refresh() -> None:
-        for place, original in zip(made.changed, pristine, strict=True):
+        for place, original in zip(changed, pristine, strict=True):
             operands[place].copy_(original)
 
+    plan = TimingPlan(cast("int", spec.setting("repeat")), _BUDGET_S, before_call=refresh)
     times = Times(
-        paired=call_time.paired(
-            lambda: eager(*operands),
-            lambda: compiled(*operands),
-            device,
-            at_least=at_least,
-            budget_s=_BUDGET_S,
-            before_call=refresh,
-        ),
-        upstream_eager_ms=_upstream_ms(eager, operands, device),
-        upstream_compiled_ms=_upstream_ms(compiled, operands, device),
-        compile_s=compile_s,
-        moved_bytes=moved,
+        interleaved_timings(lambda: eager(*operands), lambda: compiled(*operands), device, plan),
+        (_upstream_ms(eager, operands, device), _upstream_ms(compiled, operands, device)),
+        compile_s,
+        moved,
         kernel_count=facts.pop("kernel_count"),
         facts=facts,
     )
     refresh()
-    if device.type == "cuda" and graph_replay_too:
+    if device.type == "cuda" and spec.setting("graph_replay"):
         _replay(times, made, compiled, device)
     return times
 
 
 @dataclass(frozen=True)
 class _Made:
-    """An operator with its operands; `changed` are the places of those that it writes to."""
+    """An operator with its operands; it writes to those at the places `changed`."""
 
     operator: Any
     eager: Function
@@ -127,7 +121,7 @@ class _Made:
     changed: list[int]
 
     def fresh(self, operands: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-        """The operands, or others like them, with copies of what is written to."""
+        """Return the operands, or others like them, with copies of those that are written to."""
         given = operands or self.operands
         return [one.clone() if place in self.changed else one for place, one in enumerate(given)]
 
@@ -135,7 +129,7 @@ class _Made:
         return (lambda *given: function(*self.fresh(given))) if self.changed else function
 
     def results(self, function: Function, operands: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-        """Outputs and what was written to."""
+        """Return the outputs and the operands that were written to."""
         given = self.fresh(operands)
         return [*tensors.tensors_in(function(*given)), *(given[place] for place in self.changed)]
 
@@ -149,7 +143,7 @@ class _Made:
 def _compiled(
     module: torch.fx.GraphModule, made: _Made, configuration: str
 ) -> tuple[Function, float, dict[str, Any]]:
-    """Straight through inductor, as operatorbench: no guards of dynamo around a call of microseconds."""
+    """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds."""
     torch._dynamo.reset()
     counters.clear()
     metrics.reset()
@@ -158,28 +152,18 @@ def _compiled(
     compiled = compile_fx(module, list(made.operands), config_patches=CONFIGURATIONS[configuration])
     compiled(*made.fresh())
     compile_s = time.perf_counter() - started
-    library = int(counters["inductor"]["extern_calls"])
-    found = kernels(PyCodeCache.modules[loaded:])
+    extern = extern_calls()
+    generated = kernels(PyCodeCache.modules[loaded:])
     facts = {
-        "extern_calls": library,
-        "kernels_hash": kernels_hash(found),
-        "kernel_count": len(found) + library,
+        "extern_calls": extern,
+        "kernels_hash": kernels_hash(generated),
+        "kernel_count": len(generated) + extern,
     }
     return compiled, compile_s, facts
 
 
-def _changed(operator: Any, args: Sequence[Any], operands: Sequence[torch.Tensor]) -> list[int]:
-    """Places of the operands that the operator writes to."""
-    written = [
-        args[place]
-        for place, argument in enumerate(operator._schema.arguments[: len(args)])
-        if argument.alias_info and argument.alias_info.is_write and isinstance(args[place], torch.Tensor)
-    ]
-    return [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
-
-
 def _checked(made: _Made, compiled: Function, tolerance: float) -> str:
-    """How the results were compared. Raises TaskFailure (wrong), by the rule of torch's own `same`."""
+    """Return how the results were compared. Raise TaskFailure (wrong), by the rule of torch's own `same`."""
     if torch.Tag.nondeterministic_seeded in made.operator.tags:
         return "not compared: its result is random"
     expected, found = made.results(made.eager), made.results(compiled)
@@ -196,7 +180,7 @@ def _checked(made: _Made, compiled: Function, tolerance: float) -> str:
 
 
 def _upstream_ms(function: Function, operands: Sequence[torch.Tensor], device: Device) -> float:
-    """operatorbench's number: on CUDA the benchmarker's least, on a CPU one call; median of three."""
+    """Return operatorbench's number: on CUDA the benchmarker's least, on a CPU one call; median of three."""
     samples = []
     for _ in range(_UPSTREAM_REPEATS):
         if device.type == "cuda":
@@ -208,39 +192,32 @@ def _upstream_ms(function: Function, operands: Sequence[torch.Tensor], device: D
 
 
 def _replay(times: Times, made: _Made, compiled: Function, device: Device) -> None:
-    """Device time, or why there is none. In place: on fresh copies, whose own time is taken off."""
+    """Add device time to `times`, or why there is none.
+
+    An operator that writes in place runs on fresh copies, whose own time is subtracted.
+    """
     if made.synchronises:
         reason = "the operator waits for the device, so its call is no graph: call time only"
         times.no_device = TaskFailure("unsupported", "host_synchronisation", reason)
         return
-
-    def replayed(eager: Function, compiled: Function) -> ReplayTimes:
-        return graph_replay.replay(
-            eager,
-            compiled,
-            made.operands,
-            device,
-            touched_bytes=times.moved_bytes,
-            captures=_CAPTURES,
-            warm_ms=_WARM_MS,
-        )
+    plan = ReplayPlan(times.moved_bytes, captures=_CAPTURES, warm_ms=_WARM_MS)
 
     def copies(*given: torch.Tensor) -> list[torch.Tensor]:
         return [given[place].clone() for place in made.changed]
 
     try:
-        found = replayed(made.on_copies(made.eager), made.on_copies(compiled))
+        eager, candidate = made.on_copies(made.eager), made.on_copies(compiled)
+        found = graph_replay.replay(eager, candidate, made.operands, device, plan)
         if made.changed:
-            alone = replayed(copies, copies)
+            alone = graph_replay.replay(copies, copies, made.operands, device, plan)
             copy_ms = statistics.median(alone.eager + alone.compiled)
             times.facts["refresh_ms"] = copy_ms
-            eager, compiled_ms = _less(found.eager, copy_ms), _less(found.compiled, copy_ms)
-            found = dataclasses.replace(found, eager=eager, compiled=compiled_ms)
+            # never zero: what is lost in the copy's own noise counts as a nanosecond
+            eager_ms, compiled_ms = (
+                [max(sample_ms - copy_ms, 1e-6) for sample_ms in samples_ms]
+                for samples_ms in (found.eager, found.compiled)
+            )
+            found = dataclasses.replace(found, eager=eager_ms, compiled=compiled_ms)
         times.device = found
     except Exception as error:  # noqa: BLE001 - call time stands
         times.no_device = failure_of(error)
-
-
-def _less(samples_ms: list[float], copy_ms: float) -> list[float]:
-    """Never nothing: what is lost in the copy's own noise is a nanosecond."""
-    return [max(sample_ms - copy_ms, 1e-6) for sample_ms in samples_ms]

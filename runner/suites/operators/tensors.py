@@ -1,9 +1,9 @@
-"""Recorded forms → tensors, with integers that are valid where they are indices."""
+"""Makes tensors of recorded forms; integers that are indices are valid ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,21 +14,22 @@ from runner.suites.operators.inputs import Call, TensorForm, Word
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _NAMESPACE = "aten"
-_SMALL = 8  # integers that are no index lie below
+_SMALL = 8  # integers that are no index are below
 _DEVICES = ("cpu", "cuda", "meta")
 
-# For each operator: places of index tensors → what they must be below, from the other arguments.
 _Limit = Callable[[Sequence[Any]], int]
+_ALONG_DIM = ("gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_", "index_add")
+
+
+def _size_along_dim(args: Sequence[Any]) -> int:
+    return int(args[0].shape[args[1]])
+
+
+# For each operator: places of index tensors → what they must be below, from the other arguments.
 _LIMITS: Mapping[str, Mapping[int, _Limit]] = {
     "embedding": {1: lambda args: args[0].shape[0]},
     "embedding_dense_backward": {1: lambda args: args[2]},
-    "gather": {2: lambda args: args[0].shape[args[1]]},
-    "index_select": {2: lambda args: args[0].shape[args[1]]},
-    "scatter": {2: lambda args: args[0].shape[args[1]]},
-    "scatter_": {2: lambda args: args[0].shape[args[1]]},
-    "scatter_add": {2: lambda args: args[0].shape[args[1]]},
-    "scatter_add_": {2: lambda args: args[0].shape[args[1]]},
-    "index_add": {2: lambda args: args[0].shape[args[1]]},
+    **{name: {2: _size_along_dim} for name in _ALONG_DIM},
     "nll_loss_forward": {1: lambda args: args[0].shape[1]},
     "nll_loss_backward": {2: lambda args: args[1].shape[1]},
     "nll_loss2d_forward": {1: lambda args: args[0].shape[1]},
@@ -37,7 +38,7 @@ _LIMITS: Mapping[str, Mapping[int, _Limit]] = {
 }
 # Lists of index tensors, one for each dimension of the first argument.
 _INDEXED = ("index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put")
-# Arguments that must be positive: variances, and what is rooted or its logarithm taken.
+# Places of arguments that must be positive: variances, divisors, arguments of roots and logarithms.
 _POSITIVE = {
     "native_batch_norm": (4,),
     "_native_batch_norm_legit": (4,),
@@ -52,7 +53,7 @@ _POSITIVE = {
 
 
 def operator_of(name: str) -> Any:
-    """The overload of ``aten.mm.default``. Raises TaskFailure (unsupported) for one this torch lacks."""
+    """Return the overload of ``aten.mm.default``. Raise TaskFailure (unsupported) if torch lacks it."""
     parts = name.split(".")
     if len(parts) != 3 or parts[0] != _NAMESPACE:
         raise TaskFailure("unsupported", "no_operator", f"{name!r} is not aten.NAME.OVERLOAD")
@@ -63,9 +64,9 @@ def operator_of(name: str) -> Any:
 
 
 def make(call: Call, dtype: torch.dtype, device: str, *, channels_last: bool = False) -> Arguments:
-    """Arguments of one call: floating tensors normal, or positive where the operator needs it.
+    """Make the arguments of one call: floating tensors normal, or positive if the operator needs it.
 
-    Recorded in half: float16 stays as it was, bfloat16 takes the half's place, float32 everything's.
+    Calls are recorded in float16: bfloat16 replaces it, float32 replaces every floating type.
     """
     args, kwargs = call.arguments
     name = call.operator.split(".")[1]
@@ -81,18 +82,15 @@ def make(call: Call, dtype: torch.dtype, device: str, *, channels_last: bool = F
     return tuple(made), {key: maker.value(value) for key, value in kwargs.items()}
 
 
-def _indices(maker: _Maker, args: Sequence[Any]) -> list[Any]:
+def _indices(maker: _Maker, args: Sequence[Any]) -> list[torch.Tensor | None]:
+    """Make a list of indices; a boolean one covers as many dimensions as it has."""
     sizes = iter(args[0].shape)
-    return [_index(maker, form, sizes) for form in args[1]]
-
-
-def _index(maker: _Maker, form: TensorForm | None, sizes: Iterator[int]) -> torch.Tensor | None:
-    """One index of a list: a boolean one takes as many dimensions as it has."""
-    if form is None:
-        next(sizes)
-        return None
-    taken = [next(sizes) for _ in range(len(form.shape) if form.dtype == "bool" else 1)]
-    return maker.tensor(form, limit=taken[0])
+    made = []
+    for form in args[1]:
+        dimensions = len(form.shape) if form and form.dtype == "bool" else 1
+        covered = [next(sizes) for _ in range(dimensions)]
+        made.append(maker.tensor(form, limit=covered[0]) if form else None)
+    return made
 
 
 class _Maker:
@@ -116,7 +114,7 @@ class _Maker:
     def tensor(self, form: TensorForm, *, limit: int | None = None, positive: bool = False) -> torch.Tensor:
         dtype = self._mapped(getattr(torch, form.dtype))
         stride = form.stride or ()
-        # a dimension of stride 0 is one row that stands for all
+        # a dimension of stride 0 has one row for all
         shape = [1 if stride and stride[place] == 0 else size for place, size in enumerate(form.shape)]
         values = self._values(shape, dtype, limit=limit, positive=positive)
         if stride:
@@ -136,7 +134,7 @@ class _Maker:
         if dtype.is_floating_point or dtype.is_complex:
             made = torch.randn(tuple(shape), device=self._device, dtype=dtype)
             return made.abs_().add_(0.5) if positive and not dtype.is_complex else made
-        low = 0 if limit is not None else 1  # others may divide by it
+        low = 0 if limit is not None else 1  # no zeros: an operator may divide by an integer
         return torch.randint(
             low, max(low + 1, limit or _SMALL), tuple(shape), device=self._device, dtype=dtype
         )
@@ -153,14 +151,14 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-# Operators that read of their first tensor only what an index names: no more of it than comes out, or,
-# where each index stands for one element, than there are indices.
+# Operators that read only the indexed part of their first tensor: at most the size of the output, or, if each
+# index stands for one element (`_PICKED`), of the indices.
 _LOOKED_UP = ("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select.")
 _PICKED = ("aten.nll_loss_forward.",)
 
 
 def moved_bytes(operator: str, operands: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
-    """The fewest bytes a call must move: of its inputs what it needs, read once; its outputs written once."""
+    """Return the fewest bytes a call must move: read the inputs it needs once, write its outputs once."""
     whole = bytes_of(operands) + bytes_of(outputs)
     if not operands:
         return whole
@@ -173,23 +171,22 @@ def moved_bytes(operator: str, operands: Sequence[torch.Tensor], outputs: Sequen
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    """What reading each element once moves; a dimension of stride 0 is read once."""
-    return sum(_elements(tensor) * tensor.element_size() for tensor in tensors)
-
-
-def _elements(tensor: torch.Tensor) -> int:
-    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
-    return math.prod(sizes)
+    """Return the bytes of reading each element once; a dimension of stride 0 is read once."""
+    return sum(
+        math.prod(size for size, stride in zip(one.shape, one.stride(), strict=True) if stride)
+        * one.element_size()
+        for one in tensors
+    )
 
 
 def memory_needed(call: Call) -> int:
-    """Bytes of the recorded arguments, before any is made."""
+    """Return the bytes of the recorded arguments, before any is made."""
     forms = [leaf for leaf in pytree.tree_leaves(call.arguments) if isinstance(leaf, TensorForm)]
     return sum(_extent(form) * getattr(torch, form.dtype).itemsize for form in forms)
 
 
 def _extent(form: TensorForm) -> int:
-    """Elements from the first to the last: with strides, of what lies between them too."""
+    """Return the elements that a tensor spans in memory, including gaps between strides."""
     if form.stride is None or 0 in form.shape:
         return math.prod(form.shape)
     return 1 + sum((size - 1) * stride for size, stride in zip(form.shape, form.stride, strict=True))

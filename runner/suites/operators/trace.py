@@ -1,7 +1,7 @@
 """Writes a shape file: the operators that models call, by shape, and how often.
 
 ``python -m runner.suites.operators.trace huggingface --output shapes.json`` traces a training step of each
-model on the meta device, where nothing is computed; ``--log FILE…`` takes operatorbench's logs instead, and
+model on the meta device, where nothing is computed; ``--log FILE…`` reads operatorbench's logs instead, and
 ``--as-log`` writes one.
 """
 
@@ -24,16 +24,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.catalog.batch_sizes import default_batch_size
 from runner.catalog.suites import SUITES
-from runner.suites.operators.inputs import DTYPES, BadInputs, Counts, merged, read_shapes, write_log
+from runner.suites.operators.inputs import DTYPES, BadInputs, Counts, calls_of, merged, read_shapes, write_log
 from runner.suites.torchdynamo.models.built import Wanted
 
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}
-_MOST_CALLS = 40  # distinct calls of an operator that a file keeps, by frequency
+_MOST_CALLS = 40  # distinct calls of an operator that a file keeps, the most frequent
 _ASKED = "aten._local_scalar_dense.default"  # .item(), or a tensor in an `if`
 _WITHOUT = ("aten._unsafe_view.default", "aten.detach.default", _ASKED)  # compute nothing
-# A conversion is a new tensor and a copy into it; autograd shows the first only.
+# A conversion is a new tensor and a copy into it; autograd shows only the conversion.
 _CONVERSION, _COPY = "aten._to_copy.default", "aten.copy_.default"
-# Arguments that a GPU keeps in float32 although the rest is in half: places of the statistics.
+# Places of statistics, which a GPU keeps in float32 although the rest is in float16.
 _STATISTICS = {
     "aten.native_layer_norm_backward.default": (3, 4),
     "aten.native_group_norm_backward.default": (2, 3),
@@ -44,8 +44,8 @@ _STATISTICS = {
 class Recording(TorchDispatchMode):
     """Counts the calls of every operator that computes something.
 
-    On the meta device a tensor has no value, and where one is asked for yes or no, the answer is yes: so
-    models make sure that their inputs are plain ones (nothing padded, nothing packed), which they are.
+    Tensors on the meta device have no values. A model that asks for a boolean gets True: models ask whether
+    their inputs are plain (nothing padded, nothing packed), which they are.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Recording(TorchDispatchMode):
 
 @cache
 def _computes(operator: Any) -> bool:
-    """Not a constructor, not a view."""
+    """Return False for constructors and views."""
     schema = operator._schema
     tensors = [argument for argument in schema.arguments if "Tensor" in str(argument.type)]
     if not tensors or "_like" in operator.name() or not operator.name().startswith("aten::"):
@@ -79,7 +79,7 @@ def _computes(operator: Any) -> bool:
 
 
 def _text(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """The call as operatorbench writes it; '' for one that cannot be written."""
+    """Return the call as operatorbench writes it, or '' if it cannot be written."""
     statistics = _STATISTICS.get(name, ())
     try:
         parts = [_argument(value, full=place in statistics) for place, value in enumerate(args)]
@@ -109,11 +109,11 @@ def _argument(value: Any, *, full: bool = False) -> str:
 
 
 def trace_model(suite: str, case: str, batch_size: int | None) -> Counts:
-    """Calls of one training step in float16 on the meta device."""
+    """Return the calls of one training step in float16 on the meta device."""
     models = importlib.import_module(f"runner.suites.torchdynamo.models.{suite}")
     built = models.build(case, Wanted("meta", batch_size, training=True))
     module = built.module.half().train()
-    if hasattr(module, "set_attn_implementation"):  # the fused ones have no operator inside
+    if hasattr(module, "set_attn_implementation"):  # fused implementations hide the operators
         module.set_attn_implementation("eager")
     inputs = pytree.tree_map(
         lambda value: value.half() if torch.is_tensor(value) and value.is_floating_point() else value,
@@ -126,7 +126,7 @@ def trace_model(suite: str, case: str, batch_size: int | None) -> Counts:
 
 
 def trace_suite(suite: str, cases: Sequence[str]) -> tuple[Counts, list[str]]:
-    """Of the suite's models, or of those named; with the names of those that could be traced."""
+    """Trace the suite's models, or those named; return the calls and the names of the traced models."""
     parts, traced = [], []
     for case in cases or [case.name for case in SUITES[suite].cases]:
         try:
@@ -138,12 +138,12 @@ def trace_suite(suite: str, cases: Sequence[str]) -> tuple[Counts, list[str]]:
 
 
 def shape_file(counts: Counts, about: dict[str, Any]) -> str:
-    """The most frequent calls of each operator, operators by frequency, one call a line."""
+    """Return a file of each operator's most frequent calls, operators by frequency, one call a line."""
     totals = {name: sum(calls.values()) for name, calls in counts.items()}
-    kept = {}
-    for name in sorted(counts, key=lambda name: (-totals[name], name)):
-        ordered = sorted(counts[name].items(), key=lambda item: (-item[1], item[0]))
-        kept[name] = dict(ordered[:_MOST_CALLS])
+    kept = {
+        name: {call.text: call.count for call in calls_of(counts, name)[:_MOST_CALLS]}
+        for name in sorted(counts, key=lambda name: (-totals[name], name))
+    }
     return json.dumps({"traced": about, "operators": kept}, indent=0) + "\n"
 
 

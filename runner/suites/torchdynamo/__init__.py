@@ -48,7 +48,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 
 
 def _preload(spec: TaskSpec) -> None:
-    """Imports here, once, what every stage needs, and touches neither CUDA nor OpenMP (`measure/stages.py`).
+    """Imports here, once, what every stage needs, and touches neither CUDA nor OpenMP (`measure/forked.py`).
 
     Building the model without its memory imports all that building it imports.
     """

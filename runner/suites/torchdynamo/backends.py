@@ -16,8 +16,8 @@ import torch
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.failures import TaskFailure
-from runner.measure.inductor_options import check_option, tried_options
-from runner.measure.stages import last_words
+from runner.measure.forked import crash_hint
+from runner.measure.inductor_options import candidate_options, check_option
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
@@ -121,7 +121,7 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     threads = spec.knobs.get("threads")
     if threads:
         options["cpp.threads"] = threads
-    options |= tried_options()
+    options |= candidate_options()
     for path, value in options.items():
         _set(config, path, value)
 
@@ -154,7 +154,7 @@ def _aot_inductor(
     program = torch.export.export(module, args, dict(kwargs), strict=False)
     path = str(Path(tempfile.mkdtemp()) / "model.pt2")
     package = torch._inductor.aoti_compile_and_package(program, package_path=path)
-    with last_words(_OTHER_COMPILER.format(os.environ.get("CXX", "g++"))):
+    with crash_hint(_OTHER_COMPILER.format(os.environ.get("CXX", "g++"))):
         loaded: Callable[..., Any] = torch._inductor.aoti_load_package(package)
     return loaded
 

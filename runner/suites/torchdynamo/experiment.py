@@ -17,11 +17,11 @@ from runner.catalog import TaskSpec
 from runner.catalog.always import stage_metrics
 from runner.catalog.backends import backend_of, identity
 from runner.failures import TaskFailure
-from runner.measure import busy, flops
+from runner.measure import flops, gpu_active_time
 from runner.measure.compile_time import cache_variables
 from runner.measure.device import Device
+from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
-from runner.measure.stages import run_stage
 from runner.records import Environment, Json
 from runner.report import Report
 from runner.suites.torchdynamo.bench import forget_device, noted, untold
@@ -169,7 +169,14 @@ class Experiment:
             self._median("compiled_peak_memory_bytes"),
         )
         if busy_eager and busy_compiled:
-            self._add(Result("device_speedup", [busy_eager / busy_compiled], busy.CLOCK, n=busy.STEPS))
+            self._add(
+                Result(
+                    "device_speedup",
+                    [busy_eager / busy_compiled],
+                    gpu_active_time.CLOCK,
+                    n=gpu_active_time.STEPS,
+                )
+            )
         if eager_bytes and compiled_bytes:
             facts = {"eager_bytes": eager_bytes, "compiled_bytes": compiled_bytes}
             ratio = eager_bytes / compiled_bytes
@@ -188,7 +195,15 @@ class Experiment:
         if counted["uncounted"]:
             facts["uncounted"] = counted["uncounted"]
         share = counted["total"] / (busy_ms * 1e9) / peak_tflops
-        self._add(Result("flops_utilization_of_peak", [share], busy.CLOCK, n=busy.STEPS, facts=facts))
+        self._add(
+            Result(
+                "flops_utilization_of_peak",
+                [share],
+                gpu_active_time.CLOCK,
+                n=gpu_active_time.STEPS,
+                facts=facts,
+            )
+        )
 
     def _median(self, metric: str) -> float | None:
         return median(self._found[metric].values) if metric in self._found else None
@@ -199,7 +214,7 @@ class Experiment:
                 self._spec,
                 self._report,
                 self._device(),
-                found=self._environment(),
+                known_environment=self._environment(),
                 backend=backend_of(self._spec).name(self._spec.device),
             )
         return self._recorder

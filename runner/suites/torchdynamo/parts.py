@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
-from runner.measure import busy, call_time, counters, doubt, flops, memory
+from runner.measure import call_time, counters, flops, gpu_active_time, memory, timing_confidence
 from runner.measure.artifacts import (
     NoReport,
     generated_code,
@@ -148,8 +148,8 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         if on_gpu:
             results += _compiled_busy(bench, call, moved, report)
         elif spec.knobs.get("keep_trace"):
-            trace = busy.profiled(call, before_call=bench.step.begin, details=_details(spec))
-            report.artifact("trace", "trace.json.gz", busy.compressed(trace))
+            trace = gpu_active_time.profile(call, before_call=bench.step.begin, details=_details(spec))
+            report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     return {"results": [told(result) for result in results], "about": bench.about()}
 
 
@@ -165,10 +165,10 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         results = _memory_results(memory.peaks(bench.device), "eager", bench.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            trace = busy.profiled(bench.eager, before_call=bench.step.begin)
-            found = busy.busy(trace)
-            facts = {"launches": found.launches, "steps": busy.STEPS}
-            results.append(Result("eager_gpu_busy_ms", found.steps_ms, busy.CLOCK, facts=facts))
+            trace = gpu_active_time.profile(bench.eager, before_call=bench.step.begin)
+            found = gpu_active_time.active_time(trace)
+            facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
+            results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             bench.step.begin()
             counted = asdict(flops.count(bench.eager))
     return {"results": [told(result) for result in results], "about": bench.about(), "flops": counted}
@@ -247,23 +247,25 @@ def _call_results(bench: Bench, call: Callable[[], Any], first: FirstCalls) -> l
     assert isinstance(repeats, int)
     assert isinstance(budget_s, int)
     assert isinstance(calls, int)
-    times = call_time.paired(
+    times = call_time.interleaved_timings(
         bench.eager,
         call,
         bench.device,
-        at_least=repeats,
-        budget_s=float(budget_s),
-        before_ten=step.restore,
-        before_pair=bench.before_pair,
-        before_call=step.begin,
-        calls=calls,
-        warm_calls=2,
+        call_time.TimingPlan(
+            at_least=repeats,
+            budget_s=float(budget_s),
+            calls=calls,
+            warm_calls=2,
+            before_ten=step.restore,
+            before_pair=bench.before_pair,
+            before_call=step.begin,
+        ),
     )
     results = _pair_results(times, "speedup", "eager_latency_ms", "compiled_latency_ms")
     step.restore()
     short = min(first.steady_ms) < _CHAINED_BELOW_MS
     windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
-    chained = call_time.back_to_back_ms(call, bench.device, windows=windows)
+    chained = call_time.pipelined_ms(call, bench.device, windows=windows)
     return [*results, Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
 
 
@@ -271,7 +273,9 @@ def _pair_results(
     times: call_time.PairedTimes, speedup: str, eager_ms: str, compiled_ms: str
 ) -> list[Result]:
     return [
-        Result(speedup, [times.speedup], CALL_CLOCK, n=len(times.eager), facts=doubt.facts(times)),
+        Result(
+            speedup, [times.speedup], CALL_CLOCK, n=len(times.eager), facts=timing_confidence.facts(times)
+        ),
         Result(eager_ms, times.eager, CALL_CLOCK),
         Result(compiled_ms, times.compiled, CALL_CLOCK),
     ]
@@ -286,15 +290,17 @@ def _other_batch(bench: Bench, compiler: Compiler, call: Callable[[], Any]) -> l
     bench.subject.inputs = bench.subject.inputs_at(sizes[1])
     compiler.mark_dynamic_inputs(bench.subject, bench.subject.inputs)
     try:
-        times = call_time.paired(
+        times = call_time.interleaved_timings(
             bench.eager,
             call,
             bench.device,
-            at_least=_PAIRS_OF_OTHER_BATCH,
-            budget_s=0.0,
-            before_ten=bench.step.restore,
-            before_pair=bench.before_pair,
-            before_call=bench.step.begin,
+            call_time.TimingPlan(
+                at_least=_PAIRS_OF_OTHER_BATCH,
+                budget_s=0.0,
+                before_ten=bench.step.restore,
+                before_pair=bench.before_pair,
+                before_call=bench.step.begin,
+            ),
         )
     finally:
         bench.subject.inputs = whole
@@ -341,19 +347,19 @@ def _details(spec: TaskSpec) -> bool:
 
 
 def _compiled_busy(bench: Bench, call: Callable[[], Any], moved: KernelBytes, report: Report) -> list[Result]:
-    trace = busy.profiled(call, before_call=bench.step.begin)
-    found = busy.busy(trace)
+    trace = gpu_active_time.profile(call, before_call=bench.step.begin)
+    found = gpu_active_time.active_time(trace)
     if bench.spec.knobs.get("keep_trace"):
         if _details(bench.spec):
-            trace = busy.profiled(call, before_call=bench.step.begin, details=True)
-        report.artifact("trace", "trace.json.gz", busy.compressed(trace))
+            trace = gpu_active_time.profile(call, before_call=bench.step.begin, details=True)
+        report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     table = bandwidths(found.kernels_ms, moved.by_name)
     report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
-    facts = {"launches": found.launches, "steps": busy.STEPS}
+    facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
     covered = {"clock_of_bytes": "sizes of the operands of Triton kernels"}
     return [
-        Result("gpu_busy_ms", found.steps_ms, busy.CLOCK, facts=facts),
-        Result("triton_time_share", [table.covered], busy.CLOCK, facts=covered),
+        Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts),
+        Result("triton_time_share", [table.covered], gpu_active_time.CLOCK, facts=covered),
     ]
 
 

@@ -15,7 +15,7 @@ from runner.catalog import TaskSpec
 from runner.catalog.suites import xla as catalogue
 from runner.catalog.suites.xla import Cell
 from runner.failures import TaskFailure, failure_of
-from runner.measure.stages import before_forks, run_stage
+from runner.measure.forked import before_forks, run_stage
 from runner.records import Json
 from runner.report import Report
 

@@ -31,7 +31,7 @@ class Rows:
                 dataclasses.replace(device, name=""),
                 dataclasses.replace(found, cpu="", cpu_count=0),
             )
-        self._recorder = Recorder(said, report, device, found=found)
+        self._recorder = Recorder(said, report, device, known_environment=found)
         (experiment,) = always(spec)
         self._knobs = experiment.knobs
         self._clock = WALL_CLOCK if spec.setting("pure_wall_time") else CLOCK

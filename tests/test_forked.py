@@ -16,7 +16,7 @@ import pytest
 
 from runner.catalog import Selection, plan
 from runner.failures import TaskFailure
-from runner.measure.stages import run_stage
+from runner.measure.forked import run_stage
 from runner.processes import below_me
 from runner.report import Report
 from runner.suites.torchdynamo import experiment

@@ -1,4 +1,4 @@
-"""GPU busy time of a step: the union of its kernels' and copies' intervals, by torch's profiler."""
+"""GPU active time of a step: the union of its kernels' and copies' intervals, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -16,28 +16,23 @@ from runner.records import Json
 
 CLOCK = "profiler, union of kernels and copies"
 STEPS = 5
-_AT_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+_ACTIVE = ("kernel", "gpu_memcpy", "gpu_memset")
 _BOUNDARY = "cudaDeviceSynchronize"
 
 Interval = tuple[float, float]  # begin and end, µs
 
 
 @dataclass(frozen=True)
-class Busy:
-    """`steps_ms` has a sample for each step, or one for their mean where the trace does not part them.
-
-    `kernels_ms`: name → time in one step.
-    """
-
-    steps_ms: list[float]
-    kernels_ms: dict[str, float]
+class GpuActiveTime:
+    steps_ms: list[float]  # a sample for each step, or their mean if the trace does not separate them
+    kernels_ms: dict[str, float]  # name → time in one step
     launches: float  # kernels and copies in one step
 
 
-def profiled(
+def profile(
     call: Call, *, before_call: Callable[[], None], details: bool = False, steps: int = STEPS
 ) -> dict[str, Json]:
-    """The chrome trace of `steps` steps, each between two synchronisations, after one that is not kept."""
+    """Return the chrome trace of `steps` steps, each between two synchronisations, after a warm-up step."""
     activities = [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
     if details or not activities:
         activities.append(torch.profiler.ProfilerActivity.CPU)
@@ -66,10 +61,10 @@ def compressed(trace: dict[str, Json]) -> bytes:
     return gzip.compress(json.dumps(trace).encode(), compresslevel=6)
 
 
-def busy(trace: dict[str, Json], steps: int = STEPS) -> Busy:
-    """Busy time in a chrome trace of `steps` steps. Raises ValueError where no kernel stands in it."""
+def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:
+    """Read a chrome trace of `steps` steps. Raise ValueError if it has no kernel."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    work = [event for event in events if str(event.get("cat", "")).lower() in _AT_WORK]
+    work = [event for event in events if str(event.get("cat", "")).lower() in _ACTIVE]
     if not work:
         raise ValueError("the profiler saw no kernel")
     intervals = [(float(event["ts"]), float(event["ts"]) + float(event["dur"])) for event in work]
@@ -79,15 +74,15 @@ def busy(trace: dict[str, Json], steps: int = STEPS) -> Busy:
     kernels: dict[str, float] = {}
     for event in work:
         kernels[str(event["name"])] = kernels.get(str(event["name"]), 0.0) + float(event["dur"])
-    return Busy(
-        steps_ms=[time_us / 1e3 for time_us in busy_by_step(intervals, ends, steps)],
+    return GpuActiveTime(
+        steps_ms=[time_us / 1e3 for time_us in active_by_step(intervals, ends, steps)],
         kernels_ms={name: time_us / steps / 1e3 for name, time_us in kernels.items()},
         launches=len(work) / steps,
     )
 
 
 def union(intervals: Iterable[Interval]) -> float:
-    """Length of what the intervals cover together."""
+    """Return the length that the intervals cover together."""
     covered, until = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         covered += max(0.0, end - max(begin, until))
@@ -95,11 +90,11 @@ def union(intervals: Iterable[Interval]) -> float:
     return covered
 
 
-def busy_by_step(intervals: Sequence[Interval], ends: Sequence[float], steps: int) -> list[float]:
-    """Union of the intervals of each step, in their unit.
+def active_by_step(intervals: Sequence[Interval], ends: Sequence[float], steps: int) -> list[float]:
+    """Return the union of the intervals of each step, in their unit.
 
-    A step is what lies between two ends of synchronisations. Where that does not give as many steps as there
-    were, the mean is the only sample.
+    A step lies between two ends of synchronisations. If that gives another number of steps than there were,
+    the mean is the only sample.
     """
     groups: list[list[Interval]] = []
     rest = sorted(intervals)

@@ -18,8 +18,9 @@ from runner.measure.call_time import PairedTimes
 from runner.measure.cpu_state import CpuState, busy_seconds, cpu_state
 from runner.measure.device import Device
 from runner.measure.device_state import device_state, warning
-from runner.measure.doubt import doubt, facts, standard_error
 from runner.measure.recorder import Recorder, Result
+from runner.measure.timing_confidence import facts, standard_error
+from runner.measure.timing_confidence import warning as timing_warning
 from runner.report import Report
 from runner.suites.operators import stage
 from runner.suites.operators.inputs import Call
@@ -45,8 +46,8 @@ def test_a_precision_that_was_not_reached_is_a_warning() -> None:
     error = standard_error(pairs(noisy).log_ratios)
     words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
     assert facts(pairs(noisy))["warning"] == words
-    assert doubt(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
-    assert doubt(pairs([5.0])).startswith("of 1 pair only")
+    assert timing_warning(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
+    assert timing_warning(pairs([5.0])).startswith("of 1 pair only")
 
 
 @pytest.mark.parametrize("count", [10, 14, 19])
@@ -61,9 +62,9 @@ def test_medians_that_say_another_thing_than_the_pairs_are_a_warning() -> None:
     eager = [1.0] * 21 + [100.0] * 19
     compiled = [1.2] * 19 + [120.0] * 21
     times = PairedTimes(eager, [mine * 1.2 for mine in eager])
-    assert "ratio of medians" not in doubt(times)
+    assert "ratio of medians" not in timing_warning(times)
     words = "the median of the pairs' ratios is 0.833, the ratio of medians 0.00833"
-    assert doubt(PairedTimes(eager, compiled)).endswith(words)
+    assert timing_warning(PairedTimes(eager, compiled)).endswith(words)
 
 
 def test_a_record_says_both_what_its_result_and_its_host_warn_of(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_call_of_an_operator_says_what_is_to_be_doubted(
     states = iter([state(0, 100, 50), state(10, 119, 57), state(20, 129, 67)])
     monkeypatch.setattr(stage, "device_state", lambda _device: next(states))
     monkeypatch.setattr(
-        stage, "measure", lambda *_given, **_asked: Times(pairs([5.0] * 3), 1.0, 1.0, 1.0, 8, 1)
+        stage, "measure", lambda *_given, **_asked: Times(pairs([5.0] * 3), (1.0, 1.0), 1.0, 8, 1)
     )
     spec = TaskSpec("operators", "aten.neg.default", "inference", "float32", "inductor", "cpu")
     calls = [Call("aten.neg.default", f"((T([{size}], f32),), {{}})", 1) for size in (1, 2)]

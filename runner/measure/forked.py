@@ -1,0 +1,145 @@
+"""Stages: parts of a task that run in forked processes of their own, without starting Python for each.
+
+The child imports torch (and transformers or timm) once and forks a fresh process for every stage: its CUDA
+context, caches, compiled code and memory are its own, and if it dies the other stages go on.
+
+A process that has touched CUDA or run an OpenMP region cannot be forked. So the child itself does neither:
+no `torch.cuda` call, no operator, no `set_num_threads`. `before_forks` makes `torch.cuda.is_available()`
+in imported packages harmless.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from types import MappingProxyType
+
+from runner.failures import TaskFailure, failure_of
+from runner.processes import Tree, die_with, send
+from runner.records import Json
+
+_GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
+_crash_hint: ContextVar[Path] = ContextVar("crash_hint")  # this stage's file for the text of `crash_hint`
+
+
+def before_forks() -> None:
+    """Prepare this process for forking; the child calls this before it imports torch."""
+    os.environ[ASK_NVML] = "1"
+
+
+def run_stage(
+    name: str,
+    work: Callable[[], Json],
+    *,
+    folder: Path,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    timeout_s: float,
+) -> Json:
+    """Call `work` in a forked process and return its result, which must be JSON.
+
+    `variables` are added to the process's environment (caches, TMPDIR); its output goes where ours goes.
+    Raise TaskFailure: what `work` raised (by `failure_of`), crashed with the signal's name if the process
+    died, timed_out after `timeout_s`. Nothing that the stage started is alive afterwards.
+    """
+    answer, hint = folder / f"stage_{name}.json", folder / f"stage_{name}.hint"
+    answer.unlink(missing_ok=True)
+    hint.unlink(missing_ok=True)
+    tree = Tree()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # the only other thread is the lifeline's, which only reads
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _stage(parent, work, answer, hint, variables)
+    tree.root = pid
+    try:
+        ended = _ended_within(pid, timeout_s)
+    finally:
+        is_dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        send(tree.end(_GRACE_S if tree.alive() and not is_dead else 0.0), signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    if not ended:
+        raise TaskFailure(
+            "timed_out", "timeout", f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
+        )
+    if answer.exists():
+        result = json.loads(answer.read_text())
+        if "failure" in result:
+            raise TaskFailure(*result["failure"])
+        return result["value"]
+    if os.WIFSIGNALED(status):
+        word = signal.Signals(os.WTERMSIG(status)).name
+        advice = " (the kernel does so when memory runs out)" if word == "SIGKILL" else ""
+        advice += f"; {hint.read_text()}" if hint.exists() else ""
+        raise TaskFailure("crashed", word, f"stage {name}: its process was ended by {word}{advice}")
+    code = os.WEXITSTATUS(status)
+    raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with exit code {code}")
+
+
+def _ended_within(pid: int, timeout_s: float) -> bool:
+    process = os.pidfd_open(pid)
+    try:
+        return bool(select.select([process], [], [], timeout_s)[0])
+    finally:
+        os.close(process)
+
+
+@contextlib.contextmanager
+def crash_hint(text: str) -> Iterator[None]:
+    """Add `text` to the reason of the failure if a signal ends the stage inside this block."""
+    path = _crash_hint.get(None)
+    if path is None:  # no stage
+        yield
+        return
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def _stage(
+    parent: int, work: Callable[[], Json], answer: Path, hint: Path, variables: Mapping[str, str]
+) -> None:
+    """Run in the forked process; never return, and run no exit handlers, which belong to the parent."""
+    code = 1
+    try:
+        die_with(parent)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)  # the lifeline is the parent's
+        os.environ.pop(ASK_NVML, None)
+        os.environ.update(variables)
+        tempfile.tempdir = None
+        _crash_hint.set(hint)
+        try:
+            result = {"value": work()}
+        except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
+            if not isinstance(error, TaskFailure):
+                traceback.print_exc()
+            failure = failure_of(error)
+            result = {"failure": [failure.status, failure.code, str(failure)]}
+        fresh = answer.with_suffix(".new")
+        fresh.write_text(json.dumps(result))
+        fresh.replace(answer)
+        code = 0
+    except BaseException:  # noqa: BLE001 - without an answer the parent reports a crash
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
