@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hud.ingest.formats import format_of
-from hud.ingest.observe import Observation, Observer
-from hud.ingest.parameters import Parameters
+from hud.ingest.parse import Observation, Observer
+from runner.formats import format_of
+from runner.formats.parameters import Parameters
 
 SAMPLES = Path(__file__).resolve().parent / "samples"
 SHIPPED = Path(__file__).resolve().parent.parent / "hud" / "samples"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hud.ingest.formats import reasons
-from hud.ingest.observe import Observation
+from hud.ingest.parse import Observation
+from runner.formats import reasons
 from tests.observed import by_metric, observe, observe_sample, skips
 
 # ---- gpt-fast

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hud.ingest import BadUpload
-from hud.ingest.formats import graph_breaks, reasons
+from runner.formats import graph_breaks, reasons
 from tests.observed import SAMPLES, SHIPPED, by_metric, observe, observe_sample, skips
 from tests.records import as_lines
 

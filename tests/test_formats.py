@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.ingest import BadUpload, ingest
-from hud.ingest.errors import MalformedUpload
-from hud.ingest.formats import FORMATS, format_of, reasons
-from hud.ingest.observe import Observer
-from hud.ingest.parameters import Parameters
+from hud.ingest.parse import Observer
 from hud.models import Experiment, Measurement
 from runner.catalog.metrics import METRICS, metric_info
+from runner.formats import FORMATS, format_of, reasons
+from runner.formats.errors import MalformedUpload
+from runner.formats.parameters import Parameters
 from tests.observed import SAMPLES, SHIPPED, observe, observe_sample
 from tests.records import as_list, v3_record
 

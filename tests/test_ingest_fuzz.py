@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
-from hud.ingest.formats import FORMATS, strict
-from hud.ingest.parameters import Parameters
 from hud.models import Measurement, Target, Upload
+from runner.formats import FORMATS, strict
+from runner.formats.parameters import Parameters
 from tests.records import as_lines, as_list, v3_record
 
 FEW, MANY = 100, 5000

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.judge import work_off
 from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner import environment, host, results
 from runner.catalog import SUITES, TaskSpec, plan
 from runner.catalog.always import always
 from runner.catalog.missing import End, missing, whole
+from runner.formats.parameters import Parameters
 from runner.launch import Outcome, launch
 from runner.output import Output, records_of
 from runner.terminal import Finished

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hud.ingest.formats import reasons
+from runner.formats import reasons
 from tests.observed import observe, skips
 from tests.records import v3_record
 

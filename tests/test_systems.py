@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hud.ingest.parameters import Parameters
-from hud.ingest.systems import WrongRecord, describe
+from hud.ingest.describe import WrongRecord, describe
 from runner.catalog.batch_sizes import default_batch_size, suite_of_model
+from runner.formats.parameters import Parameters
 from runner.records import Benchmark, Metric, Model, Record
 from tests.observed import observe
 from tests.records import as_list, v3_record

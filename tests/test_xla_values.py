@@ -12,11 +12,11 @@ from django.db import connection
 from django.test import Client
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.models import Measurement, TouchedRun
 from hud.queries import xla as xla_page
 from runner import tables
 from runner.catalog import TaskSpec
+from runner.formats.parameters import Parameters
 from runner.launch import Outcome
 from runner.summary import spread_of, value_of
 from runner.terminal import Finished

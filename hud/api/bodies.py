@@ -8,8 +8,8 @@ import orjson
 from django.http import HttpRequest
 from ninja.parser import Parser
 
-from hud.ingest.formats import strict
-from hud.ingest.formats.json_text import refuse_nul
+from runner.formats import strict
+from runner.formats.json_text import refuse_nul
 
 
 class StrictParser(Parser):

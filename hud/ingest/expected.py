@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hud.ingest.observe import Expected
+from hud.ingest.parse import Expected
 from hud.ingest.store import metric_ids
 from hud.models import Target
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from hud.ingest.parameters import Parameters, parse_time
-from hud.ingest.systems.about import DEVICES, About, first_runner
-from hud.ingest.texts import composed, text
+from runner.formats.measurement_key import DEVICES, About, first_runner
+from runner.formats.parameters import Parameters, parse_time
+from runner.formats.unicode import composed, text
 from runner.records import Record
 
 _MAX_NUMBER = 10_000  # of a pair or a process

@@ -15,11 +15,11 @@ from typing import Any
 
 from django.db import connection
 
-from hud.ingest.formats import reasons
-from hud.ingest.observe import Observation
+from hud.ingest.parse import Observation
 from hud.ingest.run_keys import RunKey
 from hud.models import STATUS_CODES
 from runner.catalog.metrics import metric_info, value_rule
+from runner.formats import reasons
 from runner.records import Environment
 from runner.summary import spread_of, value_of
 

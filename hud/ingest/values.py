@@ -7,10 +7,10 @@ import math
 import re
 from typing import Any
 
-from hud.ingest.errors import Fault
-from hud.ingest.texts import text
 from runner.catalog.codes import status_of
 from runner.catalog.metrics import is_number, metric_info
+from runner.formats.errors import Fault
+from runner.formats.unicode import text
 from runner.records import STATUSES, Record
 
 MAX_VALUE = 1e300

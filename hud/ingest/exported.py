@@ -7,9 +7,9 @@ import re
 
 import msgspec
 
-from hud.ingest.errors import Fault
-from hud.ingest.parameters import parse_time
-from hud.ingest.systems.about import About, Exported, WrongRecord
+from runner.formats.errors import Fault
+from runner.formats.measurement_key import About, Exported, WrongRecord
+from runner.formats.parameters import parse_time
 from runner.records import Record
 
 _PLACE = "/benchmark/extra_info/hud"

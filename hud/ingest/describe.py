@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hud.ingest.parameters import Parameters, switch
-from hud.ingest.systems import others
-from hud.ingest.systems.about import About, Exported, Said, WrongRecord
-from hud.ingest.systems.exported import about_exported, exported
-from hud.ingest.systems.torchdynamo import torchdynamo
+from hud.ingest import others
+from hud.ingest.exported import about_exported, exported
 from runner.catalog.arches import arch_key
+from runner.formats.measurement_key import About, Exported, Said, WrongRecord
+from runner.formats.parameters import Parameters, switch
+from runner.formats.torchdynamo.arguments import torchdynamo
 from runner.records import Record
 
 __all__ = ["EXPECTED", "About", "Exported", "WrongRecord", "describe"]

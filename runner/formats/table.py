@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hud.ingest.errors import BadUpload, Fault, MalformedUpload
-from hud.ingest.formats import Placed
+from runner.formats import Placed
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _MAX_HEADER_BYTES = 1 << 18

@@ -11,10 +11,9 @@ import pytest
 from django.core.management import call_command
 from django.test import Client, RequestFactory
 
-from hud import imports
-from hud.api.door import body_of
 from hud.api.problems import Problem
-from hud.ingest import ingest
+from hud.api.results import body_of
+from hud.ingest import import_jobs, ingest
 from hud.keys import create_key, revoke_key
 from hud.models import Experiment, Measurement, Upload
 from tests.records import as_lines, as_list, v3_record
@@ -148,7 +147,7 @@ def test_more_records_than_a_request_may_carry_become_an_import_job(
 def test_an_import_job_is_promised_before_any_record_is_stored(
     client: Client, key: str, five: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud.ingest.Observer", None)
+    monkeypatch.setattr("hud.ingest.receive.Observer", None)
     for body in (five, as_list(*map(json.loads, five.splitlines()))):
         assert post(client, body, key).status_code == 202
     assert not Upload.objects.exists()
@@ -188,7 +187,7 @@ def test_an_import_that_fails_by_our_fault_holds_up_no_other(
             raise error
         return ingest(*words, **more)
 
-    monkeypatch.setattr(imports, "ingest", ingest_once_broken)
+    monkeypatch.setattr(import_jobs, "ingest", ingest_once_broken)
     call_command("judge", "--once")
     assert client.get(first).json()["state"] == "failed"
     assert client.get(second).json()["state"] == "done"

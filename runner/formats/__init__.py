@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from hud.ingest.errors import BadUpload, Fault, MalformedUpload
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.records import Record
 
 
@@ -40,17 +40,17 @@ class Format(Protocol):
 
 # In the order in which they are asked; imported on first use. v3 takes whatever is JSON.
 FORMATS = {
-    "ours": "hud.ingest.formats.ours",
-    "xla": "hud.ingest.formats.xla",
-    "userbenchmark": "hud.ingest.formats.userbenchmark",
-    "v3": "hud.ingest.formats.v3",
-    "cachebench": "hud.ingest.formats.v3",
-    "torchdynamo": "hud.ingest.formats.torchdynamo",
-    "graph_breaks": "hud.ingest.formats.graph_breaks",
-    "expected_accuracy": "hud.ingest.formats.expected_accuracy",
-    "gpt_fast": "hud.ingest.formats.gpt_fast",
-    "operatorbench": "hud.ingest.formats.operatorbench",
-    "pr_time": "hud.ingest.formats.pr_time",
+    "ours": "runner.formats.ours",
+    "xla": "runner.formats.xla",
+    "userbenchmark": "runner.formats.userbenchmark",
+    "v3": "runner.formats.v3",
+    "cachebench": "runner.formats.v3",
+    "torchdynamo": "runner.formats.torchdynamo",
+    "graph_breaks": "runner.formats.graph_breaks",
+    "expected_accuracy": "runner.formats.expected_accuracy",
+    "gpt_fast": "runner.formats.gpt_fast",
+    "operatorbench": "runner.formats.operatorbench",
+    "pr_time": "runner.formats.pr_time",
 }
 
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from hud.ingest.errors import BadUpload, Fault
-from hud.ingest.formats import Placed, reasons
-from hud.ingest.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
+from runner.formats import Placed, reasons
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
 from runner.records import Benchmark, Metric, Model, Record
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hud.ingest.errors import BadUpload, Fault
-from hud.ingest.formats import Placed, reasons
-from hud.ingest.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
-from hud.ingest.systems import EXPECTED
-from hud.ingest.systems.compilers import file_hints
+from hud.ingest.describe import EXPECTED
+from runner.formats import Placed, reasons
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
+from runner.formats.torchdynamo.compiler_names import file_hints
 from runner.records import Benchmark, Metric, Model, Record
 
 _HEADERS = (["name", "accuracy", "graph_breaks"], ["name", "accuracy"], ["name", "graph_breaks"])

@@ -15,9 +15,9 @@ from django.db import InterfaceError, OperationalError, connection, connections,
 from django.db.models.functions import Now
 
 from hud.embedded import make_folder
-from hud.ingest import BadUpload, Receipt, content_key_of, ingest, keep_key, request_key
-from hud.ingest.parameters import Parameters, switch
+from hud.ingest.receive import BadUpload, Receipt, content_key_of, ingest, keep_key, request_key
 from hud.models import ApiKey, Import
+from runner.formats.parameters import Parameters, switch
 
 logger = logging.getLogger(__name__)
 _LOCK_SPACE = 7_014_002

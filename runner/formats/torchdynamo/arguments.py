@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.ingest.systems.about import About, Said, batch_size, suite_name
-from hud.ingest.systems.compilers import flagged, inductor_settings, named, other_compiler
 from runner.catalog.batch_sizes import default_batch_size, suite_of_model
+from runner.formats.measurement_key import About, Said, batch_size, suite_name
+from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
 
 # Arguments that change what a number means, with the value they have where nobody gives them.
 _ARGUMENTS: dict[str, Any] = {

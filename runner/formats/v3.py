@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed, json_text, reasons
-from hud.ingest.formats.table import number
+from runner.formats import Placed, json_text, reasons
+from runner.formats.errors import Fault
+from runner.formats.table import number
 from runner.records import Metric, Record
 
 

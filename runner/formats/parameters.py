@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 
-from hud.ingest.errors import BadUpload, Fault
+from runner.formats.errors import BadUpload, Fault
 
 _MAX_LENGTH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed, reasons
-from hud.ingest.formats.json_text import begins_with, finite, first, items, shortened
-from hud.ingest.formats.table import pointer
 from runner.catalog.codes import status_of_error
+from runner.formats import Placed, reasons
+from runner.formats.errors import Fault
+from runner.formats.json_text import begins_with, finite, first, items, shortened
+from runner.formats.table import pointer
 from runner.records import Benchmark, Metric, Model, Record
 
 _TEST_BENCH = re.compile(

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed, v3
-from hud.ingest.formats.json_text import begins_with, first, items
 from runner.catalog import BadRequest, missing
+from runner.formats import Placed, v3
+from runner.formats.errors import Fault
+from runner.formats.json_text import begins_with, first, items
 
 
 def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the keys say it

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from hud.ingest.errors import Fault
-from hud.ingest.parameters import Parameters
-from hud.ingest.texts import text
+from runner.formats.errors import Fault
+from runner.formats.parameters import Parameters
+from runner.formats.unicode import text
 from runner.records import Record
 
 # Upstream's names of the suites that are called otherwise here.

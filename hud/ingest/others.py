@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-from hud.ingest.systems.about import About, Said, batch_size
 from runner.catalog.targets import GPT_FAST_TARGET_ARCH
+from runner.formats.measurement_key import About, Said, batch_size
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _SLUG = re.compile(r"[^a-z0-9]+")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed, reasons
-from hud.ingest.formats.json_text import Item, begins_with, finite, first, items, shortened
-from hud.ingest.formats.table import number
-from hud.ingest.texts import text
 from runner.catalog.codes import status_of_error
+from runner.formats import Placed, reasons
+from runner.formats.errors import Fault
+from runner.formats.json_text import Item, begins_with, finite, first, items, shortened
+from runner.formats.table import number
+from runner.formats.unicode import text
 from runner.records import Benchmark, Metric, Model, Record
 
 _MODES = {"eval": "inference", "train": "training"}

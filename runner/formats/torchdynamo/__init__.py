@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.ingest.errors import BadUpload, Fault
-from hud.ingest.formats import Placed, reasons, v3
-from hud.ingest.formats.json_text import is_json
-from hud.ingest.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
-from hud.ingest.systems.compilers import file_hints, kind_in_name
 from runner.catalog.metrics import METRICS
+from runner.formats import Placed, reasons, v3
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.json_text import is_json
+from runner.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
 from runner.records import Benchmark, Metric, Model, Record
 
 _FIRST = ["dev", "name", "batch_size"]

@@ -11,13 +11,8 @@ from typing import Any
 
 import msgspec
 
-from hud.ingest.errors import Fault
-from hud.ingest.formats import Placed, reasons
-from hud.ingest.parameters import Parameters
+from hud.ingest.describe import WrongRecord, describe
 from hud.ingest.run_keys import Origin, RunKey, RunKeys, exported_run
-from hud.ingest.systems import WrongRecord, describe
-from hud.ingest.systems.about import About
-from hud.ingest.texts import composed, text
 from hud.ingest.values import (
     MAX_VALUE,
     has_outcome,
@@ -30,6 +25,11 @@ from hud.ingest.values import (
 from hud.models import FIRST_RUN_ONLY
 from runner.catalog import knobs_key
 from runner.catalog.metrics import metric_info, value_rule
+from runner.formats import Placed, reasons
+from runner.formats.errors import Fault
+from runner.formats.measurement_key import About
+from runner.formats.parameters import Parameters
+from runner.formats.unicode import composed, text
 from runner.records import Environment, Record
 from runner.summary import value_of
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hud.ingest.errors import BadUpload, Fault
-from hud.ingest.formats import Placed
-from hud.ingest.formats.table import Row, not_a_number, number, rows
+from runner.formats import Placed
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.table import Row, not_a_number, number, rows
 from runner.records import Benchmark, Metric, Model, Record
 
 

@@ -10,12 +10,12 @@ from uuid import UUID, uuid4
 from django.db.models import Q
 from django.utils import timezone
 
-from hud.ingest.observe import Observation
-from hud.ingest.parameters import Parameters
+from hud.ingest.others import OURS
+from hud.ingest.parse import Observation
 from hud.ingest.run_keys import RunKey
-from hud.ingest.systems.others import OURS
 from hud.models import Run, State
 from runner.catalog.missing import CANCELLED
+from runner.formats.parameters import Parameters
 
 _WELL = (State.SUCCEEDED, "")
 _FAILED = {"wrong", "oom", "crashed", "failed"}

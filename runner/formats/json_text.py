@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from hud.ingest.errors import BadUpload, Fault, MalformedUpload
-from hud.ingest.formats import strict
+from runner.formats import strict
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
 _T = TypeVar("_T")
 Text = bytes | msgspec.Raw  # of one JSON value

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hud.ingest.errors import BadUpload, Fault
-from hud.ingest.formats import Placed, reasons, v3
-from hud.ingest.formats.json_text import is_json
-from hud.ingest.formats.table import Row, below, header, not_a_number, number, rows, too_long
+from runner.formats import Placed, reasons, v3
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.json_text import is_json
+from runner.formats.table import Row, below, header, not_a_number, number, rows, too_long
 from runner.records import Benchmark, Metric, Model, Record
 
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hud.ingest.errors import BadUpload, Fault
-from hud.ingest.formats import Placed
-from hud.ingest.formats.table import below, header, rows
-from hud.ingest.systems.compilers import file_hints, kind_in_name
+from runner.formats import Placed
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.table import below, header, rows
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
 from runner.records import Benchmark, Metric, Model, Record
 
 _COLUMNS = ["model", "reason", "user_stack"]

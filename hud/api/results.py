@@ -11,16 +11,15 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import Router, Status
 
-from hud import imports
 from hud.api.auth import reader, scope, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ImportOut, ReceiptOut
-from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
-from hud.ingest.errors import MalformedUpload, UploadTooLarge
-from hud.ingest.formats import FORMATS
-from hud.ingest.parameters import Parameters, switch
+from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
+from runner.formats import FORMATS
+from runner.formats.errors import MalformedUpload, UploadTooLarge
+from runner.formats.parameters import Parameters, switch
 
 router = Router(tags=["results"])
 _GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
@@ -148,7 +147,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
 
 def _import(body: bytes, parameters: Parameters, key: ApiKey, idempotency_key: str) -> Import:
     try:
-        return imports.submit(body, parameters, key=key, idempotency_key=idempotency_key)
+        return import_jobs.submit(body, parameters, key=key, idempotency_key=idempotency_key)
     except KeyInUse as error:
         raise Problem(409, str(error), retry_after_s=1) from error
     except KeyMisused as error:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner import split as module
-from runner.split import CannotSplit, split
+from runner import chunking as module
+from runner.chunking import CannotSplit, split
 
 
 def records_in(bodies: list[bytes]) -> list[Any]:
