@@ -129,7 +129,7 @@ def test_an_import_job_answers_to_its_idempotency_key(
     assert_problem(post(client, other, key, **mine), 422)
     assert_problem(post(client, as_list(v3_record()), key, **mine), 422)
     assert Import.objects.count() == IdempotencyKey.objects.count() == 1
-    assert import_jobs.work_off()
+    assert import_jobs.process_pending()
     after = post(client, large, key, **mine)
     assert (after.status_code, after["Location"]) == (202, first["Location"])
     assert after.json()["receipt"]["stored"] == 5

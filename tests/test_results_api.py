@@ -147,7 +147,7 @@ def test_more_records_than_a_request_may_carry_become_an_import_job(
 def test_an_import_job_is_promised_before_any_record_is_stored(
     client: Client, key: str, five: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud.ingest.receive.Observer", None)
+    monkeypatch.setattr("hud.ingest.receive.RecordParser", None)
     for body in (five, as_list(*map(json.loads, five.splitlines()))):
         assert post(client, body, key).status_code == 202
     assert not Upload.objects.exists()

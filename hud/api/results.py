@@ -19,7 +19,7 @@ from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, import_j
 from hud.models import ApiKey, Import
 from runner.formats import FORMATS
 from runner.formats.errors import MalformedUpload, UploadTooLarge
-from runner.formats.parameters import Parameters, switch
+from runner.formats.parameters import Parameters
 
 router = Router(tags=["results"])
 _GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
@@ -127,7 +127,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
             key=key,
             idempotency_key=idempotency_key,
             # a dry run keeps nothing, so there would be no job to ask about
-            max_records=None if switch(parameters.dry_run) else settings.HUD_MAX_RECORDS,
+            max_records=None if parameters.is_dry_run else settings.HUD_MAX_RECORDS,
         )
     except TooManyRecords:
         job = _import(body, parameters, key, idempotency_key)
@@ -141,7 +141,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     except KeyMisused as error:
         raise Problem(422, str(error)) from error
     response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
-    made = receipt.stored and not switch(parameters.dry_run)
+    made = receipt.stored and not parameters.is_dry_run
     return Status(201 if made else 200, receipt.to_json())
 
 

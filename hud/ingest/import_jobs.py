@@ -1,6 +1,6 @@
-"""Import jobs: uploads with more records than one request may carry, taken in whole in the background.
+"""Import jobs: uploads with more records than one request may carry, ingested in the background.
 
-The body waits in a file, the row says how far it is. A job that was interrupted starts anew: it stores in
+The body waits in a file, the row says how far it is. A job that was interrupted starts again: it stores in
 one transaction, so nothing of the first try is there.
 """
 
@@ -15,9 +15,10 @@ from django.db import InterfaceError, OperationalError, connection, connections,
 from django.db.models.functions import Now
 
 from hud.embedded import make_folder
-from hud.ingest.receive import BadUpload, Receipt, content_key_of, ingest, keep_key, request_key
+from hud.ingest.receive import Content, Receipt, ingest, keep_key
 from hud.models import ApiKey, Import
-from runner.formats.parameters import Parameters, switch
+from runner.formats.errors import BadUpload
+from runner.formats.parameters import Parameters
 
 logger = logging.getLogger(__name__)
 _LOCK_SPACE = 7_014_002
@@ -26,17 +27,14 @@ _LOCK_SPACE = 7_014_002
 def submit(
     body: bytes, parameters: Parameters, *, key: ApiKey | None = None, idempotency_key: str = ""
 ) -> Import:
-    """Puts a body aside for `work_off`; the same content with the same parameters is the same job.
+    """Put a body aside for `process_pending`; the same content with the same parameters is the same job.
 
-    Raises BadUpload for a body that is of no format, KeyInUse or KeyMisused for its idempotency key.
+    Raise BadUpload for a body of no format, KeyInUse or KeyMisused for its idempotency key.
     """
-    said = content_key_of(body, parameters)
-    content_key = said
-    if switch(parameters.partial):
-        content_key = f"partial:{said}"[:64]  # its outcome may be another than the whole one's
+    content_key = Content.of(body, parameters).request_key
     with transaction.atomic():
         if key and idempotency_key:
-            keep_key(key, idempotency_key, request_key(said, parameters))
+            keep_key(key, idempotency_key, content_key)
         job, new = Import.objects.get_or_create(
             content_key=content_key,
             state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],
@@ -54,8 +52,8 @@ def body_path(job: Import) -> Path:
     return Path(settings.HUD_DATA) / "imports" / str(job.uid)
 
 
-def work_off() -> bool:
-    """Takes in one waiting import; False where none waits. Any number of processes may call it."""
+def process_pending() -> bool:
+    """Ingest one waiting import; return False where none waits. Any number of processes may call it."""
     waiting = Import.objects.filter(state__in=[Import.State.QUEUED, Import.State.RUNNING]).order_by("pk")
     for job in waiting[:10]:
         with connection.cursor() as cursor:
@@ -63,14 +61,14 @@ def work_off() -> bool:
             if not cursor.fetchone()[0]:
                 continue  # another process is at it
             try:
-                _take_in(job)
+                _process(job)
             finally:
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_SPACE, job.pk])
         return True
     return False
 
 
-def _take_in(job: Import) -> None:
+def _process(job: Import) -> None:
     Import.objects.filter(pk=job.pk).update(state=Import.State.RUNNING, done_records=0)
     try:
         body = body_path(job).read_bytes()
@@ -91,7 +89,7 @@ def _take_in(job: Import) -> None:
 
 
 def _reporter(job: Import) -> Callable[[int], None]:
-    """Progress goes over a connection of its own: the import's transaction shows nothing until its end."""
+    """Report progress over a connection of its own: the import's transaction shows nothing until its end."""
 
     def report(done: int) -> None:
         other = connections.create_connection("default")

@@ -1,36 +1,31 @@
-"""A record becomes an observation: names normalised to the words of this project, values to numbers.
+"""Records → measurements: names normalised to this project's words, values to numbers.
 
-Everything that decides which series a number belongs to happens here and nowhere else.
+Everything that decides which series a number belongs to happens here and in the formats' `describe`.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from hud.ingest.describe import WrongRecord, describe
-from hud.ingest.run_keys import Origin, RunKey, RunKeys, exported_run
-from hud.ingest.values import (
-    MAX_VALUE,
-    has_outcome,
-    said_status,
-    said_words,
-    status_of_code,
-    target_of,
-    values_of,
-)
+from hud.ingest.exported import exported
+from hud.ingest.resolve import RunKeys
 from hud.models import FIRST_RUN_ONLY
 from runner.catalog import knobs_key
-from runner.catalog.metrics import metric_info, value_rule
-from runner.formats import Placed, reasons
-from runner.formats.errors import Fault
-from runner.formats.measurement_key import About
+from runner.catalog.arches import arch_key
+from runner.catalog.codes import status_of
+from runner.catalog.metrics import is_number, metric_info, value_rule
+from runner.formats import describe_of, reasons
+from runner.formats.errors import Fault, WrongRecord
+from runner.formats.format import Item, LocatedRecord, Skipped
+from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
 from runner.formats.parameters import Parameters
-from runner.formats.unicode import composed, text
-from runner.records import Environment, Record
+from runner.formats.scalars import finite, nfc, number, text
+from runner.records import STATUSES, Environment, Metric, Record
 from runner.summary import value_of
 
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
@@ -47,34 +42,14 @@ _LIMITS = {  # characters, in the order of an identity
 }
 _ALWAYS_FITS = 40  # characters in each text: within all limits, also together
 _MAX_SAMPLES = 100_000
-_EMPTY = "the name is empty"
-
-
-Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order
-
-
-@dataclass(slots=True)
-class Observation:
-    """One measurement to be."""
-
-    identity: Identity
-    metric: str
-    run: RunKey
-    environment: Environment
-    samples: list[float] = field(default_factory=list)
-    status: str = "ok"
-    code: str | None = None
-    target: float | None = None
-    target_arch: str | None = None
-    words: str | None = None  # beside it: a warning, or the reason of its status
-    process: int = 0  # which of the run's repeated fresh processes
-    pointer: str = ""  # where the record stood: the record itself is not kept
-    line: int | None = None
+_MAX_VALUE = 1e300
+_MAX_MESSAGE = 300  # characters of a reason or a warning
 
 
 @dataclass(frozen=True)
-class Expected:
-    """`margin` is the relative noise the writer allows on the bad side before the target counts as missed."""
+class ExpectedValue:
+    """A target without a measurement. `margin` is the relative noise the writer allows on the bad side before
+    the target counts as missed."""
 
     metric: str
     case: str
@@ -82,157 +57,154 @@ class Expected:
     arch: str
     value: float
     margin: float
-    direction: str
 
     @property
     def limit(self) -> float:
         """The last value that still counts as reached."""
         slack = abs(self.value) * self.margin
-        return self.value - slack if self.direction == "up" else self.value + slack
+        return self.value - slack if metric_info(self.metric).direction == "up" else self.value + slack
 
 
-class Observer:
-    """Turns the records of one upload into observations; collects what cannot be one."""
+class RecordParser:
+    """Turns the records of one upload into measurements; collects what cannot be one."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
-        self.observations: list[Observation] = []
+        self.measurements: list[ParsedMeasurement] = []
         self.skipped: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
-        self.expected: list[Expected] = []
+        self.expected: list[ExpectedValue] = []
         self.unsaid: set[str] = set()  # parts of an identity that neither content, parameter nor name says
-        self._environments: dict[str, Environment] = {}  # by fingerprint: records share one object
+        self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
         self._run_keys = RunKeys()
-        self._origins: dict[bytes, Origin] = {}  # by runners and dependencies, as JSON
 
-    def hand_over(self) -> list[Observation]:
-        """The observations so far; the next ones start anew."""
-        taken, self.observations = self.observations, []
+    def flush(self) -> list[ParsedMeasurement]:
+        """Return the measurements since the last flush."""
+        taken, self.measurements = self.measurements, []
         return taken
 
     def skip_faults(self) -> None:
-        """What is wrong becomes what is left out, with its reason."""
-        self.skipped += [{**fault.to_json(), "reason": fault.detail} for fault in self.faults]
-        for entry in self.skipped[-len(self.faults) :]:
-            entry.pop("detail", None)
+        """Skip what is wrong instead of refusing the upload for it."""
+        self.skipped += [Skipped(fault.pointer, fault.detail, fault.line).to_json() for fault in self.faults]
         self.faults = []
 
-    def take(self, placed: Placed) -> None:
-        try:
-            self._take(placed)
-        except WrongRecord as error:
-            self.faults.append(Fault(placed.pointer + error.fault.pointer, error.fault.detail, placed.line))
-        except (ValueError, OverflowError, RecursionError):
-            # a text beyond what Python reads, such as a number of 5,000 digits or a list 100,000 deep
-            self.faults.append(Fault(placed.pointer, "a value that cannot be read", placed.line))
+    def add(self, item: Item) -> None:
+        if isinstance(item, Fault):
+            self.faults.append(item)
+        elif isinstance(item, Skipped):
+            self.skipped.append(item.to_json())
+        elif isinstance(item, LocatedRecord):
+            try:
+                self._add_record(item, item.record)
+            except WrongRecord as error:
+                self.faults.append(Fault(item.pointer + error.pointer, error.detail, item.line))
+            except (ValueError, OverflowError, RecursionError):
+                # a text beyond what Python reads, such as a number of 5,000 digits or a list 100,000 deep
+                self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
+        else:
+            self._warn(item.text)
 
-    def _take(self, placed: Placed) -> None:
-        record = placed.record
-        self._warn(placed.warning)
-        if placed.fault:
-            self.faults.append(placed.fault)
+    def _add_record(self, item: LocatedRecord, record: Record) -> None:
+        metric = record.metric
+        if metric is None:
+            self.skipped.append(Skipped(item.pointer, reasons.NO_METRIC, item.line).to_json())
             return
-        if record is None or placed.skip or record.metric is None:
-            if placed.skip or not placed.warning:
-                self.skipped.append(skipped(placed, placed.skip or reasons.NO_METRIC))
+        numbers, target = _numbers(metric), _target(metric)
+        _check_names(record, metric)
+        extra = metric.extra_info or {}
+        status = extra.get("status")
+        status = status if isinstance(status, str) and status in STATUSES else ""
+        code = _code(extra, status, has_numbers=bool(numbers))
+        has_outcome = numbers or _is_outcome(status, code, metric.name)
+        if not has_outcome and target is None:
+            self.skipped.append(Skipped(item.pointer, reasons.NO_VALUES, item.line).to_json())
             return
-        numbers, code, fault = values_of(record)
-        fault = fault or _nameless(record)
-        if fault:
-            self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
-            return
-        if not numbers and not has_outcome(record, code):
-            self._take_expected(record, placed)
-            return
-        observation = self._observe(record, numbers, code, placed)
-        if fault := _too_long(observation) or _below_zero(observation):
-            self.faults.append(Fault(placed.pointer + fault.pointer, fault.detail, placed.line))
-            return
-        self.observations.append(observation)
-
-    def _take_expected(self, record: Record, placed: Placed) -> None:
-        """A record without values may still say what the value should be."""
-        assert record.metric is not None
-        target = target_of(record)
-        if target is None:
-            self.skipped.append(skipped(placed, reasons.NO_VALUES))
-            return
-        about = describe(record, self._given(placed))
-        if max(map(len, (about.metric, about.case))) > 200 or len(about.dtype) > 40 or len(about.arch) > 100:
-            self.faults.append(Fault(placed.pointer, "a name is too long", placed.line))
-            return
-        margin = (record.metric.extra_info or {}).get("noise_margin")
-        self.expected.append(
-            Expected(
-                metric=composed(about.metric),
-                case=composed(about.case),
-                dtype=about.dtype,
-                arch=about.arch,
-                value=target,
-                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
-                direction=metric_info(about.metric).direction,
-            )
-        )
-
-    def _observe(self, record: Record, numbers: list[float], code: str | None, placed: Placed) -> Observation:
-        assert record.metric is not None
-        given = self._given(placed)
-        about = describe(record, given)
-        self._warn(about.warning)
-        extra = record.metric.extra_info or {}
-        status = said_status(record) or (status_of_code(code, about.metric) if code else "ok")
-        if about.zero_means and numbers and not any(numbers):
-            numbers, status, code = [], about.zero_means, code or "value 0 written for a failure"
-        target = target_of(record)
+        given = self._with_hints(item)
         facts = msgspec.json.encode((record.runners, record.dependencies))
-        origin = self._origins.get(facts)
-        if origin is None:
-            origin = self._origins[facts] = Origin.of(record)
-        if not (about.mode and about.dtype and about.arch):
-            self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(about, name))
-        return Observation(
-            identity=_identity(about),
-            metric=composed(about.metric),
-            run=exported_run(about) or self._run_keys.of(record, origin, given),
-            environment=self._environment(record, facts, about.device_name, given),
-            samples=[number * about.scale for number in numbers] if about.scale != 1 else numbers,
-            status=status,
+        run, process = self._run_keys.of(record, facts, given)
+        device_name = device_name_of(record) or given.arch
+        measurement = ParsedMeasurement(
+            case=record.model.name,
+            metric=metric.name,
+            run=run,
+            process=process,
+            environment=self._environment(record, facts, device_name, given),
+            mode=record.benchmark.mode or given.mode,
+            dtype=record.benchmark.dtype or given.dtype,
+            backend=record.model.backend or given.backend,
+            device=device_of(record) or given.device,
+            device_name=device_name,
+            dynamic=given.is_dynamic,
+            samples=numbers,
             code=code,
             target=target,
-            target_arch=(text(extra.get("target_arch"))[:60] or about.target_arch)
-            if target is not None
-            else None,
-            words=said_words(extra) or (_doubt(about, numbers) if status == "ok" else None),
-            process=about.exported.process if about.exported else origin.process,
-            pointer=placed.pointer,
-            line=placed.line,
+            pointer=item.pointer,
+            line=item.line,
         )
+        if stored := exported(record):
+            stored.fill(measurement)
+        else:
+            describe_of(record.benchmark.name)(measurement, record, given)
+            measurement.arch = arch_key(measurement.device_name)
+        if not has_outcome:
+            self._expect(measurement, extra)
+            return
+        self._warn(measurement.warning)
+        measurement.status = measurement.status or status or _status_of_code(code, measurement.metric)
+        if target is not None:
+            measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
+        else:
+            measurement.target_arch = None
+        measurement.message = _message(extra) or _first_run_warning(measurement)
+        if not (measurement.mode and measurement.dtype and measurement.arch):
+            self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
+        _normalise_names(measurement)
+        _check_limits(measurement)
+        self.measurements.append(measurement)
 
     def _warn(self, words: str) -> None:
         if words and words not in self.warnings:
             self.warnings.append(words)
 
-    def _given(self, placed: Placed) -> Parameters:
-        """Parameters of the upload, and where they are silent what the file's name suggests."""
-        if not placed.hints:
+    def _with_hints(self, item: LocatedRecord) -> Parameters:
+        """Return the upload's parameters; where they are silent, with what the file's name suggests."""
+        if not item.hints:
             return self.parameters
-        silent = {name: value for name, value in placed.hints.items() if not getattr(self.parameters, name)}
+        silent = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **silent)
+
+    def _expect(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
+        """Keep what a record without a value says that it should be."""
+        names = measurement.metric, measurement.case
+        if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
+            raise WrongRecord("", "a name is too long")
+        assert measurement.target is not None
+        margin = extra.get("noise_margin")
+        self.expected.append(
+            ExpectedValue(
+                metric=nfc(measurement.metric),
+                case=nfc(measurement.case),
+                dtype=measurement.dtype,
+                arch=measurement.arch,
+                value=measurement.target,
+                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
+            )
+        )
 
     def _environment(self, record: Record, facts: bytes, device_name: str, given: Parameters) -> Environment:
         """Records of one upload mostly say the same here; only what is new is read."""
-        device = text((record.benchmark.extra_info or {}).get("device")) or given.device
+        device = text(info_of(record).get("device")) or given.device
         said = (facts, device, device_name)
         found = self._environments_said.get(said)
         if found is None:
-            found = _environment_of(record, device, device_name, given)
+            found = _environment(record, device, device_name, given)
             found = self._environments_said[said] = self._environments.setdefault(found.fingerprint(), found)
         return found
 
 
-def _environment_of(record: Record, device: str, device_name: str, given: Parameters) -> Environment:
+def _environment(record: Record, device: str, device_name: str, given: Parameters) -> Environment:
     environment = Environment.from_record(record)
     environment.torch = environment.torch or given.torch
     environment.cuda = environment.cuda or given.cuda
@@ -242,75 +214,134 @@ def _environment_of(record: Record, device: str, device_name: str, given: Parame
     return environment
 
 
-def _bounded(value: Any) -> Any:
-    """A setting as it is; a number beyond 64 bits as text, since JSON's readers disagree about those."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if number and abs(value) >= 2**63 else value
+def _numbers(metric: Metric) -> list[float]:
+    numbers = []
+    for index, value in enumerate(metric.benchmark_values or []):
+        found = _number(value)
+        if found is None:
+            raise WrongRecord(f"/metric/benchmark_values/{index}", f"{str(value)[:60]!r} is not a number")
+        numbers.append(found)
+    return numbers
 
 
-def skipped(placed: Placed | Observation, reason: str) -> dict[str, Any]:
-    """An entry of the receipt's `skipped`."""
-    entry: dict[str, Any] = {"pointer": placed.pointer, "reason": reason}
-    return entry if placed.line is None else {**entry, "line": placed.line}
+def _target(metric: Metric) -> float | None:
+    """Return the record's target; 0 is how PyTorch's scripts write that there is none."""
+    if metric.target_value is None:
+        return None
+    found = _number(metric.target_value)
+    if found is None:
+        raise WrongRecord("/metric/target_value", f"{str(metric.target_value)[:60]!r} is not a number")
+    return found or None
 
 
-def _identity(about: About) -> Identity:
-    knobs = knobs_key({name: _bounded(value) for name, value in about.knobs.items()}) if about.knobs else "{}"
-    texts = about.suite, about.case, knobs, about.mode, about.dtype, about.backend, about.device, about.arch
+def _number(value: float | str) -> float | None:
+    found = number(value) if isinstance(value, str) else finite(value)
+    return found if found is not None and abs(found) <= _MAX_VALUE else None
+
+
+def _check_names(record: Record, metric: Metric) -> None:
+    names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
+    for part, name in names.items():
+        if not name.strip():
+            raise WrongRecord(f"/{part}/name", "the name is empty")
+
+
+def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:
+    """Return the word for an outcome: what our own runner, or an export of ours, writes beside its status, or
+    without numbers the text that stands in the place of a value, in a list or as JSON."""
+    code = extra.get("code")
+    if status and isinstance(code, str) and code:
+        return code[:200]
+    values = extra.get("benchmark_values")
+    if has_numbers or not values:
+        return None
+    if isinstance(values, str):
+        try:
+            values = json.loads(values)
+        except ValueError:
+            values = [values]
+    if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
+        return None
+    return ", ".join(values)[:200].strip() or None
+
+
+def _is_outcome(status: str, code: str | None, metric: str) -> bool:
+    """True where a record without numbers says how it ended. `ok` is no outcome of a metric whose values are
+    numbers: it has no value."""
+    if status not in {"", "ok"}:
+        return True
+    if code is None:
+        return False
+    return not is_number(metric) or (not status and _status_of_code(code, metric) != "ok")
+
+
+def _status_of_code(code: str | None, metric: str) -> str:
+    """Return the status that a code stands for. An unknown word is an outcome only of a status metric."""
+    if not code:
+        return "ok"
+    return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
+
+
+def _message(extra: dict[str, Any]) -> str | None:
+    """Return the reason of a status and the warning of a value, in one text."""
+    words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
+    return "; ".join(filter(None, words))[:_MAX_MESSAGE].strip() or None
+
+
+def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
+    """Warn that a single sample includes compilation and warm-up, where other values leave the first out."""
+    if measurement.status != "ok" or len(measurement.samples) != 1:
+        return None
+    if value_rule(measurement.suite, measurement.metric) != "steady":
+        return None
+    # with pure_wall_time the compiling call is not timed
+    return None if measurement.knobs.get("pure_wall_time") else FIRST_RUN_ONLY
+
+
+def _normalise_names(measurement: ParsedMeasurement) -> None:
+    item = measurement
+    if item.knobs:
+        item.knobs_key = knobs_key({name: _bounded(value) for name, value in item.knobs.items()})
+    item.metric = nfc(item.metric)
+    texts = item.identity[:8]
     if not "".join(texts).isascii():
-        texts = tuple(map(composed, texts))  # type: ignore[assignment]  # as many
-    return (*texts, about.dynamic)
+        item.suite, item.case, item.knobs_key, item.mode, item.dtype, item.backend, item.device, item.arch = (
+            map(nfc, texts)
+        )
 
 
-def _nameless(record: Record) -> Fault | None:
-    """What has no name is nobody's series."""
-    assert record.metric is not None
-    if not record.metric.name.strip():
-        return Fault("/metric/name", _EMPTY)
-    if not record.model.name.strip():
-        return Fault("/model/name", _EMPTY)
-    return None if record.benchmark.name.strip() else Fault("/benchmark/name", _EMPTY)
+def _bounded(value: Any) -> Any:
+    """Return a number beyond 64 bits as text, since JSON's readers disagree about those."""
+    is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_a_number and abs(value) >= 2**63 else value
 
 
-def _too_long(observation: Observation) -> Fault | None:
-    identity = observation.identity
-    texts: tuple[str, ...] = identity[:8]
+def _check_limits(measurement: ParsedMeasurement) -> None:
+    texts: tuple[str, ...] = measurement.identity[:8]
     if max(map(len, texts)) > _ALWAYS_FITS:
         for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
             if len(value) > limit:
-                return Fault("", f"the {name} is longer than {limit} characters")
+                raise WrongRecord("", f"the {name} is longer than {limit} characters")
         if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
-            return Fault("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
-    if not _SUITE.fullmatch(identity[0]):
-        return Fault("", "a suite's name has 1 to 60 characters, no slash and no control character")
-    if len(observation.metric) > 200:
-        return Fault("/metric/name", "the metric's name is longer than 200 characters")
-    return _too_many(observation)
+            raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
+    if not _SUITE.fullmatch(measurement.suite):
+        raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
+    if len(measurement.metric) > 200:
+        raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
+    _check_values(measurement.suite, measurement.metric, measurement.samples)
 
 
-def _below_zero(observation: Observation) -> Fault | None:
-    """A bandwidth, a time or an amount of memory is never negative; a difference may be."""
-    samples = observation.samples
-    if not samples or min(samples) >= 0 or metric_info(observation.metric).signed:
-        return None
-    index = next(index for index, sample in enumerate(samples) if sample < 0)
-    detail = f"{samples[index]:g} is below zero, which {observation.metric} cannot be"
-    return Fault(f"/metric/benchmark_values/{index}", detail)
-
-
-def _too_many(observation: Observation) -> Fault | None:
-    samples = observation.samples
+def _check_values(suite: str, metric: str, samples: list[float]) -> None:
+    """Raise WrongRecord for what cannot be stored, and for a negative bandwidth, time or amount of memory."""
     if len(samples) > _MAX_SAMPLES:
-        return Fault("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
-    summed = value_rule(observation.identity[0], observation.metric) == "sum"
+        raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
+    summed = value_rule(suite, metric) == "sum"
     for sample in [*samples, value_of(samples, "sum")] if summed else samples:
-        if abs(sample) > MAX_VALUE:
-            return Fault("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
-    return None
-
-
-def _doubt(about: About, numbers: list[float]) -> str | None:
-    """What to know of a value whose first sample is its only one, and holds what others leave out."""
-    alone = len(numbers) == 1 and value_rule(about.suite, about.metric) == "steady"
-    alone = alone and not about.knobs.get("pure_wall_time")  # then the compiling call is off the clock
-    return FIRST_RUN_ONLY if alone else None
+        if abs(sample) > _MAX_VALUE:
+            raise WrongRecord(
+                "/metric/benchmark_values", f"a value beyond {_MAX_VALUE:g} in the metric's unit"
+            )
+    if samples and min(samples) < 0 and not metric_info(metric).signed:
+        index = next(index for index, sample in enumerate(samples) if sample < 0)
+        detail = f"{samples[index]:g} is below zero, which {metric} cannot be"
+        raise WrongRecord(f"/metric/benchmark_values/{index}", detail)

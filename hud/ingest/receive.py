@@ -1,7 +1,4 @@
-"""The one door for results: bytes → format → observations → rows → receipt.
-
-HTTP, the command line and the runner's delivery all come through `ingest` or `deliver`.
-"""
+"""Receive an upload: bytes → records → measurements → rows → receipt."""
 
 from __future__ import annotations
 
@@ -10,40 +7,27 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from hud.ingest.expected import keep
-from hud.ingest.parse import Observation, Observer, skipped
+from hud.ingest.parse import RecordParser
 from hud.ingest.resolve import Runs
-from hud.ingest.store import Stored, store
+from hud.ingest.store import Stored, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Run, Upload
-from runner.formats import Format, format_of, said_by_name
+from runner.formats import format_of, json_text
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, OtherSuite, UploadTooLarge
-from runner.formats.parameters import Parameters, switch
-
-__all__ = [
-    "BadUpload",
-    "KeyInUse",
-    "KeyMisused",
-    "OtherSuite",
-    "Receipt",
-    "TooManyRecords",
-    "_content_key",
-    "deliver",
-    "inflate",
-    "ingest",
-    "keep_key",
-]
+from runner.formats.format import Format, Skipped
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
 
 _MAX_FAULTS = 20
-_PIECE = 5000  # observations that are stored together; bounds the memory of a large upload
+_PIECE = 5000  # measurements that are stored together; bounds the memory of a large upload
 _MAX_RATIO = 100  # inflated bytes for each byte on the wire
 _OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
-_MARK = b"\xef\xbb\xbf"  # with which some editors begin a text; it says nothing
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
@@ -63,7 +47,7 @@ class Receipt:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
 
     def add(self, other: Receipt) -> None:
-        """Takes in the receipt of another piece of the same file."""
+        """Add the receipt of another piece of the same file."""
         self.id = self.id or other.id
         self.run_ids = sorted({*self.run_ids, *other.run_ids})
         self.stored += other.stored
@@ -86,7 +70,8 @@ class KeyMisused(ValueError):
 
 
 def inflate(body: bytes) -> bytes:
-    """A gzip body's content; raises MalformedUpload or UploadTooLarge, never holding more than the limit."""
+    """Return a gzip body's content. Raise MalformedUpload or UploadTooLarge, without holding more than the
+    limit."""
     limit = settings.HUD_MAX_BODY_BYTES
     inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
@@ -100,6 +85,72 @@ def inflate(body: bytes) -> bytes:
     return content
 
 
+@dataclass(frozen=True)
+class Content:
+    """A body whose format is known, and the parameters that came with it."""
+
+    body: bytes
+    format: Format
+    parameters: Parameters
+
+    @classmethod
+    def of(cls, body: bytes, parameters: Parameters) -> Content:
+        """Detect the format. Raise BadUpload for none, UploadTooLarge over the limit."""
+        body = body.removeprefix(_BYTE_ORDER_MARK)
+        if len(body) > settings.HUD_MAX_BODY_BYTES:
+            raise UploadTooLarge(f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes")
+        if not body.strip():
+            raise MalformedUpload("the body is empty", [Fault("", "nothing to read", malformed=True)])
+        return cls(body, format_of(parameters.format, body), parameters)
+
+    @cached_property
+    def key(self) -> str:
+        """What the same content with the same parameters has in common: it is the same upload."""
+        by_name = self.format.said_by_name(self.parameters.filename)
+        said = {name: value for name, value in by_name.items() if value} | self.parameters.identity()
+        digest = hashlib.sha256(json.dumps([self.format.name, said], sort_keys=True).encode())
+        digest.update(b"\0")
+        digest.update(self.body)
+        return digest.hexdigest()
+
+    @property
+    def request_key(self) -> str:
+        """What an idempotency key or an import job stands for: the upload, and whether only its good part or
+        nothing is stored."""
+        switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
+        return ":".join([*(name for name, on in switches.items() if on), self.key])[:64]
+
+    def check_count(self, max_records: int | None) -> None:
+        """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
+        if max_records is not None and self.body.count(_OF_EVERY_RECORD) > max_records:
+            _check_count(json_text.count(self.body), max_records)
+
+    def pieces(
+        self, parser: RecordParser, max_records: int | None = None
+    ) -> Iterator[list[ParsedMeasurement]]:
+        """Yield measurements in pieces of bounded size. Raise BadUpload after the last record was looked at,
+        TooManyRecords past `max_records`."""
+        for count, item in enumerate(self.format.read(self.body, self.parameters.filename), start=1):
+            _check_count(count, max_records)
+            parser.add(item)
+            if parser.faults and self.parameters.is_partial:
+                parser.skip_faults()
+            if len(parser.faults) >= _MAX_FAULTS:
+                break
+            if len(parser.measurements) >= _PIECE and not parser.faults:
+                yield parser.flush()
+        if parser.faults:
+            malformed = any(fault.malformed for fault in parser.faults)
+            kind = MalformedUpload if malformed else BadUpload
+            raise kind("parts of the upload are wrong; nothing was stored", parser.faults)
+        yield parser.flush()
+
+
+def _check_count(count: int, max_records: int | None) -> None:
+    if max_records is not None and count > max_records:
+        raise TooManyRecords(f"more than {max_records} records in one upload")
+
+
 def ingest(
     body: bytes,
     parameters: Parameters,
@@ -109,66 +160,56 @@ def ingest(
     max_records: int | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> Receipt:
-    """Stores an upload whole or not at all, or with `partial` its good part. Raises BadUpload with faults.
+    """Store an upload whole or not at all, or with `partial` its good part. Raise BadUpload with faults.
 
     The same content with the same parameters is the same upload: it stores nothing new. The same
-    idempotency key gets the same receipt again; raises KeyInUse or KeyMisused. Raises TooManyRecords
+    idempotency key gets the same receipt again; raise KeyInUse or KeyMisused. Raise TooManyRecords
     past `max_records`; `on_progress` is told how many records have been taken in.
     """
-    body = body.removeprefix(_MARK)
-    name, file_format = _format(body, parameters)
-    content_key = _content_key(body, name, parameters)
+    content = Content.of(body, parameters)
     with transaction.atomic():
         if key and idempotency_key:
-            known = _answered(key, idempotency_key, request_key(content_key, parameters))
+            known = _replay(key, idempotency_key, content.request_key)
             if known:
                 return known
-        upload_id = _claim_upload(content_key, name, parameters, key)
+        upload_id = _claim_upload(content, key)
         if upload_id is None:
-            receipt = _receipt_again(content_key, file_format, body, parameters)
+            receipt = _receipt_of_duplicate(content)
         else:
-            if max_records is not None and _plainly_more(file_format, body, parameters, max_records):
-                raise TooManyRecords(f"more than {max_records} records in one upload")
-            observer = Observer(parameters)
-            pieces = _pieces(file_format, body, observer, max_records)
-            receipt = _stored(pieces, observer, upload_id, on_progress)
-        if switch(parameters.dry_run):
+            content.check_count(max_records)
+            receipt = _store(content, upload_id, max_records, on_progress)
+        if parameters.is_dry_run:
             transaction.set_rollback(True)
             receipt.id, receipt.run_ids, receipt.links = None, [], {}
             receipt.warnings.insert(0, "dry run: nothing was stored")
         elif key and idempotency_key:
             IdempotencyKey.objects.create(
-                key=key,
-                text=idempotency_key,
-                content_key=request_key(content_key, parameters),
-                receipt=receipt.to_json(),
+                key=key, text=idempotency_key, content_key=content.request_key, receipt=receipt.to_json()
             )
     return receipt
 
 
-def _stored(
-    pieces: Iterator[list[Observation]],
-    observer: Observer,
-    upload_id: int,
-    on_progress: Callable[[int], None],
+def _store(
+    content: Content, upload_id: int, max_records: int | None, on_progress: Callable[[int], None]
 ) -> Receipt:
     receipt, done = Receipt(id=upload_id), 0
-    runs = Runs(observer.parameters, upload_id)
-    for observations in pieces:
-        runs.meet(observations)
-        _add(receipt, store(observations, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
-        done += len(observations)
+    parser = RecordParser(content.parameters)
+    runs = Runs(content.parameters, upload_id)
+    for measurements in content.pieces(parser, max_records):
+        runs.resolve(measurements)
+        _add(receipt, store(measurements, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
+        done += len(measurements)
         on_progress(done)
-    changed, known = keep(observer.expected, upload_id)
+    changed, known = store_targets(parser.expected, upload_id)
     receipt.stored += changed
     receipt.duplicates += known
     receipt.run_ids = runs.ids
     receipt.skipped = sorted(
-        [*observer.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
+        [*parser.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
     )
-    receipt.warnings += observer.warnings
-    if observer.unsaid:
-        receipt.warnings.append(_unsaid_warning(observer.unsaid))
+    receipt.warnings += parser.warnings
+    if parser.unsaid:
+        receipt.warnings.append(_unsaid_warning(parser.unsaid))
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
@@ -176,73 +217,39 @@ def _stored(
 
 
 def deliver(body: bytes, run: Run, *, suite: str, process: int) -> Receipt:
-    """Stores what a task of `run` measured, in the caller's transaction. Raises BadUpload, and OtherSuite
-    for results that are not of its `suite`. Cases may be others than the task's: one task of operators
-    measures many.
+    """Store what a task of `run` measured, in the caller's transaction. Raise BadUpload, and OtherSuite for
+    results of another suite than the task's. The cases may be others: one task of operators measures many.
 
-    A later attempt of a task replaces what an earlier one delivered. Of a run in pairs, each record says
-    its side.
+    A later attempt of a task replaces what an earlier one delivered. In an A/B run each record says its side.
     """
-    parameters = Parameters(format="v3", source="runner")
-    _name, file_format = _format(body, parameters)
-    observer = Observer(parameters)
+    content = Content.of(body, Parameters(format="v3", source="runner"))
+    parser = RecordParser(content.parameters)
     receipt = Receipt(run_ids=[run.pk])
-    for observations in _pieces(file_format, body, observer, settings.HUD_MAX_RECORDS):
-        _refuse_others(observations, suite)
-        for item in observations:
+    for measurements in content.pieces(parser, settings.HUD_MAX_RECORDS):
+        faults = [
+            Fault(item.pointer, f"a result of the suite {item.suite}", item.line)
+            for item in measurements
+            if item.suite != suite
+        ]
+        if faults:
+            detail = f"the task is one of the suite {suite}; nothing was stored"
+            raise OtherSuite(detail, faults[:_MAX_FAULTS])
+        for item in measurements:
             item.process = 2 * process + item.process % 2 if run.in_pairs else process
-        run_ids = {item.run: (run.pk, run.at) for item in observations}
-        _add(receipt, store(observations, run_ids=run_ids, replace=True))
-    receipt.skipped += observer.skipped
+        run_ids = {item.run: (run.pk, run.at) for item in measurements}
+        _add(receipt, store(measurements, run_ids=run_ids, replace=True))
+    receipt.skipped += parser.skipped
     return receipt
 
 
-def _refuse_others(observations: list[Observation], suite: str) -> None:
-    faults = [
-        Fault(item.pointer, f"a result of the suite {item.identity[0]}", item.line)
-        for item in observations
-        if item.identity[0] != suite
+def _add(receipt: Receipt, result: Stored) -> None:
+    receipt.stored += result.stored
+    receipt.duplicates += result.duplicates
+    receipt.skipped += [
+        Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts
     ]
-    if faults:
-        raise OtherSuite(f"the task is one of the suite {suite}; nothing was stored", faults[:_MAX_FAULTS])
-
-
-def _format(body: bytes, parameters: Parameters) -> tuple[str, Format]:
-    if len(body) > settings.HUD_MAX_BODY_BYTES:
-        raise UploadTooLarge(f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes")
-    if not body.strip():
-        raise MalformedUpload("the body is empty", [Fault("", "nothing to read", malformed=True)])
-    return format_of(parameters.format, body, parameters.filename)
-
-
-def _pieces(
-    file_format: Format, body: bytes, observer: Observer, max_records: int | None
-) -> Iterator[list[Observation]]:
-    """Observations in pieces of bounded size. Raises BadUpload after the last record has been looked at."""
-    partial = switch(observer.parameters.partial)
-    for count, placed in enumerate(file_format.read(body, observer.parameters.filename), start=1):
-        if max_records is not None and count > max_records:
-            raise TooManyRecords(f"more than {max_records} records in one upload")
-        observer.take(placed)
-        if observer.faults and partial:
-            observer.skip_faults()
-        if len(observer.faults) >= _MAX_FAULTS:
-            break
-        if len(observer.observations) >= _PIECE and not observer.faults:
-            yield observer.hand_over()
-    if observer.faults:
-        malformed = any(fault.malformed for fault in observer.faults)
-        kind = MalformedUpload if malformed else BadUpload
-        raise kind("parts of the upload are wrong; nothing was stored", observer.faults)
-    yield observer.hand_over()
-
-
-def _plainly_more(file_format: Format, body: bytes, parameters: Parameters, most: int) -> bool:
-    """Whether it holds more records, said before any is stored. False where that is not plain: `_pieces`
-    counts anew. Raises BadUpload as reading does."""
-    if body.count(_OF_EVERY_RECORD) <= most:
-        return False
-    return sum(1 for _ in islice(file_format.read(body, parameters.filename), most + 1)) > most
+    if result.refined:
+        receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 
 
 def _unsaid_warning(names: set[str]) -> str:
@@ -254,40 +261,19 @@ def _unsaid_warning(names: set[str]) -> str:
     )
 
 
-def _add(receipt: Receipt, result: Stored) -> None:
-    receipt.stored += result.stored
-    receipt.duplicates += result.duplicates
-    for item, reason in result.conflicts:
-        receipt.skipped.append(skipped(item, reason))
-    if result.refined:
-        receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
-
-
-def content_key_of(body: bytes, parameters: Parameters) -> str:
-    """What the same content with the same parameters has in common; raises BadUpload for no known format."""
-    body = body.removeprefix(_MARK)
-    return _content_key(body, _format(body, parameters)[0], parameters)
-
-
-def request_key(content_key: str, parameters: Parameters) -> str:
-    """What an idempotency key stands for: the upload, and whether only its good part or nothing is stored."""
-    switches = [name for name in ("partial", "dry_run") if switch(getattr(parameters, name))]
-    return ":".join([*switches, content_key])[:64]
-
-
-def keep_key(key: ApiKey, text: str, content_key: str) -> None:
-    """In a transaction: this idempotency key is an import job's, whose own row has its answer. Raises
-    KeyInUse or KeyMisused."""
+def keep_key(key: ApiKey, text: str, request_key: str) -> None:
+    """Note, in a transaction, that this idempotency key is an import job's, whose own row has its answer.
+    Raise KeyInUse or KeyMisused."""
     try:
-        known = _answered(key, text, content_key) is not None
+        known = _replay(key, text, request_key) is not None
     except TooManyRecords:
         known = True
     if not known:
-        IdempotencyKey.objects.create(key=key, text=text, content_key=content_key, receipt={})
+        IdempotencyKey.objects.create(key=key, text=text, content_key=request_key, receipt={})
 
 
-def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
-    """The receipt this idempotency key got before. Holds the key until the transaction ends. Raises
+def _replay(key: ApiKey, text: str, request_key: str) -> Receipt | None:
+    """Return the receipt this idempotency key got before. Hold the key until the transaction ends. Raise
     TooManyRecords where it stands for an import job."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))", [text, key.pk])
@@ -296,42 +282,41 @@ def _answered(key: ApiKey, text: str, content_key: str) -> Receipt | None:
     known = IdempotencyKey.objects.filter(key=key, text=text).first()
     if known is None:
         return None
-    if known.content_key != content_key:
+    if known.content_key != request_key:
         raise KeyMisused("this Idempotency-Key was used for another upload")
     if not known.receipt:
         raise TooManyRecords("it became an import job")
     return Receipt(**known.receipt, replayed=True)
 
 
-def _content_key(body: bytes, name: str, parameters: Parameters) -> str:
-    said = {**said_by_name(name, parameters.filename), **parameters.identity()}
-    digest = hashlib.sha256(json.dumps([name, said], sort_keys=True).encode())
-    digest.update(b"\0")
-    digest.update(body)
-    return digest.hexdigest()
-
-
-def _claim_upload(content_key: str, name: str, parameters: Parameters, key: ApiKey | None) -> int | None:
-    """The new upload's id; None where the same content is stored already. A concurrent twin waits here
+def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
+    """Return the new upload's id, None where the same content is stored already. A concurrent twin waits here
     until the first one has committed."""
+    given = content.parameters
     with connection.cursor() as cursor:
         cursor.execute(
             """
             INSERT INTO hud_upload (content_key, filename, format, parameters, receipt, key_id)
             VALUES (%s, %s, %s, %s::jsonb, '{}', %s) ON CONFLICT (content_key) DO NOTHING RETURNING id
             """,
-            [content_key, parameters.filename, name, json.dumps(parameters.given()), key.pk if key else None],
+            [
+                content.key,
+                given.filename,
+                content.format.name,
+                json.dumps(given.given()),
+                key.pk if key else None,
+            ],
         )
         row = cursor.fetchone()
     return int(row[0]) if row else None
 
 
-def _receipt_again(content_key: str, file_format: Format, body: bytes, parameters: Parameters) -> Receipt:
-    """The receipt of the content that is stored already. Raises BadUpload where only its good part is, and
-    that was not what is asked for now."""
-    upload = Upload.objects.get(content_key=content_key)
-    if switch(upload.parameters.get("partial", "")) and not switch(parameters.partial):
-        for _ in _pieces(file_format, body, Observer(parameters), None):
+def _receipt_of_duplicate(content: Content) -> Receipt:
+    """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
+    and that was not what is asked for now."""
+    upload = Upload.objects.get(content_key=content.key)
+    if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
+        for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored

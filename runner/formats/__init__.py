@@ -1,86 +1,80 @@
-"""Outside formats: one file each. A format turns bytes into records with their places.
+"""The outside formats, one module each, shared by the web application and the runner.
 
-Adding one: a module here with `matches` and `read`, and its line in `FORMATS`.
+A module offers a `Format`: how to recognise and read its files, what its records mean, and where we write
+them too, how. Adding a format is a module here and a line in `FORMATS`. At module level the formats need the
+standard library only; reading JSON needs msgspec and orjson, which hosts do not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Protocol, cast
+from collections.abc import Sequence
 
+from runner.catalog import BadRequest
+from runner.formats import (
+    cachebench,
+    expected_accuracy,
+    gpt_fast,
+    graph_breaks,
+    operatorbench,
+    ours,
+    pr_time,
+    torchdynamo,
+    userbenchmark,
+    v3,
+    xla,
+)
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
-from runner.records import Record
+from runner.formats.format import Describe, Format, Preview, Writer
 
-
-@dataclass(frozen=True)
-class Placed:
-    """A record and where it stood. `skip` says why it cannot become a measurement; `fault` that it is
-    wrong, which refuses the upload unless its sender asked for the good part."""
-
-    record: Record | None
-    pointer: str
-    line: int | None = None
-    skip: str = ""
-    fault: Fault | None = None
-    warning: str = ""  # about the file as a whole; the receipt says each once
-    hints: Mapping[str, str] | None = (
-        None  # upload parameters that the file's name suggests: the weakest word
-    )
-
-
-class Format(Protocol):
-    def matches(self, body: bytes, filename: str) -> bool:
-        """True where the content is of this format."""
-
-    def read(self, body: bytes, filename: str) -> Iterator[Placed]:
-        """Every record, wrong ones with their fault; raises BadUpload where the body has no records."""
-
-
-# In the order in which they are asked; imported on first use. v3 takes whatever is JSON.
+# In the order in which they are asked; v3 takes whatever is JSON.
 FORMATS = {
-    "ours": "runner.formats.ours",
-    "xla": "runner.formats.xla",
-    "userbenchmark": "runner.formats.userbenchmark",
-    "v3": "runner.formats.v3",
-    "cachebench": "runner.formats.v3",
-    "torchdynamo": "runner.formats.torchdynamo",
-    "graph_breaks": "runner.formats.graph_breaks",
-    "expected_accuracy": "runner.formats.expected_accuracy",
-    "gpt_fast": "runner.formats.gpt_fast",
-    "operatorbench": "runner.formats.operatorbench",
-    "pr_time": "runner.formats.pr_time",
+    item.name: item
+    for item in (
+        ours.FORMAT,
+        xla.FORMAT,
+        userbenchmark.FORMAT,
+        v3.FORMAT,
+        cachebench.FORMAT,
+        torchdynamo.FORMAT,
+        graph_breaks.FORMAT,
+        expected_accuracy.FORMAT,
+        gpt_fast.FORMAT,
+        operatorbench.FORMAT,
+        pr_time.FORMAT,
+    )
 }
+_DESCRIBE = {name: describe for item in FORMATS.values() for name, describe in item.describe.items()}
+WRITERS = {suite: item.writer for item in FORMATS.values() if item.writer for suite in item.writer.suites}
 
 
-def format_of(name: str, body: bytes, filename: str) -> tuple[str, Format]:
-    """The named format, or the first one whose content this is; raises BadUpload where it is none."""
+def format_of(name: str, body: bytes) -> Format:
+    """Return the named format, or the first that recognises the body. Raise BadUpload for none."""
     if name:
         if name not in FORMATS:
             known = ", ".join(FORMATS)
             raise BadUpload(f"no format is called {name!r}", [Fault("?format", f"one of: {known}")])
-        return name, _load(name)
-    for candidate in FORMATS:
-        module = _load(candidate)
-        if module.matches(body, filename):
-            return candidate, module
+        return FORMATS[name]
+    preview = Preview(body)
+    for candidate in FORMATS.values():
+        if candidate.matches(preview):
+            return candidate
     raise MalformedUpload(
         "this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")]
     )
 
 
-# Formats of which a part of the meaning stands in the file's name alone: `said_by_name` reads it.
-_NAMED = ("torchdynamo", "graph_breaks", "expected_accuracy", "operatorbench")
+def describe_of(benchmark: str) -> Describe:
+    """Return what completes the measurements of this benchmark's records."""
+    return _DESCRIBE.get(benchmark) or (
+        v3.describe_ours if benchmark.startswith(v3.OURS) else v3.describe_unknown
+    )
 
 
-def said_by_name(format_name: str, filename: str) -> dict[str, str]:
-    """What the file's name says that the content does not: with it the same content is another upload."""
-    if format_name not in _NAMED:
-        return {}
-    module = import_module(FORMATS[format_name])
-    return {name: value for name, value in module.said_by_name(filename).items() if value}
-
-
-def _load(name: str) -> Format:
-    return cast(Format, import_module(FORMATS[name]))
+def writer_of(suites: Sequence[str]) -> Writer:
+    """Return the writer that these suites share. Raise BadRequest for none or several."""
+    found = {WRITERS.get(suite) for suite in suites}
+    (writer, *others) = found or {None}
+    if writer is None or others:
+        offered = ", ".join(sorted(WRITERS))
+        raise BadRequest(f"--format upstream is for suites of one outside system; there are: {offered}")
+    return writer

@@ -1,4 +1,4 @@
-"""What the door refuses, and the place of each fault."""
+"""What ingestion refuses, and the place of each fault."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong: a JSON pointer within the record's line or the body, the line where the
-    container has lines, and the words. `malformed`: the text is not of the format at all."""
+    """One thing that is wrong, with its place: a JSON pointer within the line or the body, and the line where
+    the file has lines. `malformed`: the text is not of the format at all."""
 
     pointer: str
     detail: str
@@ -19,6 +19,15 @@ class Fault:
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"pointer": self.pointer, "detail": self.detail}
         return entry if self.line is None else {**entry, "line": self.line}
+
+
+class WrongRecord(ValueError):
+    """A record that cannot be stored; `pointer` is the place within the record."""
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        super().__init__(detail)
+        self.pointer = pointer
+        self.detail = detail
 
 
 class BadUpload(ValueError):

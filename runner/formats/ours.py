@@ -1,5 +1,5 @@
-"""What `python -m runner run --output FILE` writes: one line a task, with the records it measured, and those
-of what it has not measured.
+"""What `python -m runner run --output FILE` writes: a line for each task with the records it measured.
+Records of what it did not measure are added.
 """
 
 from __future__ import annotations
@@ -7,33 +7,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from runner.catalog import BadRequest, missing
-from runner.formats import Placed, v3
+from runner.formats import v3
 from runner.formats.errors import Fault
-from runner.formats.json_text import begins_with, first, items
+from runner.formats.format import Format, Item, Preview, Skipped
 
 
-def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the keys say it
-    return begins_with(body, "fingerprint", "task", "outcome") and _is_task(first(body))
+def _matches(preview: Preview) -> bool:
+    return preview.names("fingerprint", "task", "outcome") and _is_task(preview.first_value)
 
 
 def _is_task(value: Any) -> bool:
     return isinstance(value, dict) and "fingerprint" in value and isinstance(value.get("records"), list)
 
 
-def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
-    for item in items(body):
-        if item.fault or not _is_task(item.value):
-            detail = "a line of our runner has a fingerprint and records"
-            fault = item.fault or Fault(item.pointer, detail, item.line)
-            yield Placed(None, fault.pointer, fault.line, fault=fault)
-            continue
-        try:
-            records = missing.whole(item.value)
-        except BadRequest as error:
-            yield Placed(None, item.pointer, item.line, skip=str(error))
-            continue
-        for index, record in enumerate(records):
-            yield v3.placed(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    import msgspec
+
+    from runner.formats import json_text
+
+    record_of = v3.record_reader()
+    for item in json_text.values(body):
+        if isinstance(item, Fault):
+            yield item
+        elif not _is_task(item.value):
+            yield Fault(item.pointer, "a line of our runner has a fingerprint and records", item.line)
+        else:
+            try:
+                records = missing.whole(item.value)
+            except BadRequest as error:
+                yield Skipped(item.pointer, str(error), item.line)
+                continue
+            for index, record in enumerate(records):
+                yield record_of(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
+
+
+FORMAT = Format("ours", matches=_matches, read=read)

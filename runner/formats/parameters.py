@@ -52,7 +52,7 @@ class Parameters:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Parameters:
-        """Raises BadUpload, with every fault, for an unknown name or an unfit value."""
+        """Check parameters. Raise BadUpload, with every fault, for an unknown name or an unfit value."""
         faults = []
         known = {field.name for field in fields(cls)}
         for name, value in given.items():
@@ -67,11 +67,23 @@ class Parameters:
             raise BadUpload("parameters of the upload are wrong", faults)
         return cls(**dict(given))
 
+    @property
+    def is_dynamic(self) -> bool:
+        return _SWITCHES[self.dynamic.lower()]
+
+    @property
+    def is_dry_run(self) -> bool:
+        return _SWITCHES[self.dry_run.lower()]
+
+    @property
+    def is_partial(self) -> bool:
+        return _SWITCHES[self.partial.lower()]
+
     def given(self) -> dict[str, str]:
         return {name: value for name, value in asdict(self).items() if value}
 
     def identity(self) -> dict[str, str]:
-        """What makes the same content another upload: all but the file's name and the dry run."""
+        """Return what makes the same content another upload: all but the file's name and the switches."""
         given = self.given()
         return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
 
@@ -92,13 +104,8 @@ def _problem(name: str, value: str) -> str:
     return ""
 
 
-def switch(value: str) -> bool:
-    """A checked text of a switch, "1" or "true", as a truth value; '' is off."""
-    return _SWITCHES[value.lower()]
-
-
 def parse_time(value: str) -> datetime | None:
-    """ISO 8601 text → aware time, UTC where it names no zone; None for what is no time."""
+    """Read an ISO 8601 time, in UTC where it names no zone; None for what is no time."""
     try:
         time = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:

@@ -9,61 +9,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.formats import Placed
 from runner.formats.errors import BadUpload, Fault
-from runner.formats.table import Row, not_a_number, number, rows
+from runner.formats.format import Format, Item, LocatedRecord
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import number
+from runner.formats.table import rows
 from runner.records import Benchmark, Metric, Model, Record
 
-
-def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the columns say it
-    try:
-        first = next(rows(body), None)
-    except BadUpload:
-        return False
-    return first is not None and _fits(first)
+_BENCHMARK = "pr_time_benchmarks"
 
 
-def _fits(row: Row) -> bool:
-    return (
-        len(row.cells) in {3, 4}
-        and all(row.cells[:2])
-        and all(number(cell) is not None for cell in row.cells[2:])
-    )
+def _fits(cells: list[str]) -> bool:
+    return len(cells) in {3, 4} and all(cells[:2]) and all(number(cell) is not None for cell in cells[2:])
 
 
-def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
+def read(body: bytes, filename: str) -> Iterator[Item]:
     lines = list(rows(body))
-    if not lines or not _fits(lines[0]):
-        raise BadUpload(
-            "this is no file of pr_time_benchmarks",
-            [
-                Fault(
-                    "",
-                    "name,metric,value or name,metric,expected,noise margin",
-                    lines[0].line if lines else None,
-                )
-            ],
-        )
+    if not lines or not _fits(lines[0].cells):
+        detail = "name,metric,value or name,metric,expected,noise margin"
+        place = lines[0].line if lines else None
+        raise BadUpload("this is no file of pr_time_benchmarks", [Fault("", detail, place)])
     expected = all(len(row.cells) == 4 for row in lines)
     for row in lines:
         if len(row.cells) not in {3, 4} or not all(row.cells[:2]):
-            detail = "a row has a name, a metric and a value"
-            yield Placed(None, "", row.line, fault=Fault("", detail, row.line))
-        elif number(row.cells[2]) is None:
-            yield not_a_number(row, "expected" if expected else "value", row.cells[2])
-        elif expected and number(row.cells[3]) is None:
-            yield not_a_number(row, "noise_margin", row.cells[3])
+            yield row.fault("a row has a name, a metric and a value")
+            continue
+        model, name, cell = row.cells[:3]
+        value = number(cell)
+        margin = number(row.cells[3]) if expected else None
+        if value is None:
+            yield row.not_a_number("expected" if expected else "value", cell)
+        elif expected and margin is None:
+            yield row.not_a_number("noise_margin", row.cells[3])
         else:
-            yield Placed(_record(row, expected=expected), "", row.line)
+            metric = (
+                Metric(name, None, value, {"noise_margin": margin}) if expected else Metric(name, [value])
+            )
+            yield LocatedRecord(Record(Benchmark(_BENCHMARK), Model(model), metric), "", row.line)
 
 
-def _record(row: Row, *, expected: bool) -> Record:
-    name, metric, text = row.cells[:3]
-    value = number(text)
-    assert value is not None
-    said = (
-        Metric(metric, None, value, {"noise_margin": number(row.cells[3])})
-        if expected
-        else Metric(metric, [value])
-    )
-    return Record(Benchmark("pr_time_benchmarks", extra_info={}), Model(name), said)
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """The file has nothing but the name, so the name alone is the identity."""
+    words = measurement.case.split("_")
+    measurement.suite = _BENCHMARK
+    measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
+    measurement.device = "cuda" if "gpu" in words else "cpu"
+    measurement.dynamic |= "dynamic" in words
+
+
+FORMAT = Format(
+    "pr_time",
+    matches=lambda preview: _fits(preview.first_row),
+    read=read,
+    describe={_BENCHMARK: describe},
+)

@@ -16,18 +16,4 @@ OTHER_VALUE = "this upload holds the same experiment and metric with another val
 STORED_VALUE = "the run already has this experiment and metric with another value"
 CLOSED_RUN = "the run is one of this hud's own runner, to which an upload adds nothing"
 
-REASONS = (
-    NO_METRIC,
-    NO_VALUES,
-    EMPTY_CELL,
-    NULL_VALUE,
-    TAG,
-    FILLED_UP,
-    SHORT_ROW,
-    ANOTHER_HEADER,
-    UNTOLD_HEADER,
-    NO_NUMBER_INSIDE,
-    OTHER_VALUE,
-    STORED_VALUE,
-    CLOSED_RUN,
-)
+REASONS = tuple(value for name, value in dict(globals()).items() if name.isupper())

@@ -13,12 +13,16 @@ from datetime import datetime
 from typing import Any
 
 from runner.catalog.codes import status_of_error
-from runner.formats import Placed, reasons
+from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.json_text import begins_with, finite, first, items, shortened
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import finite, shortened
 from runner.formats.table import pointer
 from runner.records import Benchmark, Metric, Model, Record
 
+_BENCHMARK = "torchbench userbenchmark"
 _TEST_BENCH = re.compile(
     r"model=(?P<model>.+), test=(?P<test>.*), device=(?P<device>.*), bs=(?P<bs>.*),"
     r" extra_args=(?P<extra_args>.*), metric=(?P<metric>.+)"
@@ -34,8 +38,8 @@ _WORD = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _UNKNOWN_VERSION = "<unknown>"
 
 
-def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the keys say it
-    return begins_with(body, "metrics", "name") and _is_result(first(body))
+def _matches(preview: Preview) -> bool:
+    return preview.names("metrics", "name") and _is_result(preview.first_value)
 
 
 def _is_result(value: Any) -> bool:
@@ -47,26 +51,25 @@ def _is_result(value: Any) -> bool:
     )
 
 
-def read(body: bytes, filename: str) -> Iterator[Placed]:
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    from runner.formats import json_text
+
     hints = _hints(filename)
-    for item in items(body):
-        if item.fault or not _is_result(item.value):
-            detail = "a userbenchmark is an object with name, environ and metrics"
-            fault = item.fault or Fault(item.pointer, detail, item.line)
-            yield Placed(None, fault.pointer, fault.line, fault=fault)
-            continue
-        for name, value in item.value["metrics"].items():
-            metric = Metric("")
-            wrong, skip = _fill(metric, name, value)
-            place = f"{item.pointer}/metrics{pointer(name)}"
-            yield Placed(
-                _record(item.value, name, metric),
-                place,
-                item.line,
-                skip,
-                Fault(place, wrong, item.line) if wrong else None,
-                hints=hints,
+    for item in json_text.values(body):
+        if isinstance(item, Fault):
+            yield item
+        elif not _is_result(item.value):
+            yield Fault(
+                item.pointer, "a userbenchmark is an object with name, environ and metrics", item.line
             )
+        else:
+            for name, value in item.value["metrics"].items():
+                place = f"{item.pointer}/metrics{pointer(name)}"
+                metric = _metric(name, value, place, item.line)
+                if isinstance(metric, Metric):
+                    yield LocatedRecord(_record(item.value, name, metric), place, item.line, hints)
+                else:
+                    yield metric
 
 
 def _hints(filename: str) -> dict[str, str]:
@@ -80,21 +83,20 @@ def _hints(filename: str) -> dict[str, str]:
     return {"run_time": moment.isoformat()}
 
 
-def _fill(metric: Metric, name: str, value: Any) -> tuple[str, str]:
-    """Puts a value into its metric; answers what is wrong with it, and why it is left out."""
+def _metric(name: str, value: Any, place: str, line: int | None) -> Metric | Skipped | Fault:
     if value is None:
-        return "", reasons.NULL_VALUE
+        return Skipped(place, reasons.NULL_VALUE, line)
     if isinstance(value, str):
         leak = _MEMLEAK.get(value) if name.endswith("metric=memleak") else None
         status, code = (leak, value) if leak else status_of_error(value)
-        metric.extra_info = {"benchmark_values": [code], "status": status}
-        return "", ""
+        return Metric("", extra_info={"benchmark_values": [code], "status": status})
     listed = value if isinstance(value, list) else [value]
-    numbers = [finite(item) for item in listed]
-    metric.benchmark_values = [item for item in numbers if item is not None]
     if not listed:
-        return "", reasons.NO_VALUES
-    return f"{repr(value)[:60]} is not a number" if None in numbers else "", ""
+        return Skipped(place, reasons.NO_VALUES, line)
+    numbers = [number for item in listed if (number := finite(item)) is not None]
+    if len(numbers) < len(listed):
+        return Fault(place, f"{repr(value)[:60]} is not a number", line)
+    return Metric("", [*numbers])
 
 
 def _record(whole: dict[str, Any], name: str, metric: Metric) -> Record:
@@ -117,7 +119,7 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
     if others:
         knobs["extra_args"] = " ".join(others)[:_MAX_TEXT]
     benchmark = Benchmark(
-        "torchbench userbenchmark",
+        _BENCHMARK,
         _MODES.get(found["test"], found["test"]),
         precision or None,
         {"device": found["device"], "knobs": knobs},
@@ -150,9 +152,17 @@ def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
 def _of_other(userbenchmark: str, name: str) -> tuple[Benchmark, Model, str]:
     found = _MODEL_TEST.fullmatch(name)
     origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
-    benchmark = Benchmark(
-        "torchbench userbenchmark", _MODES[found["test"]] if found else None, extra_info={"knobs": {}}
-    )
+    benchmark = Benchmark(_BENCHMARK, _MODES[found["test"]] if found else None, extra_info={"knobs": {}})
     if found:
         return benchmark, Model(found["model"], "OSS model", origins=["torchbench"]), found["metric"]
     return benchmark, Model(shortened(name), origins=[origin]), "value"
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    measurement.suite = origin_of(record) or given.suite or "userbenchmark"
+    measurement.knobs = knobs_of(record)
+    if measurement.metric == "latencies":
+        measurement.zero_is("failed")
+
+
+FORMAT = Format("userbenchmark", matches=_matches, read=read, describe={_BENCHMARK: describe})

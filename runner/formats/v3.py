@@ -7,64 +7,73 @@ torchdynamo's and gpt-fast's side files and cachebench's list have this shape to
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from runner.formats import Placed, json_text, reasons
+from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.table import number
+from runner.formats.format import Format, Item, LocatedRecord, Skipped
+from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import number
 from runner.records import Metric, Record
 
+if TYPE_CHECKING:
+    from runner.formats.json_text import Text
 
-class _Bare(msgspec.Struct):
-    """What there is of a record that is none."""
-
-    metric: Any = None
-
-
-_ONE = msgspec.json.Decoder(Record)
-_BARE = msgspec.json.Decoder(_Bare)
+OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+|\.\.\.)\]")
+_SLUG = re.compile(r"[^a-z0-9]+")
+# Settings that name a place, a moment or a machine, not what was measured.
+_NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "knobs", "output", "hud"}
+_PASSING = re.compile(
+    r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
+    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log)(_|$)"
+)
+_MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
+_MAX_KNOB_LENGTH = 100
+_KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
 
-def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the name is other formats' evidence
-    return json_text.is_json(body)
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    from runner.formats import json_text
+
+    return json_text.read(body, record_reader())
 
 
-def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
-    """Every record with its place; raises BadUpload for a body that is not JSON."""
-    for found in json_text.read(body, placed):
-        yield found if isinstance(found, Placed) else _wrong(found)
+@cache
+def record_reader() -> Callable[[Text, str, int | None], Item]:
+    """Return a function that makes a record of one JSON text and its place, or says what is wrong with it."""
+    import msgspec
 
+    from runner.formats import json_text
 
-def placed(text: json_text.Text, pointer: str, line: int | None) -> Placed:
-    """One JSON text as a record, or with what is wrong with it. Raises one of ERRORS for what is no JSON."""
-    try:
-        record = _ONE.decode(text)
-    except msgspec.ValidationError as error:
-        if _without_metric(text):
-            return Placed(None, pointer, line, skip=reasons.NO_METRIC)
-        return _wrong(_fault(error, pointer, line))
-    refused = json_text.refused(text, pointer, line)
-    if refused:
-        return _wrong(refused)
-    if record.metric is None:
-        return Placed(record, pointer, line, skip=reasons.NO_METRIC)
-    if record.benchmark.name == "TorchInductor" and record.metric.name == "tag":
-        return Placed(record, pointer, line, skip=reasons.TAG)
-    _read_numbers_in_text(record.metric)
-    return Placed(record, pointer, line)
+    decode, decode_any = msgspec.json.Decoder(Record).decode, msgspec.json.Decoder().decode
 
+    def record(text: Text, pointer: str, line: int | None) -> Item:
+        try:
+            found = decode(text)
+        except msgspec.ValidationError as error:
+            value = decode_any(text)
+            if isinstance(value, dict) and value.get("metric") is None:
+                return Skipped(pointer, reasons.NO_METRIC, line)
+            return _fault(str(error), pointer, line)
+        if fault := json_text.fault_of(text, pointer, line):
+            return fault
+        metric = found.metric
+        if metric is None:
+            return Skipped(pointer, reasons.NO_METRIC, line)
+        if metric.name == "tag" and found.benchmark.name == "TorchInductor":
+            return Skipped(pointer, reasons.TAG, line)
+        _read_numbers_in_text(metric)
+        return LocatedRecord(found, pointer, line)
 
-def _without_metric(text: json_text.Text) -> bool:
-    try:
-        return _BARE.decode(text).metric is None
-    except msgspec.ValidationError:
-        return False
+    return record
 
 
 def _read_numbers_in_text(metric: Metric) -> None:
@@ -78,14 +87,67 @@ def _read_numbers_in_text(metric: Metric) -> None:
         metric.benchmark_values = [*values]
 
 
-def _wrong(fault: Fault) -> Placed:
-    return Placed(None, fault.pointer, fault.line, fault=fault)
-
-
-def _fault(error: msgspec.ValidationError, pointer: str, line: int | None) -> Fault:
-    text = str(error)
-    found = _PLACE.search(text)
+def _fault(words: str, pointer: str, line: int | None) -> Fault:
+    """Put the place that msgspec names in words into the pointer."""
+    found = _PLACE.search(words)
     if not found:
-        return Fault(pointer, text, line)
+        return Fault(pointer, words, line)
     path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
-    return Fault(pointer + path, text[: found.start()], line)
+    return Fault(pointer + path, words[: found.start()], line)
+
+
+def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Our own runner writes its knobs apart."""
+    suite = record.benchmark.name.removeprefix(OURS).strip()
+    measurement.suite = origin_of(record) or given.suite or suite or "other"
+    measurement.knobs = knobs_of(record)
+    measurement.dynamic |= bool(info_of(record).get("dynamic"))
+
+
+def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Better Benchmark's kernel records: the counts of a sweep are no settings of a kernel."""
+    info = info_of(record)
+    measurement.suite = "inductor_kernel_benchmark"
+    measurement.knobs = {
+        name: _knob(info[name]) for name in _KERNEL_KNOBS if isinstance(info.get(name), str) and info[name]
+    }
+
+
+def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """All settings of an unknown benchmark are its identity, so that nothing is merged."""
+    info = info_of(record)
+    settings = {**(record.model.extra_info or {}), **info}
+    if isinstance(record.inputs, dict) and record.inputs:
+        settings["inputs"] = record.inputs
+    knobs = {
+        name: _knob(value)
+        for name, value in settings.items()
+        if name not in _NOT_KNOBS and not _PASSING.search(name.lower()) and value not in (None, "", [], {})
+    }
+    size = batch_size(given.batch_size)
+    if size and "batch_size" not in knobs:
+        knobs["batch_size"] = size
+    if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
+        knobs = {"settings": _knob(knobs)}
+    name = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
+    measurement.suite = given.suite or name or "other"
+    measurement.knobs = knobs
+    measurement.dynamic |= bool(info.get("is_dynamic") or info.get("dynamic"))
+
+
+def _knob(value: Any) -> Any:
+    """Return a short setting as it is, a long or nested one as its digest."""
+    if isinstance(value, bool | int | float):
+        return value
+    words = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    if len(words) <= _MAX_KNOB_LENGTH:
+        return words
+    return "sha256:" + hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+FORMAT = Format(
+    "v3",
+    matches=lambda preview: preview.is_json,
+    read=read,
+    describe={"inductor-kernel-benchmark": describe_kernel},
+)

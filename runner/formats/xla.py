@@ -1,4 +1,5 @@
-"""PyTorch/XLA's `results.jsonl`: one line for each experiment, a list of values for each metric.
+"""PyTorch/XLA's `results.jsonl`: one line for each experiment, a list of values for each metric; and the
+folders of its dumps.
 
 Source: `benchmarks/experiment_runner.py`, _save_results. The repeats are samples; the first one holds the
 compilation. Maps of counters and operations become one metric for each number inside. Dump files stay
@@ -7,62 +8,85 @@ where they are: a line does not name them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from runner.catalog import TaskSpec
 from runner.catalog.codes import status_of_error
-from runner.formats import Placed, reasons
+from runner.catalog.suites.xla import SUITE, Cell, cell
+from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.json_text import Item, begins_with, finite, first, items, shortened
-from runner.formats.table import number
-from runner.formats.unicode import text
+from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Preview, Skipped, Writer
+from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import finite, number, shortened, text
 from runner.records import Benchmark, Metric, Model, Record
 
+if TYPE_CHECKING:
+    from runner.formats.json_text import Value
+
+Json = Any
+
+_BENCHMARK = "PyTorch/XLA benchmark"
 _MODES = {"eval": "inference", "train": "training"}
 _NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
 # Codes of a verification that ran: then an error is its own, and nothing was to be measured.
 _VERIFIER_RAN = {"PASS", "FAIL", "EAGER_FAILED", "EXCEPTION_RAISED", "NONDETERMINISTIC_EAGER_RUN"}
 _MAX_DEPTH = 8
+# Knobs that its lines name by themselves; others stand beside the axes.
+_NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functionalization"}
+_MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
+_DUMP_KNOBS = ("dump_", "keep_", "save_")  # begin the names of knobs that ask for artifacts
+# Kinds of our artifacts → names of its dumps.
+_DUMPS = {
+    "hlo": "hlo",
+    "ir": "dump",
+    "dynamo_counters": "dynamo-counters",
+    "profile": "pytorch-profile",
+    "trace": "trace",
+    "xla_metrics": "pytorch-xla-metrics",
+    "output": "output",
+}
+_ONE_FOLDER = ("hlo", "ir")  # of all repeats
+# What its names of dumps say of an experiment, in their order.
+_AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
+_DTYPE = "float32"  # which they mean where they say none
 
 
-def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the keys say it
-    return begins_with(body, "experiment", "model_name") and _is_result(first(body))
+def _matches(preview: Preview) -> bool:
+    return preview.names("experiment", "model_name") and _is_result(preview.first_value)
 
 
 def _is_result(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("model"), dict)
-        and isinstance(value.get("experiment"), dict)
-        and isinstance(value.get("metrics"), dict)
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), dict) for key in ("model", "experiment", "metrics")
     )
 
 
-def read(body: bytes, filename: str) -> Iterator[Placed]:  # noqa: ARG001
-    for item in items(body):
-        wrong = item.fault or _wrong(item)
-        if wrong:
-            yield Placed(None, wrong.pointer, wrong.line, fault=wrong)
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    from runner.formats import json_text
+
+    for item in json_text.values(body):
+        if isinstance(item, Fault):
+            yield item
+        elif not _is_result(item.value):
+            yield Fault(item.pointer, "a result is an object with model, experiment and metrics", item.line)
+        elif not text(item.value["model"].get("model_name")):
+            yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
         else:
             yield from _records(item)
 
 
-def _wrong(item: Item) -> Fault | None:
-    if not _is_result(item.value):
-        detail = "a result is an object with model, experiment and metrics"
-        return Fault(item.pointer, detail, item.line)
-    name = item.value["model"].get("model_name")
-    if not isinstance(name, str) or not name:
-        return Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
-    return None
-
-
-def _records(item: Item) -> Iterator[Placed]:
+def _records(item: Value) -> Iterator[Item]:
     value = item.value
     benchmark, model, timestamp = _benchmark(value), _model(value), _timestamp(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
-    code, ours = text(value.get("verification_code")), _ours(value)
+    code, ours = text(value.get("verification_code")), _map(value.get("runner"))
     found: list[tuple[Metric, str]] = []
     if code:
         said: dict[str, Any] = {
@@ -82,24 +106,20 @@ def _records(item: Item) -> Iterator[Placed]:
     elif code not in _VERIFIER_RAN and not any(map(_holds_number, measured.values())):
         found.append((Metric("total_time", extra_info=_no_value(ours)), "/metrics"))
     for metric, place in found:
-        yield Placed(Record(benchmark, model, metric, timestamp=timestamp), item.pointer + place, item.line)
+        record = Record(benchmark, model, metric, timestamp=timestamp)
+        yield LocatedRecord(record, item.pointer + place, item.line)
     for name, values in measured.items():
         yield from _measured(item, _spelled(name), values, Record(benchmark, model, timestamp=timestamp))
 
 
-def _ours(value: dict[str, Any]) -> dict[str, Any]:
-    """What our own runner says beside: its status, and whether a check was asked for."""
-    return _map(value.get("runner"))
-
-
 def _without(ours: dict[str, Any]) -> list[str]:
-    """Metrics that our own runner has no value of."""
+    """Return the metrics that our own runner has no value of."""
     names = ours.get("without")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
-    """Why there is no value, as our runner says it. Whoever says ok, or nothing, has not measured it."""
+    """Return why there is no value, as our runner says it; with ok or nothing it was not measured."""
     said = {name: ours.get(name) for name in ("status", "code", "reason")}
     if said["status"] not in (None, "ok"):  # it may be of any kind
         return said
@@ -107,8 +127,7 @@ def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
 
 
 def _holds_number(value: Any) -> bool:
-    """Whether a metric's value, or a list or map of values, has a number somewhere; what else stands there
-    is found wrong later."""
+    """Return whether anything but null is inside; `_collect` finds what is wrong with it."""
     if isinstance(value, list | dict):
         return any(map(_holds_number, value.values() if isinstance(value, dict) else value))
     return value is not None
@@ -119,7 +138,7 @@ def _map(value: Any) -> dict[str, Any]:
 
 
 def _benchmark(value: dict[str, Any]) -> Benchmark:
-    """The experiment's axes: those with a name of ours in its place, the others as knobs."""
+    """Return the experiment's axes: those that are columns in their places, the others as knobs."""
     experiment = value["experiment"]
     knobs = {
         name: setting
@@ -137,7 +156,7 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
         knobs["origin"] = origin
     test = text(experiment.get("test"))
     return Benchmark(
-        "PyTorch/XLA benchmark",
+        _BENCHMARK,
         _MODES.get(test, test) or None,
         text(experiment.get("dtype")) or None,
         extra_info={
@@ -149,7 +168,7 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
 
 
 def _model(value: dict[str, Any]) -> Model:
-    """Without dynamo it is XLA's lazy tensors that run, torchax, or nothing but eager."""
+    """Without dynamo the backend is XLA's lazy tensors, torchax, or eager."""
     experiment = value["experiment"]
     plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
     return Model(value["model"]["model_name"], "OSS model", text(experiment.get("dynamo")) or plain)
@@ -164,28 +183,26 @@ def _timestamp(value: Any) -> float | None:
     return number(value) if isinstance(value, str) else finite(value)
 
 
-def _measured(item: Item, name: str, values: Any, record: Record) -> Iterator[Placed]:
-    """The records of one metric: a list of numbers is one, a list of maps one for each number inside."""
+def _measured(item: Value, name: str, values: Any, record: Record) -> Iterator[Item]:
+    """Yield a metric's records: a list of numbers is one, a list of maps one for each number inside."""
     place = f"{item.pointer}/metrics/{name}"
     repeats = values if isinstance(values, list) else [values]
     leaves: dict[str, list[float]] = {}
     for repeat in repeats:
         wrong = _collect(repeat, name, leaves, _MAX_DEPTH)
         if wrong:
-            yield Placed(None, place, item.line, fault=Fault(place, wrong, item.line))
+            yield Fault(place, wrong, item.line)
             return
     if not leaves:
         empty = not repeats or all(repeat is None for repeat in repeats)
-        yield Placed(None, place, item.line, skip=reasons.NULL_VALUE if empty else reasons.NO_NUMBER_INSIDE)
+        yield Skipped(place, reasons.NULL_VALUE if empty else reasons.NO_NUMBER_INSIDE, item.line)
     for leaf, samples in leaves.items():
         metric = Metric(shortened(leaf), [*samples])  # a graph break is named after its whole reason
-        yield Placed(
-            Record(record.benchmark, record.model, metric, timestamp=record.timestamp), place, item.line
-        )
+        yield LocatedRecord(replace(record, metric=metric), place, item.line)
 
 
 def _collect(value: Any, name: str, leaves: dict[str, list[float]], depth: int) -> str:
-    """Adds the numbers inside; answers what is wrong with them, '' where nothing is."""
+    """Add the numbers inside to `leaves`; return what is wrong with them, or ''."""
     if value is None:
         return ""
     if isinstance(value, dict) and depth > 0:
@@ -198,3 +215,165 @@ def _collect(value: Any, name: str, leaves: dict[str, list[float]], depth: int) 
         return f"{repr(value)[:60]} is not a number"
     leaves.setdefault(name, []).append(sample)
     return ""
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    measurement.suite = "xla"
+    measurement.knobs = knobs_of(record)
+
+
+def _places(task: TaskSpec) -> list[str]:
+    return [_dump_name(task)]
+
+
+def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
+    lines = _lines_path(path)
+    return {lines, *(lines.parent / task.case for task in tasks if _asks_for_dumps(task))}
+
+
+def _asks_for_dumps(task: TaskSpec) -> bool:
+    return any(value and name.startswith(_DUMP_KNOBS) for name, value in task.knobs.items())
+
+
+def _lines_path(path: Path) -> Path:
+    return path if path.suffix == ".jsonl" else path / "results.jsonl"
+
+
+class XlaFiles:
+    """Write `results.jsonl` in the folder PATH, or PATH itself where it ends in .jsonl; a line for each cell.
+
+    What PyTorch/XLA's lines have no words for stands under `runner`, which its own readers pass by: our
+    status with its reason, and whether a check was asked for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = _lines_path(path)
+
+    def add(self, finished: FinishedTask) -> list[Path]:
+        if not finished.records:
+            return []
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(_line(finished)) + "\n")
+        return [self._path, *self._take_dumps(finished)]
+
+    def _take_dumps(self, finished: FinishedTask) -> Iterator[Path]:
+        """Move artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
+        configuration = _dump_name(finished.task)
+        for path in sorted((finished.folder / "artifacts").glob("*/*")):
+            kind = path.parent.name
+            if kind not in _DUMPS:
+                continue
+            folder = self._path.parent / finished.task.case
+            name = f"{_DUMPS[kind]}-{configuration}"
+            if kind == "hlo":
+                target = folder / name / path.name
+            elif kind in _ONE_FOLDER:
+                target = folder / f"{name}{path.suffix}"
+            else:
+                target = folder / path.stem / f"{name}{path.suffix}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target)
+            yield target
+
+
+def _cell(task: TaskSpec) -> Cell:
+    asked = {name: cast("str", task.knobs.get(name, "")) for name in ("accelerator", "xla")}
+    return cell(task.backend, task.mode, task.device, asked["accelerator"], asked["xla"])
+
+
+def _line(finished: FinishedTask) -> dict[str, Json]:
+    first, place = finished.records[0], _cell(finished.task)
+    info = first["benchmark"]["extra_info"]
+    knobs = info["knobs"]
+    others = {name: value for name, value in knobs.items() if name not in _NAMED}
+    defaults = {knob.name: knob.default for knob in SUITE.knobs}
+    line = {
+        "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
+        "experiment": {
+            "accelerator": place.accelerator,
+            "accelerator_model": info["arch"],
+            "xla": place.xla or None,
+            "xla_flags": None,
+            "dynamo": place.dynamo or None,
+            "torch_xla2": None,
+            "test": place.test,
+            "batch_size": knobs["batch_size"],
+            "enable_functionalization": bool(knobs.get("enable_functionalization")),
+            "dtype": first["benchmark"]["dtype"],
+            **others,
+        },
+        "repeat": finished.task.knobs.get("repeat", defaults["repeat"]),
+        "iterations_per_run": knobs.get("iterations_per_run", defaults["iterations_per_run"]),
+        "metrics": _metrics_of(finished),
+        "timestamp": first["timestamp"],
+    }
+    return {**line, **_outcome(finished)}
+
+
+def _outcome(finished: FinishedTask) -> dict[str, Json]:
+    """Return the verifier's code, and what it leaves open in our words."""
+    metrics = [record["metric"] for record in finished.records]
+    checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
+    facts = ("status", "check_requested", "check_status", "reason")
+    ours: dict[str, Json] = {"check": {name: checked[name] for name in facts if name in checked}}
+    missing = [metric for metric in metrics if "benchmark_values" not in metric and metric is not None]
+    missing = [metric for metric in missing if metric["name"] != "verification_code"]
+    if missing:
+        said = missing[0]["extra_info"]
+        ours |= {name: said[name] for name in ("status", "code", "reason")}
+        ours["without"] = [metric["name"] for metric in missing]
+    return {"verification_code": checked["code"], "runner": ours}
+
+
+def _metrics_of(finished: FinishedTask) -> dict[str, Json]:
+    """Return a list for each metric, one value a repeat; maps of counters and operators are nested."""
+    found: dict[str, Json] = {}
+    for metric in (record["metric"] for record in finished.records):
+        if "benchmark_values" not in metric:
+            continue
+        values = metric["benchmark_values"]
+        kind, _, rest = metric["name"].partition(".")
+        if kind in _MAPS and rest:
+            group, _, name = rest.partition(".") if kind == _MAPS[0] else rest.rpartition(".")
+            repeats = found.setdefault(kind, [])
+            repeats += [{} for _ in range(len(values) - len(repeats))]
+            for repeat, value in zip(repeats, values, strict=False):
+                repeat.setdefault(group, {})[name] = value
+        else:
+            found[metric["name"]] = values
+    if finished.outcome.status != "ok" and "total_time" not in found:
+        skipped = finished.outcome.status == "unsupported"
+        found["error"] = "SKIP" if skipped else finished.outcome.reason
+    return found
+
+
+def _dump_name(task: TaskSpec) -> str:
+    """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
+    model. Another type and knobs, which it leaves out, follow, so that no file is written over."""
+    place = _cell(task)
+    said = {
+        "accelerator": place.accelerator,
+        "dynamo": place.dynamo or None,
+        "enable_functionalization": bool(task.setting("enable_functionalization")),
+        "test": place.test,
+        "xla": place.xla or None,
+    }
+    knobs = sorted((name, value) for name, value in task.identity().items() if name not in {*said, "origin"})
+    return "-".join(
+        [
+            *(str(said.get(axis)) for axis in _AXES),
+            task.case,
+            *([] if task.dtype == _DTYPE else [task.dtype]),
+            *(name if value is True else f"{name}={value}" for name, value in knobs),
+        ]
+    )
+
+
+FORMAT = Format(
+    "xla",
+    matches=_matches,
+    read=read,
+    describe={_BENCHMARK: describe},
+    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, _places, _files),
+)

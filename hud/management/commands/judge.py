@@ -29,7 +29,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 beacons.beat("judge")
-                done = int(import_jobs.work_off()) or work_off()
+                done = int(import_jobs.process_pending()) or work_off()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -1,22 +1,24 @@
-"""CSVs of torchdynamo's benchmark harness: speedup, accuracy, tolerance, coverage, AOT statistics and
-compile phases, old headers and new ones.
+"""torchdynamo's benchmark harness: speedup, accuracy, tolerance, coverage, AOT statistics and compile phases.
 
 Source: `benchmarks/dynamo/common.py`, output_csv. It writes by place, not by name: a longer header
 replaces the one before it, and shorter rows are filled up with "0". Where that makes a number's name
-doubtful, the number is left out.
+doubtful, the number is left out. The JSON lines that it writes beside a CSV are v3 records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from runner.catalog.metrics import METRICS
-from runner.formats import Placed, reasons, v3
-from runner.formats.errors import BadUpload, Fault
-from runner.formats.json_text import is_json
-from runner.formats.table import Row, below, header, not_a_number, number, pointer, rows, too_long
+from runner.formats import reasons, v3
+from runner.formats.errors import Fault
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.scalars import number
+from runner.formats.table import Row, pointer, table
+from runner.formats.torchdynamo import files
+from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
 from runner.records import Benchmark, Metric, Model, Record
 
@@ -33,65 +35,49 @@ class _Table:
     columns: list[str]
     kind: str
     hints: Mapping[str, str]
-    extra: dict[str, Any] = field(default_factory=dict)  # of every record's benchmark.extra_info
-    tag: int | None = None  # place of its column
+    extra: dict[str, Any]  # of every record's benchmark.extra_info
 
-    def record(self, row: Row, metric: Metric) -> Record:
+    def located(self, row: Row, column: str, metric: Metric) -> LocatedRecord:
         device, name, size = row.cells[:3]
-        tag = row.cells[self.tag] if self.tag is not None and self.tag < len(row.cells) else ""
+        tag = self.cell(row, "tag")
         info = {"device": device, "batch_size": int(size) or None, **self.extra}
         if tag and size != "0":  # the row of a failure has no tag; its first value stands there
             info["tag"] = tag
-        return Record(Benchmark("TorchInductor", extra_info=info), Model(name, "OSS model"), metric)
+        record = Record(Benchmark("TorchInductor", extra_info=info), Model(name, "OSS model"), metric)
+        return LocatedRecord(record, pointer(column), row.line, self.hints)
 
     def cell(self, row: Row, column: str) -> str:
-        """The text in a column, '' where the row or the header does not have it."""
+        """Return the text in a column, '' where the row or the header does not have it."""
         place = self.columns.index(column) if column in self.columns else len(row.cells)
         return row.cells[place] if place < len(row.cells) else ""
 
-    def placed(self, row: Row, column: str, metric: Metric) -> Placed:
-        return Placed(self.record(row, metric), pointer(column), row.line, hints=self.hints)
 
-    def skipped(self, row: Row, reason: str, place: str = "") -> Placed:
-        return Placed(None, place, row.line, skip=reason)
-
-
-def matches(body: bytes, filename: str) -> bool:  # noqa: ARG001 — the columns say it
-    return header(body)[:3] == _FIRST and len(header(body)) > 3
-
-
-def read(body: bytes, filename: str) -> Iterator[Placed]:
-    """A record for each number. The JSON lines that the harness writes beside a CSV are v3 records."""
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    """Yield a record for each number."""
     if is_json(body):
         yield from v3.read(body, filename)
         return
-    lines = rows(body)
-    first = next(lines, None)
-    if first is None or first.cells[:3] != _FIRST:
-        raise BadUpload(
-            "this is no CSV of torchdynamo's harness",
-            [Fault("", f"the header begins with {','.join(_FIRST)}", first.line if first else None)],
-        )
-    table, lines = _table(first.cells, filename), below(lines, first.cells)
-    if table.kind == "phases":
-        yield from _phases(table, list(lines))
-        return
-    for row in lines:
-        wrong = _wrong(table, row)
-        yield from [wrong] if wrong else _metrics(table, row)
-
-
-def said_by_name(filename: str) -> Mapping[str, str]:
-    return {**file_hints(filename), "kind": kind_in_name(filename)}
-
-
-def _table(columns: list[str], filename: str) -> _Table:
+    columns, lines = table(
+        body,
+        lambda cells: cells[:3] == _FIRST,
+        "CSV of torchdynamo's harness",
+        f"the header begins with {','.join(_FIRST)}",
+    )
     kind = _kind(columns)
     extra = {kind: True} if kind in {"accuracy", "tolerance", "coverage"} else {}
     if kind == "statistics" and kind_in_name(filename) == "accuracy":
         extra = {"accuracy": True}
-    tag = columns.index("tag") if "tag" in columns else None
-    return _Table(columns, kind, file_hints(filename), extra, tag)
+    found = _Table(columns, kind, file_hints(filename), extra)
+    if kind == "phases":
+        yield from _phases(found, list(lines))
+        return
+    for row in lines:
+        if isinstance(row, Fault):
+            yield row
+        elif wrong := _wrong(row):
+            yield wrong
+        else:
+            yield from _metrics(found, row)
 
 
 def _kind(columns: list[str]) -> str:
@@ -109,76 +95,94 @@ def _kind(columns: list[str]) -> str:
     return "performance" if names & METRICS.keys() else "phases"
 
 
-def _wrong(table: _Table, row: Row) -> Placed | None:
-    """What makes a row unreadable, None for one that can be read."""
-    if len(row.cells) > len(table.columns):
-        return too_long(row, len(table.columns))
+def _wrong(row: Row) -> Fault | None:
     if len(row.cells) < 4:
-        detail = "a row has a device, a name, a batch size and a value"
-        return Placed(None, "", row.line, fault=Fault("", detail, row.line))
+        return row.fault("a row has a device, a name, a batch size and a value")
     if not row.cells[1]:
-        return Placed(None, "/name", row.line, fault=Fault("/name", "the model has no name", row.line))
+        return row.fault("the model has no name", "name")
     if not row.cells[2].isascii() or not row.cells[2].isdecimal() or len(row.cells[2]) > 9:
-        return not_a_number(row, "batch_size", row.cells[2])
+        return row.not_a_number("batch_size", row.cells[2])
     return None
 
 
-def _metrics(table: _Table, row: Row) -> Iterator[Placed]:
+def _metrics(found: _Table, row: Row) -> Iterator[Item]:
     if row.cells[2] == "0":
-        yield from _failure(table, row)
+        yield from _failure(found, row)
         return
-    for column, text in zip(table.columns[3:], row.cells[3:], strict=False):
+    for column, cell in zip(found.columns[3:], row.cells[3:], strict=False):
         if column not in _NOT_METRICS:
-            yield _value(table, row, column, text)
-    if len(row.cells) < len(table.columns):
-        yield table.skipped(row, reasons.SHORT_ROW)
+            yield _value(found, row, column, cell)
+    if len(row.cells) < len(found.columns):
+        yield Skipped("", reasons.SHORT_ROW, row.line)
 
 
-def _value(table: _Table, row: Row, column: str, text: str) -> Placed:
-    if not text:
-        return table.skipped(row, reasons.EMPTY_CELL, pointer(column))
+def _value(found: _Table, row: Row, column: str, cell: str) -> Item:
+    if not cell:
+        return Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
     if column == "accuracy":
-        return table.placed(row, column, Metric(column, extra_info={"benchmark_values": [text]}))
-    value = number(text)
+        return found.located(row, column, Metric(column, extra_info={"benchmark_values": [cell]}))
+    value = number(cell)
     if value is None:
-        return not_a_number(row, column, text)
-    return table.placed(row, column, Metric(column, [value]))
+        return row.not_a_number(column, cell)
+    return found.located(row, column, Metric(column, [value]))
 
 
-def _failure(table: _Table, row: Row) -> Iterator[Placed]:
-    """The row written for a model that raised: batch size 0, a code or zeros, the rest filled up with 0."""
-    said = ["accuracy"] if table.kind == "accuracy" else ["speedup", "abs_latency"]
-    said = [column for column in said if column in table.columns] or table.columns[3:4]
-    for column in said:
-        text = table.cell(row, column)
-        if column == "accuracy" and number(text) == 0:
-            text = table.cell(row, "tag")  # a failure's row has no tag, so its code stands one place before
-        yield _value(table, row, column, text)
-    if len(table.columns) > 3 + len(said):
-        yield table.skipped(row, reasons.FILLED_UP)
+def _failure(found: _Table, row: Row) -> Iterator[Item]:
+    """Read the row of a model that raised: batch size 0, a code or zeros, the rest filled up with 0."""
+    columns = ["accuracy"] if found.kind == "accuracy" else ["speedup", "abs_latency"]
+    columns = [column for column in columns if column in found.columns] or found.columns[3:4]
+    for column in columns:
+        cell = found.cell(row, column)
+        if column == "accuracy" and number(cell) == 0:
+            cell = found.cell(row, "tag")  # a failure's row has no tag, so its code stands one place before
+        yield _value(found, row, column, cell)
+    if len(found.columns) > 3 + len(columns):
+        yield Skipped("", reasons.FILLED_UP, row.line)
 
 
-def _phases(table: _Table, lines: list[Row]) -> Iterator[Placed]:
-    """Compile phases in seconds. The header is the longest one, so a row filled up with "0" (every number
-    has digits after its point) is not the header's; with such rows in a file, none but the first row that
-    is full can be told to be."""
+def _phases(found: _Table, lines: list[Row | Fault]) -> Iterator[Item]:
+    """Read compile phases in seconds. The header is the longest one, so a row filled up with "0" (every
+    number has digits after its point) is not the header's; with such rows in a file, only the first full row
+    is known to fit it."""
     good: list[Row] = []
     mixed = False
     for row in lines:
-        wrong = _wrong(table, row)
-        if wrong:
+        if isinstance(row, Fault):
+            yield row
+        elif wrong := _wrong(row):
             yield wrong
         elif row.cells[2] == "0":
-            yield table.skipped(row, reasons.FILLED_UP)
-        elif len(row.cells) < len(table.columns) or row.cells[-1] == "0":
+            yield Skipped("", reasons.FILLED_UP, row.line)
+        elif len(row.cells) < len(found.columns) or row.cells[-1] == "0":
             mixed = True
-            yield table.skipped(row, reasons.ANOTHER_HEADER)
+            yield Skipped("", reasons.ANOTHER_HEADER, row.line)
         else:
             good.append(row)
     if mixed or len(good) > 1:
-        yield Placed(None, "", warning=_WHOSE_PHASES)
+        yield FileWarning(_WHOSE_PHASES)
     for place, row in enumerate(good):
         if mixed and place > 0:
-            yield table.skipped(row, reasons.UNTOLD_HEADER)
+            yield Skipped("", reasons.UNTOLD_HEADER, row.line)
         else:
-            yield from _metrics(table, row)
+            yield from _metrics(found, row)
+
+
+def _said_by_name(filename: str) -> Mapping[str, str]:
+    return {**file_hints(filename), "kind": kind_in_name(filename)}
+
+
+FORMAT = Format(
+    "torchdynamo",
+    matches=lambda preview: preview.header[:3] == _FIRST and len(preview.header) > 3,
+    read=read,
+    describe={"TorchInductor": describe},
+    said_by_name=_said_by_name,
+    writer=Writer(
+        "the torchdynamo harness",
+        ("huggingface", "timm", "torchbench"),
+        files.DynamoFiles,
+        files.places,
+        files.files,
+        files.unsupported_reason,
+    ),
+)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from runner.catalog.batch_sizes import default_batch_size, suite_of_model
-from runner.formats.measurement_key import About, Said, batch_size, suite_name
+from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
+from runner.formats.parameters import Parameters
 from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
+from runner.records import Record
 
 # Arguments that change what a number means, with the value they have where nobody gives them.
 _ARGUMENTS: dict[str, Any] = {
@@ -60,38 +62,38 @@ _ZERO = {
 }
 
 
-def torchdynamo(said: Said) -> About:
-    info, accuracy_run = said.info, bool(said.info.get("accuracy"))
-    metric = _metric(said.metric, info)
-    given_suite = suite_name(said.given.suite)
-    suite = said.origin or given_suite or suite_of_model(said.model) or "torchdynamo"
-    compiler = named(said.backend) if "disable_cudagraphs" not in info else None
-    return About(
-        suite=suite,
-        case=said.model,
-        metric=metric,
-        backend=_backend(said),
-        knobs=_knobs(info, said.device, accuracy_run=accuracy_run) | _batch_size(said, suite, accuracy_run),
-        dynamic=any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic),
-        zero_means=_ZERO.get(metric, ""),
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    info = info_of(record)
+    accuracy_run = bool(info.get("accuracy"))
+    measurement.metric = _metric(measurement.metric, info)
+    measurement.suite = (
+        origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or "torchdynamo"
     )
+    measurement.knobs = _knobs(info, measurement.device, accuracy_run=accuracy_run)
+    if not accuracy_run and not info.get("tolerance"):  # the size of an accuracy run is the suite's small one
+        size = batch_size(info.get("batch_size", given.batch_size))
+        if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
+            measurement.knobs["batch_size"] = size
+    compiler = None
+    if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
+        compiler = named(measurement.backend)
+    elif record.model.backend == "inductor" or info.get("export_aot_inductor"):
+        compiler = flagged(info)
+    else:
+        measurement.backend = other_compiler(info) or measurement.backend
+    if compiler:
+        measurement.backend = compiler.name(measurement.device)
+    dynamic = any(info.get(flag) for flag in _DYNAMIC)
+    measurement.dynamic |= dynamic or bool(compiler and compiler.dynamic)
+    if measurement.metric in _ZERO:
+        measurement.zero_is(_ZERO[measurement.metric])
 
 
 def _metric(name: str, info: dict[str, Any]) -> str:
-    """The kind of run is part of the metric: an accuracy run's counts are another compile's."""
+    """Put the kind of run into the metric: an accuracy run's counts are another compile's."""
     if info.get("accuracy"):
         return name if name == "accuracy" else f"accuracy_{name}"
     return f"tolerance_{name}" if info.get("tolerance") else name
-
-
-def _backend(said: Said) -> str:
-    info = said.info
-    if "disable_cudagraphs" not in info:  # not the arguments: a CSV, or somebody's own record
-        compiler = named(said.backend)
-        return compiler.name(said.device) if compiler else said.backend
-    if said.record.model.backend == "inductor" or info.get("export_aot_inductor"):
-        return flagged(info).name(said.device)
-    return other_compiler(info) or said.backend
 
 
 def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str, Any]:
@@ -115,11 +117,3 @@ def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str
     if settings:
         knobs["inductor_config"] = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
     return knobs
-
-
-def _batch_size(said: Said, suite: str, accuracy_run: bool) -> dict[str, Any]:
-    """The size where it is not the model's own. An accuracy run's is the suite's small one."""
-    if accuracy_run or said.info.get("tolerance"):
-        return {}
-    size = batch_size(said.info.get("batch_size", said.given.batch_size))
-    return {} if size in (None, default_batch_size(suite, said.model, said.mode)) else {"batch_size": size}

@@ -19,8 +19,8 @@ from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.catalog.codes import is_accuracy_code
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
+from runner.formats.format import FinishedTask
 from runner.summary import median
-from runner.terminal import Finished
 
 Json = Any
 Row = dict[str, Json]
@@ -90,8 +90,7 @@ _SAID = {
 }
 
 
-def no_place(task: TaskSpec) -> str:
-    """Why the harness's files cannot hold this task, '' where they can."""
+def unsupported_reason(task: TaskSpec) -> str:
     unsaid = sorted(set(task.identity()) - _SAID)
     instead = f" (it can say batch_size: try {_SMALL[task.suite]})" if "size" in unsaid else ""
     return f"it cannot say {', '.join(unsaid)}{instead}" if unsaid else ""
@@ -132,10 +131,10 @@ class DynamoFiles:
         self._folder = _folder(path)
         self._files: dict[str, _File] = {}
 
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: FinishedTask) -> list[Path]:
         spec = finished.task
         written: list[Path] = []
-        if no_place(spec):
+        if unsupported_reason(spec):
             return written
         records = {record["metric"]["name"]: record for record in finished.records}
         stem, kinds = _stem(spec), _kinds(spec)
@@ -222,7 +221,7 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
     return None
 
 
-def _accuracy(finished: Finished, records: Mapping[str, Json]) -> Row:
+def _accuracy(finished: FinishedTask, records: Mapping[str, Json]) -> Row:
     """The batch size is the small one of the check; 0 where the model did not come so far, as the harness
     writes it."""
     spec, outcome = finished.task, finished.outcome
