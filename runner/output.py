@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner import upstream
 from runner.catalog import BadRequest, TaskSpec, missing
+from runner.formats import writer_of
 from runner.launch import Outcome
 from runner.terminal import Finished, artifacts_in
 
@@ -25,7 +25,7 @@ _OURS_BEGINS = '{"fingerprint": '
 class Output:
     """A file that grows by one task at a time. `ours` is one line a task, `v3` one line a record.
 
-    `upstream` is what the outside system itself writes (`runner/upstream`). Artifacts of the tasks stand
+    `upstream` is what the outside system itself writes (`runner/formats`). Artifacts of the tasks stand
     beside the file. Raises BadRequest where the file cannot be written or exists already and is not to be
     resumed, and for a suite that no outside system has. Nothing is written before the first task.
     """
@@ -44,8 +44,8 @@ class Output:
         self._path = path
         self._form = form
         self._dry_run = dry_run
-        self._system = upstream.system_of(suites) if form == "upstream" else None
-        self._writer = self._system.writer(path) if self._system else None
+        self._system = writer_of(suites) if form == "upstream" else None
+        self._writer = self._system.open(path) if self._system else None
         self._added = 0
         self._left_out: Counter[str] = Counter()  # of tasks that are not in the file, by reason
         self.artifacts: set[Path] = set()  # folders that hold some
@@ -55,7 +55,7 @@ class Output:
         where it can hold all. Raises BadRequest where it can hold none."""
         if self._system is None:
             return ""
-        reasons = Counter(filter(None, map(self._system.no_place, tasks)))
+        reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
         count = reasons.total()
         if not count:
             return ""
@@ -73,7 +73,7 @@ class Output:
         if self._system is None:
             return ""
         said = self._no_place(tasks)
-        held = [task for task in tasks if not self._system.no_place(task)]
+        held = [task for task in tasks if not self._system.unsupported_reason(task)]
         self._system.check_places(held)
         for path in sorted(self._system.files(self._path, held)):
             if path.exists() and not self._dry_run:
@@ -126,7 +126,7 @@ class Output:
         return bool(lines)
 
     def _why_left_out(self, finished: Finished) -> str:
-        known = self._system.no_place(finished.task) if self._system else ""
+        known = self._system.unsupported_reason(finished.task) if self._system else ""
         outcome = finished.outcome
         words = "" if outcome.status == "ok" else " ".join(filter(None, (outcome.status, outcome.code)))
         return known or words or "nothing was measured that it has a place for"

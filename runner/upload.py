@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import BadRequest
+from runner.chunking import CannotSplit, split
 from runner.client import Hud, HudError, Refused, patiently
 from runner.output import records_of
-from runner.split import CannotSplit, split
 
 Json = Any
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.ingest.store import class_key
+from hud.ingest.resolve import class_key
 from hud.models import (
     STATUS_CODES,
     TERMINAL,

@@ -23,10 +23,10 @@ from schemathesis.core.result import Ok
 
 from hud.api import api
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.keys import SCOPES, create_key
 from hud.models import Experiment
 from runner.catalog import PROTOCOL
+from runner.formats.parameters import Parameters
 from tests.claims import attach, claim, request
 from tests.records import as_list, v3_record
 from tests.servers import Hud, RedisServer

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from hud import hosts, imports
+from hud import hosts
 from hud.api import reading
 from hud.hosts import Device
-from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
+from hud.ingest import import_jobs, ingest
 from hud.keys import create_key
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
+from runner.formats.parameters import Parameters
 from tests.records import as_lines, as_list, v3_record
 from tests.test_door import assert_problem, post
 
@@ -129,7 +129,7 @@ def test_an_import_job_answers_to_its_idempotency_key(
     assert_problem(post(client, other, key, **mine), 422)
     assert_problem(post(client, as_list(v3_record()), key, **mine), 422)
     assert Import.objects.count() == IdempotencyKey.objects.count() == 1
-    assert imports.work_off()
+    assert import_jobs.process_pending()
     after = post(client, large, key, **mine)
     assert (after.status_code, after["Location"]) == (202, first["Location"])
     assert after.json()["receipt"]["stored"] == 5

@@ -13,9 +13,9 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.keys import create_key
 from hud.models import Accelerator, Experiment, Host, Measurement, Run, Task
+from runner.formats.parameters import Parameters
 from runner.processes import read_process
 from tests.hosts import HostProcess
 from tests.records import as_list, v3_record

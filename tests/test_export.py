@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from hud.export import export
 from hud.ingest import BadUpload, ingest
-from hud.ingest.parameters import Parameters
+from hud.ingest.export import export
 from hud.models import Environment, Experiment, Measurement, Run, Upload
+from runner.formats.parameters import Parameters
 from tests.records import as_lines, as_list, v3_record
 
 SAMPLES = Path(__file__).resolve().parent.parent / "hud" / "samples"

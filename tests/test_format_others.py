@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hud.ingest.formats import reasons
-from hud.ingest.observe import Observation
+from runner.formats import reasons
+from runner.formats.measurement import ParsedMeasurement
 from tests.observed import by_metric, observe, observe_sample, skips
 
 # ---- gpt-fast
@@ -21,7 +21,7 @@ def test_gpt_fast_s_models_and_micro_benchmarks_are_two_suites() -> None:
         + "gemv,memory_bandwidth(GB/s),870,1954.39,int8,cuda,NVIDIA H200,False\n"
         + "Llama-2-7b-chat-hf,token_per_sec,144,210.5,int8,cuda,NVIDIA H200,True\n"
     )
-    micro, model = observer.observations
+    micro, model = observer.measurements
     assert micro.identity[:6] == ("micro", "gemv", '{"D":"mean"}', "inference", "int8", "inductor")
     assert (micro.samples, micro.target, micro.target_arch) == ([1954.39], 870.0, "a100-40gb")
     assert model.identity[:3] == ("gpt_fast", "Llama-2-7b-chat-hf", "{}")
@@ -30,7 +30,7 @@ def test_gpt_fast_s_models_and_micro_benchmarks_are_two_suites() -> None:
 
 def test_gpt_fast_s_first_files_had_fewer_columns() -> None:
     body = "name,metric,target,actual,percentage\ngather_gemv,memory_bandwidth(GB/s),990,1002.5,101.26\n"
-    item = observe(body, device="cuda", dtype="int8").observations[0]
+    item = observe(body, device="cuda", dtype="int8").measurements[0]
     assert item.identity[0] == "micro"
     assert (item.identity[4], item.identity[6], item.target) == ("int8", "cuda", 990.0)
 
@@ -46,11 +46,11 @@ def test_a_value_of_gpt_fast_that_is_no_number_is_a_fault_with_its_line() -> Non
 # ---- operatorbench
 
 
-def _operators(**given: str) -> dict[tuple[str, str], Observation]:
+def _operators(**given: str) -> dict[tuple[str, str], ParsedMeasurement]:
     observer = observe_sample("operatorbench_timm_float32.csv", **given)
     assert not observer.skipped
     assert not observer.faults
-    return {(item.identity[5], item.metric): item for item in observer.observations}
+    return {(item.identity[5], item.metric): item for item in observer.measurements}
 
 
 def test_operatorbench_s_backends_and_the_column_that_no_row_has() -> None:
@@ -91,7 +91,7 @@ def test_operatorbench_s_unit_without_a_device_is_warned_of(given: dict[str, str
 def test_operatorbench_s_old_header() -> None:
     body = "Operator,inductor 20th,inductor 50th,inductor 80th\naten.mm.default,0.5,0.75,1.0\n"
     observer = observe(body, dtype="float16")
-    assert [item.metric for item in observer.observations] == ["20th", "50th", "80th"]
+    assert [item.metric for item in observer.measurements] == ["20th", "50th", "80th"]
     short = observe("operator,inductor 50th,elapsed,inductor abs\naten.mm.default,0.75\n")
     assert skips(short) == [(2, reasons.SHORT_ROW)]
     long = observe("operator,inductor 50th\naten.mm.default,0.75,1\n")
@@ -102,7 +102,7 @@ def test_operatorbench_s_old_header() -> None:
 
 
 def test_instruction_counts_and_their_expected_values() -> None:
-    results = observe_sample("pr_time_results.csv").observations
+    results = observe_sample("pr_time_results.csv").measurements
     assert [item.samples for item in results] == [[3086359081.0], [40859830085.0]]
     assert results[1].identity == (
         "pr_time_benchmarks", "add_loop_inductor_dynamic_gpu", "{}", "", "", "inductor", "cuda", "", True,
@@ -124,14 +124,14 @@ def test_the_json_of_an_instruction_count_is_the_same_experiment() -> None:
         "model": {"name": "add_loop_eager", "type": "add_loop", "backend": "eager"},
         "metric": {"name": "compile_time_instruction_count", "benchmark_values": [3086359081]},
     }
-    from_json = observe(json.dumps([record])).observations[0]
-    from_csv = observe_sample("pr_time_results.csv").observations[0]
+    from_json = observe(json.dumps([record])).measurements[0]
+    from_csv = observe_sample("pr_time_results.csv").measurements[0]
     assert (from_json.identity, from_json.samples) == (from_csv.identity, from_csv.samples)
 
 
 def test_the_results_of_upstream_s_own_test_mix_three_and_four_columns() -> None:
     observer = observe("a, instruction count, 90\nb, memory, 200, 0.1\n")
-    assert [(item.identity[1], item.metric, item.samples) for item in observer.observations] == [
+    assert [(item.identity[1], item.metric, item.samples) for item in observer.measurements] == [
         ("a", "instruction count", [90.0]),
         ("b", "memory", [200.0]),
     ]
@@ -144,14 +144,14 @@ def test_the_results_of_upstream_s_own_test_mix_three_and_four_columns() -> None
 
 def test_an_experiment_of_xla_keeps_its_axes_and_its_repeats() -> None:
     observer = observe_sample("xla_results.jsonl")
-    eval_run = next(item for item in observer.observations if item.metric == "total_time")
+    eval_run = next(item for item in observer.measurements if item.metric == "total_time")
     assert eval_run.identity == (
         "xla", "resnet18", '{"batch_size":16,"origin":"torchbench"}', "inference", "", "inductor", "cuda",
         "a100-40gb", False,
     )  # fmt: skip
     assert eval_run.samples == [4.5, 0.011, 0.0105]
     assert eval_run.run.at is not None
-    train = [item for item in observer.observations if item.identity[3] == "training"]
+    train = [item for item in observer.measurements if item.identity[3] == "training"]
     assert {item.identity[5] for item in train} == {"openxla"}
     assert json.loads(train[0].identity[2]) == {"origin": "torchbench", "xla": "PJRT"}
     assert train[0].identity[6:8] == ("tpu", "v4-8")
@@ -159,7 +159,7 @@ def test_an_experiment_of_xla_keeps_its_axes_and_its_repeats() -> None:
 
 def test_xla_s_maps_become_a_metric_for_each_number() -> None:
     observer = observe_sample("xla_results.jsonl")
-    found = {item.metric: item.samples for item in observer.observations if item.identity[1] == "resnet18"}
+    found = {item.metric: item.samples for item in observer.measurements if item.identity[1] == "resnet18"}
     assert found["dynamo_counters.stats.calls_captured"] == [69.0]
     assert found["inductor_ops.aten::add.num_of_calls"] == [3.0, 3.0, 3.0]
     assert found["xla_unlowered_ops.aten::nonzero.self_cpu_time_s"] == [0.001, 0.001, 0.001]
@@ -182,7 +182,7 @@ def test_both_spellings_of_xla_s_execution_counters_are_one_metric() -> None:
 
 def test_xla_s_errors_and_verdicts_are_statuses() -> None:
     observer = observe_sample("xla_results.jsonl")
-    found = {(item.identity[1], item.metric): (item.status, item.code) for item in observer.observations}
+    found = {(item.identity[1], item.metric): (item.status, item.code) for item in observer.measurements}
     assert found["maml", "total_time"] == ("unsupported", "SKIP")
     assert found["yolov3", "total_time"][0] == "oom"
     assert found["sam", "total_time"][0] == "timed_out"
@@ -210,7 +210,7 @@ def test_the_one_line_of_xla_s_documentation_may_be_printed_over_many() -> None:
         "verification_code": "VERIFIER_SKIPPED",
     }
     observer = observe(json.dumps(value, indent=2))
-    assert [item.metric for item in observer.observations] == ["verification_code", "total_time"]
+    assert [item.metric for item in observer.measurements] == ["verification_code", "total_time"]
     assert observer.skipped == [{"pointer": "/metrics/per_iter_time", "reason": reasons.NULL_VALUE}]
 
 
@@ -222,13 +222,13 @@ def test_a_value_of_xla_that_is_no_number_is_a_fault(metrics: dict[str, Any], po
     good = {"model": {"model_name": "a"}, "experiment": {}, "metrics": {"total_time": [1]}}
     observer = observe("\n".join(map(json.dumps, (good, {**good, "metrics": metrics}, {"model": {}}))))
     assert [(fault.pointer, fault.line) for fault in observer.faults] == [(pointer, 2), ("", 3)]
-    assert len(observer.observations) == 1
+    assert len(observer.measurements) == 1
 
 
 def test_a_graph_break_s_reason_is_cut_to_a_name_of_its_own() -> None:
     counters = {"graph_break": {"x" * 300: 1, "x" * 299 + "y": 2}}
     body = {"model": {"model_name": "a"}, "experiment": {}, "metrics": {"dynamo_counters": [counters]}}
-    names = [item.metric for item in observe(json.dumps(body)).observations]
+    names = [item.metric for item in observe(json.dumps(body)).measurements]
     assert len(set(names)) == 2
     assert all(len(name) == 200 for name in names)
 
@@ -238,7 +238,7 @@ def test_a_graph_break_s_reason_is_cut_to_a_name_of_its_own() -> None:
 
 def test_a_userbenchmark_s_names_are_taken_apart() -> None:
     observer = observe_sample("metrics-20260812093000.json")
-    bert = [item for item in observer.observations if item.identity[1] == "BERT_pytorch"]
+    bert = [item for item in observer.measurements if item.identity[1] == "BERT_pytorch"]
     assert {(item.identity[3], item.metric): item.samples for item in bert} == {
         ("inference", "latencies"): [11.25],
         ("inference", "gpu_peak_mem"): [1.5],
@@ -257,7 +257,7 @@ def test_a_userbenchmark_s_names_are_taken_apart() -> None:
 
 def test_words_in_a_userbenchmark_s_values_are_failures() -> None:
     observer = observe_sample("metrics-20260812093000.json")
-    found = {(item.identity[1], item.metric): (item.status, item.code) for item in observer.observations}
+    found = {(item.identity[1], item.metric): (item.status, item.code) for item in observer.measurements}
     assert found["resnet50", "latencies"][0] == "oom"
     assert found["sam", "latencies"] == ("unsupported", "not_implemented")
     assert found["dlrm", "accuracy"] == ("ok", "pass")
@@ -268,7 +268,7 @@ def test_words_in_a_userbenchmark_s_values_are_failures() -> None:
 def test_other_userbenchmarks_name_their_metrics_as_they_like() -> None:
     observer = observe_sample("metrics-20260812093000.json")
     found = {
-        (item.identity[0], item.identity[1], item.metric): item.samples for item in observer.observations
+        (item.identity[0], item.identity[1], item.metric): item.samples for item in observer.measurements
     }
     assert found["torchbench", "resnet18", "iter_latencies"] == [3.5, 3.625, 3.25]
     assert found["test_bench", "BERT_pytorch, Adam, cuda, (pt2) default", "value"] == [0.015625]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hud.ingest import BadUpload
-from hud.ingest.formats import graph_breaks, reasons
+from runner.formats import graph_breaks, reasons
+from runner.formats.format import LocatedRecord
 from tests.observed import SAMPLES, SHIPPED, by_metric, observe, observe_sample, skips
 from tests.records import as_lines
 
@@ -19,7 +20,7 @@ ACCURACY = "inductor_no_cudagraphs_torchbench_float32_training_cuda_accuracy.csv
 
 def test_the_file_s_name_says_what_the_columns_do_not() -> None:
     observer = observe_sample(PERFORMANCE)
-    first = observer.observations[0]
+    first = observer.measurements[0]
     assert first.identity[:8] == (
         "huggingface", "BertForMaskedLM", "{}", "inference", "bfloat16", "inductor_cudagraphs", "cuda", "",
     )  # fmt: skip
@@ -28,7 +29,7 @@ def test_the_file_s_name_says_what_the_columns_do_not() -> None:
 
 def test_a_parameter_wins_over_the_name_and_the_content_over_both() -> None:
     observer = observe_sample(PERFORMANCE, dtype="float16", backend="aot_eager", device="cpu", suite="other")
-    suite, _case, _knobs, _mode, dtype, backend, device, _arch, _dynamic = observer.observations[0].identity
+    suite, _case, _knobs, _mode, dtype, backend, device, _arch, _dynamic = observer.measurements[0].identity
     assert (suite, dtype, backend, device) == ("other", "float16", "aot_eager", "cuda")
 
 
@@ -66,7 +67,7 @@ def test_an_accuracy_run_s_numbers_are_another_run_s() -> None:
 
 def test_a_word_that_the_harness_does_not_write_is_no_pass() -> None:
     observer = observe("dev,name,batch_size,accuracy\ncuda,x,1,sort_of_fine\n")
-    assert (observer.observations[0].status, observer.observations[0].code) == ("cannot_tell", "sort_of_fine")
+    assert (observer.measurements[0].status, observer.measurements[0].code) == ("cannot_tell", "sort_of_fine")
 
 
 def test_old_headers_have_fewer_columns_and_new_ones_more() -> None:
@@ -74,7 +75,7 @@ def test_old_headers_have_fewer_columns_and_new_ones_more() -> None:
         "dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio\n"
         "cpu,a,1,2.0,5.0,7.0,1.1\n"
     )
-    assert [item.metric for item in observe(old).observations] == [
+    assert [item.metric for item in observe(old).measurements] == [
         "speedup", "abs_latency", "compilation_latency", "compression_ratio",
     ]  # fmt: skip
     new = (
@@ -99,10 +100,10 @@ def test_a_failure_s_row_under_a_header_with_a_tag_stands_one_place_before() -> 
 
 def test_a_row_shorter_than_the_header_keeps_what_it_has() -> None:
     observer = observe("dev,name,batch_size,speedup,abs_latency,graph_breaks\ncuda,a,4,2.0,5.0\n")
-    assert [item.metric for item in observer.observations] == ["speedup", "abs_latency"]
+    assert [item.metric for item in observer.measurements] == ["speedup", "abs_latency"]
     assert skips(observer) == [(2, reasons.SHORT_ROW)]
     short = observe("dev,name,batch_size,speedup,abs_latency,graph_breaks\ncuda,a,0,0.0,0.0\n")
-    assert [item.status for item in short.observations] == ["failed", "failed"]
+    assert [item.status for item in short.measurements] == ["failed", "failed"]
     assert skips(short) == [(2, reasons.FILLED_UP)]
 
 
@@ -126,8 +127,8 @@ def test_the_other_kinds_of_table() -> None:
 def test_rows_under_another_model_s_header_are_left_out() -> None:
     path = SHIPPED / "pytorch-h200" / "hf_infer_perf_compilation_metrics.csv"
     observer = observe(path.read_bytes(), path.name, **GIVEN)
-    assert {item.identity[1] for item in observer.observations} == {"DistillGPT2"}
-    assert len(observer.observations) == 59
+    assert {item.identity[1] for item in observer.measurements} == {"DistillGPT2"}
+    assert len(observer.measurements) == 59
     guards = by_metric(observer, "DistillGPT2")["build_guards"]
     assert guards.samples == [0.192629], "not the 8.86 s that stand under this name in another model's row"
     assert skips(observer) == [
@@ -142,16 +143,16 @@ def test_rows_that_all_fit_are_kept_with_a_warning() -> None:
     header = "dev,name,batch_size,_compile.compile_inner,gc\n"
     body = f"{header}cuda,a,1,2.500000,0.125000\ncuda,b,1,3.500000,0.250000\n"
     observer = observe(body)
-    assert [item.samples for item in observer.observations] == [[2.5], [0.125], [3.5], [0.25]]
+    assert [item.samples for item in observer.measurements] == [[2.5], [0.125], [3.5], [0.25]]
     assert len(observer.warnings) == 1
     alone = observe(f"{header}cuda,a,1,2.500000,0.125000\n")
-    assert (len(alone.observations), alone.warnings) == (2, [])
+    assert (len(alone.measurements), alone.warnings) == (2, [])
 
 
 def test_the_json_lines_name_every_phase_themselves() -> None:
     """The script formats these numbers first, so that its writer takes them for words."""
     observer = observe(as_lines(side_record("_compile.compile_inner", None, ["10.279673"])))
-    assert (observer.observations[0].samples, observer.observations[0].code) == ([10.279673], None)
+    assert (observer.measurements[0].samples, observer.measurements[0].code) == ([10.279673], None)
 
 
 # ---- lists of graph breaks
@@ -159,7 +160,7 @@ def test_the_json_lines_name_every_phase_themselves() -> None:
 
 def test_a_list_of_graph_breaks_becomes_counts() -> None:
     observer = observe_sample("inductor_huggingface_training_graph_breaks.csv")
-    found = {(item.identity[1], item.metric): item for item in observer.observations}
+    found = {(item.identity[1], item.metric): item for item in observer.measurements}
     assert {key: item.samples for key, item in found.items()} == {
         ("T5Small", "graph_breaks_listed"): [3.0],
         ("T5Small", "unique_graph_breaks_listed"): [2.0],
@@ -173,14 +174,15 @@ def test_a_list_of_graph_breaks_becomes_counts() -> None:
 
 def test_a_list_of_graph_breaks_keeps_its_reasons_in_the_record() -> None:
     name = "inductor_huggingface_training_graph_breaks.csv"
-    records = [placed.record for placed in graph_breaks.read((SAMPLES / name).read_bytes(), name)]
-    said = [record.metric.extra_info for record in records if record and record.metric]
+    items = graph_breaks.read((SAMPLES / name).read_bytes(), name)
+    records = [item.record for item in items if isinstance(item, LocatedRecord)]
+    said = [record.metric.extra_info for record in records if record.metric]
     assert {"reasons": ["Data-dependent branching, jump", "call_function\nprint"]} in said
 
 
 def test_a_list_without_repetitions_is_another_metric() -> None:
     observer = observe("model,reason,user_stack\na,r1,s\na,r2,s\n", "x_graph_breaks_deduped.csv")
-    assert [(item.metric, item.samples) for item in observer.observations] == [
+    assert [(item.metric, item.samples) for item in observer.measurements] == [
         ("graph_breaks_listed_deduped", [2.0])
     ]
     assert len(observer.warnings) == 1
@@ -256,7 +258,7 @@ def side_record(
 def identity_of(record: dict[str, Any], **given: str) -> tuple[Any, ...]:
     observer = observe(as_lines(record), **given)
     assert not observer.faults
-    return observer.observations[0].identity
+    return observer.measurements[0].identity
 
 
 @pytest.mark.parametrize(
@@ -344,14 +346,14 @@ def test_a_tag_is_a_knob_and_no_metric() -> None:
     )
     observer = observe(lines)
     assert skips(observer) == [(1, reasons.TAG)]
-    assert json.loads(observer.observations[0].identity[2]) == {"tag": "my-branch"}
+    assert json.loads(observer.measurements[0].identity[2]) == {"tag": "my-branch"}
 
 
 def test_an_accuracy_s_code_comes_as_a_list_or_as_its_json_text() -> None:
     as_text = side_record("accuracy", None, accuracy=True)
     as_text["metric"]["extra_info"] = {"benchmark_values": '["fail_accuracy"]'}
     for record in (side_record("accuracy", None, ["fail_accuracy"], accuracy=True), as_text):
-        item = observe(as_lines(record)).observations[0]
+        item = observe(as_lines(record)).measurements[0]
         assert (item.metric, item.status, item.code) == ("accuracy", "wrong", "fail_accuracy")
 
 
@@ -379,7 +381,7 @@ def test_a_compiler_s_name_that_is_given_means_the_same(
     given: str, device: str, backend: str, dynamic: bool
 ) -> None:
     body = f"dev,name,batch_size,speedup\n{device},a,1,1.5\n"
-    identity = observe(body, backend=given).observations[0].identity
+    identity = observe(body, backend=given).measurements[0].identity
     assert (identity[5], identity[8]) == (backend, dynamic)
 
 
@@ -408,7 +410,7 @@ def test_what_ci_expects_is_a_run_of_its_own_source(name: str, said: tuple[Any, 
     assert (found["accuracy"].status, found["accuracy_graph_breaks"].samples) == ("wrong", [26.0])
     suite, *axes, dynamic = said
     assert found["accuracy"].identity == (suite, "hf_Reformer", "{}", *axes, "", dynamic)
-    assert {item.run.source for item in observer.observations} == {"TorchInductor, expected by CI"}
+    assert {item.run.source for item in observer.measurements} == {"TorchInductor, expected by CI"}
     assert skips(observer) == [(10, reasons.EMPTY_CELL)]
     assert observer.warnings == ["these are the results that CI expects; they were not measured"]
 

@@ -8,7 +8,6 @@ import io
 import json
 import math
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.ingest import BadUpload, ingest
-from hud.ingest.errors import MalformedUpload
-from hud.ingest.formats import FORMATS, format_of, reasons
-from hud.ingest.observe import Observer
-from hud.ingest.parameters import Parameters
+from hud.ingest.parse import RecordParser
 from hud.models import Experiment, Measurement
 from runner.catalog.metrics import METRICS, metric_info
+from runner.formats import FORMATS, format_of, reasons
+from runner.formats.errors import MalformedUpload
+from runner.formats.format import Preview
+from runner.formats.parameters import Parameters
 from tests.observed import SAMPLES, SHIPPED, observe, observe_sample
 from tests.records import as_list, v3_record
 
@@ -43,21 +43,20 @@ from tests.records import as_list, v3_record
 )
 def test_a_format_is_known_by_its_content_under_any_name(name: str, expected: str) -> None:
     body = (SAMPLES / name).read_bytes()
-    assert format_of("", body, name)[0] == expected
-    assert format_of("", body, "")[0] == expected
-    assert format_of("", b"\xef\xbb\xbf" + body if name.endswith("csv") else body, "x.txt")[0] == expected
+    assert format_of("", body).name == expected
+    assert format_of("", b"\xef\xbb\xbf" + body if name.endswith("csv") else body).name == expected
     observer = observe(body)
-    assert observer.observations or observer.skipped or observer.expected
+    assert observer.measurements or observer.skipped or observer.expected
     assert not observer.faults
 
 
 def test_v3_takes_other_json_and_the_runner_s_own_file_has_its_format() -> None:
-    assert format_of("", as_list(v3_record()), "")[0] == "v3"
+    assert format_of("", as_list(v3_record())).name == "v3"
     line = {"fingerprint": "ab", "task": {}, "outcome": {"status": "ok"}, "records": [v3_record(), {"x": 1}]}
     body = json.dumps(line).encode()
-    assert format_of("", body, "")[0] == "ours"
+    assert format_of("", body).name == "ours"
     observer = observe(body)
-    assert (len(observer.observations), observer.skipped) == (
+    assert (len(observer.measurements), observer.skipped) == (
         1,
         [{"pointer": "/records/1", "reason": reasons.NO_METRIC}],
     )
@@ -76,7 +75,7 @@ def test_v3_takes_other_json_and_the_runner_s_own_file_has_its_format() -> None:
 )
 def test_an_unknown_file_is_refused_with_the_formats_there_are(body: bytes) -> None:
     with pytest.raises(MalformedUpload) as caught:
-        format_of("", body, "results.csv")
+        format_of("", body)
     assert "torchdynamo" in caught.value.faults[0].detail
 
 
@@ -90,14 +89,14 @@ def test_a_named_format_refuses_what_is_not_its_own(name: str, body: bytes) -> N
         said += error.faults
     else:
         said += [*observer.faults, *observer.skipped]
-        assert not observer.observations
+        assert not observer.measurements
     assert any(said)
 
 
 def test_a_json_body_may_be_given_under_the_name_of_its_script() -> None:
     body = as_list(v3_record())
     for name in ("gpt_fast", "torchdynamo", "cachebench"):
-        assert len(observe(body, format=name).observations) == 1
+        assert len(observe(body, format=name).measurements) == 1
 
 
 # ---- files that PyTorch's own scripts wrote
@@ -137,10 +136,10 @@ def test_every_shipped_file_goes_in_with_no_unexplained_skip(capsys: pytest.Capt
     assert Experiment.objects.count() == 30, "a CSV and the JSON lines of one run have the same identities"
 
 
-def _normal(observer: Observer) -> list[tuple[Any, ...]]:
+def _normal(observer: RecordParser) -> list[tuple[Any, ...]]:
     return sorted(
         (item.identity, item.metric, tuple(round(value, 6) for value in item.samples), item.status, item.code)
-        for item in observer.observations
+        for item in observer.measurements
     )
 
 
@@ -155,7 +154,7 @@ def test_the_csv_and_the_json_lines_of_one_run_say_the_same(name: str) -> None:
     from_csv = observe((folder / f"{name}.csv").read_bytes(), f"{name}.csv", **parameters)
     from_json = observe((folder / f"{name}.json").read_bytes(), f"{name}.json", **parameters)
     assert _normal(from_csv) == _normal(from_json)
-    assert from_csv.observations[0].run == from_json.observations[0].run
+    assert from_csv.measurements[0].run == from_json.measurements[0].run
 
 
 @pytest.mark.django_db
@@ -182,13 +181,13 @@ def test_two_files_put_together_have_their_header_twice(name: str) -> None:
     body = (SAMPLES / name).read_bytes()
     once, twice = observe(body, name), observe(body + body, name)
     assert not twice.faults
-    assert {item.identity for item in twice.observations} == {item.identity for item in once.observations}
+    assert {item.identity for item in twice.measurements} == {item.identity for item in once.measurements}
 
 
 def test_records_as_other_people_s_tools_write_them() -> None:
     """The shapes of PyTorch's own test records: nothing in them, texts that hold JSON, booleans, zeros."""
     bare = observe(b'[{}, {"repo": "pytorch/pytorch"}, {"repo": "x", "workflow_id": 1, "metric": null}]')
-    assert (bare.observations, bare.faults) == ([], [])
+    assert (bare.measurements, bare.faults) == ([], [])
     assert [entry["pointer"] for entry in bare.skipped] == ["/0", "/1", "/2"]
     phone = {
         "benchmark": {
@@ -213,7 +212,7 @@ def test_records_as_other_people_s_tools_write_them() -> None:
         "timestamp": 1755000000000,
         "schema_version": "v3",
     }
-    item = observe(json.dumps(phone)).observations[0]
+    item = observe(json.dumps(phone)).measurements[0]
     assert item.identity[:2] == ("executorch", "edsr")
     assert (item.samples, item.target, item.run.host) == ([333.2014794921875], None, "Apple iPhone 15")
     assert item.run.at is not None
@@ -248,7 +247,7 @@ def test_json_that_the_door_does_not_take_is_a_fault_in_every_container(wrong: b
 
 def test_names_of_the_systems_have_unit_and_direction() -> None:
     for sample in ("xla_results.jsonl", "operatorbench_timm_float32.csv", "metrics-20260812093000.json"):
-        for item in observe_sample(sample).observations:
+        for item in observe_sample(sample).measurements:
             info = metric_info(item.metric)
             assert (
                 info.kind == "status"
@@ -262,7 +261,7 @@ def test_names_of_the_systems_have_unit_and_direction() -> None:
             ), item.metric
     phases = observe((SHIPPED / "pytorch-h200" / "hf_infer_perf_compilation_metrics.csv").read_bytes())
     assert {
-        (metric_info(item.metric).unit, metric_info(item.metric).direction) for item in phases.observations
+        (metric_info(item.metric).unit, metric_info(item.metric).direction) for item in phases.measurements
     } == {("s", "down")}
     assert metric_info("somebody's own").direction == "none"
     assert all(info.name == name for name, info in METRICS.items())
@@ -300,15 +299,14 @@ _UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[Hea
 
 def _read(name: str, body: bytes, filename: str) -> None:
     """Records, faults or BadUpload; another exception fails the test."""
-    observer = Observer(Parameters(filename=filename))
-    module = import_module(FORMATS[name])
-    module.matches(body, filename)
+    observer = RecordParser(Parameters(filename=filename))
+    FORMATS[name].matches(Preview(body))
     with suppress(BadUpload):
-        for placed in module.read(body, filename):
-            observer.take(placed)
-    for item in observer.observations:
-        assert all(math.isfinite(value) for value in item.samples)
-        assert item.samples or item.status != "ok" or item.code
+        for item in FORMATS[name].read(body, filename):
+            observer.add(item)
+    for one in observer.measurements:
+        assert all(math.isfinite(value) for value in one.samples)
+        assert one.samples or one.status != "ok" or one.code
     assert {entry["reason"] for entry in observer.skipped} <= set(reasons.REASONS)
 
 
@@ -369,4 +367,4 @@ def test_numbers_of_a_table_keep_every_bit(numbers: list[float], model: str) -> 
     row = ",".join(["cpu", model, "1", "1.5", *map(repr, numbers)])
     observer = observe(f"{header}\n{row}\n")
     assert not observer.faults
-    assert [item.samples for item in observer.observations] == [[1.5], *([number] for number in numbers)]
+    assert [item.samples for item in observer.measurements] == [[1.5], *([number] for number in numbers)]

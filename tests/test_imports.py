@@ -18,7 +18,7 @@ from tests.servers import ROOT
 DJANGO_SIDE = ("runner.apps", "runner.management")
 TORCH_SIDE = ("runner.measure", "runner.suites")
 NEEDS_TRITON = "runner.measure.read_kernel"  # which torch's CPU builds do not bring
-SHARED = ("runner.catalog", "runner.records", "runner.split", "runner.summary")
+SHARED = ("runner.catalog", "runner.records", "runner.chunking", "runner.summary")
 
 
 def modules(package: str) -> list[str]:

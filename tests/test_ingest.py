@@ -13,9 +13,9 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
 from hud.ingest import BadUpload, TooManyRecords, inflate, ingest
-from hud.ingest.errors import MalformedUpload, UploadTooLarge
-from hud.ingest.parameters import Parameters
 from hud.models import Environment, Experiment, Measurement, Run, Series, Target, Upload
+from runner.formats.errors import MalformedUpload, UploadTooLarge
+from runner.formats.parameters import Parameters
 from tests.records import as_lines, as_list, v3_record
 
 SAMPLES = Path(__file__).resolve().parent.parent / "hud" / "samples"
@@ -395,7 +395,7 @@ def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:
 def test_a_large_upload_is_stored_in_pieces_and_still_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hud.ingest._PIECE", 10)
+    monkeypatch.setattr("hud.ingest.receive._PIECE", 10)
     records = [v3_record(case=f"c{number}") for number in range(35)]
     with pytest.raises(BadUpload):
         ingest(as_lines(*records, v3_record(values=["x"])), Parameters())

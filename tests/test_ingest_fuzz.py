@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
-from hud.ingest.formats import FORMATS, strict
-from hud.ingest.parameters import Parameters
 from hud.models import Measurement, Target, Upload
+from runner.formats import FORMATS, json_text
+from runner.formats.parameters import Parameters
 from tests.records import as_lines, as_list, v3_record
 
 FEW, MANY = 100, 5000
@@ -200,9 +200,9 @@ def wrong_in(value: Any, depth: int = 1) -> bool:
     if isinstance(value, tuple):
         keys = [key for key, _item in value]
         inside = any(wrong_in(item, depth + 1) for _key, item in value)
-        return inside or len(set(keys)) < len(keys) or depth > strict.MAX_DEPTH
+        return inside or len(set(keys)) < len(keys) or depth > json_text.MAX_DEPTH
     if isinstance(value, list):
-        return any(wrong_in(item, depth + 1) for item in value) or depth > strict.MAX_DEPTH
+        return any(wrong_in(item, depth + 1) for item in value) or depth > json_text.MAX_DEPTH
     return isinstance(value, int) and not -(2**63) <= value < 2**64
 
 
@@ -233,4 +233,4 @@ def test_the_quick_look_misses_nothing(
     body = spelt(value, ascii_only)
     if quotes_as_numbers:
         body = body.replace("\\\\", "\0").replace('\\"', "\\u0022").replace("\0", "\\\\")
-    assert bool(strict.problem(body.encode())) == wrong_in(value)
+    assert bool(json_text.problem(body.encode())) == wrong_in(value)

@@ -9,10 +9,10 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.judge import work_off
 from hud.models import Experiment, Measurement, Run, Series, State, Verdict
 from hud.queries import experiment
+from runner.formats.parameters import Parameters
 from tests.factories import create_measurement, create_run
 from tests.records import as_list, v3_record
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.judge import work_off
 from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner import environment, host, results
 from runner.catalog import SUITES, Selection, TaskSpec, plan
 from runner.catalog.always import always
 from runner.catalog.missing import End, missing, whole
+from runner.formats.parameters import Parameters
 from runner.launch import Outcome, launch
 from runner.output import Output, records_of
 from runner.terminal import Finished
@@ -84,7 +84,7 @@ def test_a_file_of_old_is_read_with_its_outcome(
     body = line(task, status, code, passed(task, 1.0))
     lost = [metric for metric in always(task)[0].metrics if metric != "accuracy"] if said else []
     for content in (body, records_of(body.decode())):  # as it is uploaded by hand, and by the runner
-        found = observe(content).observations
+        found = observe(content).measurements
         assert [(one.metric, one.status, one.code) for one in found] == [
             ("accuracy", "ok", "pass"),
             *((metric, *said) for metric in lost if said),
@@ -94,12 +94,12 @@ def test_a_file_of_old_is_read_with_its_outcome(
 
 def test_a_line_without_records_is_rows_or_says_why_not() -> None:
     found = observe(line(MODEL, "failed", "no_torch"))
-    assert {(one.status, one.code) for one in found.observations} == {("failed", "no_torch")}
-    assert {one.metric for one in found.observations} == set(always(MODEL)[0].metrics)
+    assert {(one.status, one.code) for one in found.measurements} == {("failed", "no_torch")}
+    assert {one.metric for one in found.measurements} == set(always(MODEL)[0].metrics)
     other = replace(MODEL, suite="future")
     value = {**json.loads(line(MODEL, "failed", "no_torch")), "task": other.to_json()}
     found = observe(json.dumps(value).encode())
-    assert not found.observations
+    assert not found.measurements
     assert "the task ended failed no_torch, and cannot be read" in found.skipped[0]["reason"]
 
 
@@ -117,7 +117,7 @@ def test_no_row_is_made_up_where_the_line_is_whole_or_does_not_say_its_place(why
 @pytest.mark.parametrize("task", [[], {"suite": "micro"}, {**MODEL.to_json(), "knobs": {"D": [1] * 99}}])
 def test_a_task_that_is_none_takes_no_record_along(task: Any) -> None:
     value = {**json.loads(line(MODEL, "failed", "x", passed(MODEL, 1.0))), "task": task}
-    assert [one.metric for one in observe(json.dumps(value).encode()).observations] == ["accuracy"]
+    assert [one.metric for one in observe(json.dumps(value).encode()).measurements] == ["accuracy"]
 
 
 def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_path: Path) -> None:

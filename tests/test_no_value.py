@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hud.ingest.formats import reasons
+from runner.formats import reasons
 from tests.observed import observe, skips
 from tests.records import v3_record
 
@@ -39,7 +39,7 @@ def test_ok_without_a_value_is_left_out_with_its_reason(said: dict[str, Any]) ->
     named = ({"benchmark": {"name": name, "mode": "inference"}, "metric": said} for name in SYSTEMS)
     records = [{**v3_record(), **one} for one in named]
     observer = observe("\n".join(map(json.dumps, records)))
-    assert not observer.observations
+    assert not observer.measurements
     assert not observer.faults
     assert skips(observer) == [(number, reasons.NO_VALUES) for number in range(1, len(SYSTEMS) + 1)]
     task = {"fingerprint": "0", "task": {}, "outcome": {}, "records": records}
@@ -60,5 +60,5 @@ def test_ok_without_a_value_is_left_out_with_its_reason(said: dict[str, Any]) ->
     ids=json.dumps,
 )
 def test_an_outcome_in_a_word_is_a_result(said: dict[str, Any], status: str, code: str | None) -> None:
-    (item,) = observe(json.dumps({**v3_record(), "metric": said})).observations
+    (item,) = observe(json.dumps({**v3_record(), "metric": said})).measurements
     assert (item.status, item.code, item.samples) == (status, code, [])

@@ -20,6 +20,7 @@ import torch
 from runner.catalog import SUITES, Knob, KnobValue, TaskSpec
 from runner.catalog.suites.operators import OWN_INPUTS, TWENTY
 from runner.failures import TaskFailure
+from runner.formats.operatorbench import OperatorbenchFiles
 from runner.launch import Outcome, launch
 from runner.measure import graph_replay
 from runner.report import Report
@@ -29,7 +30,6 @@ from runner.suites.operators.inputs import BadInputs, Call, TensorForm, Word
 from runner.suites.operators.trace import Recording, shape_file, trace_model
 from runner.summary import quantiles
 from runner.terminal import Finished
-from runner.upstream.operatorbench import OperatorbenchFiles
 from tests.observed import observe
 from tests.test_micro import needs_compiler
 
@@ -427,10 +427,10 @@ def test_operatorbenchs_file_comes_back_equal(measured: Measured, tmp_path: Path
     ours = observe("\n".join(map(json.dumps, both)))
     wanted = {
         (item.identity, item.metric): item.samples
-        for item in ours.observations
+        for item in ours.measurements
         if item.samples and item.metric in {"20th", "50th", "80th", "abs"}  # a failure has no word there
     }
-    read = {(item.identity, item.metric): item.samples for item in here.observations}
+    read = {(item.identity, item.metric): item.samples for item in here.measurements}
     assert wanted
     for place, samples in wanted.items():
         assert read[place] == pytest.approx(samples, rel=1e-12), place

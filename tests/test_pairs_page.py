@@ -10,15 +10,15 @@ from django.test import Client
 from django.utils import timezone
 
 from hud import judge, tasks
-from hud.export import export
 from hud.forms import RerunForm
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
+from hud.ingest.export import export
 from hud.keys import create_key
 from hud.models import Accelerator, Measurement, Run, Verdict
 from hud.queries import pairs, values
 from hud.queries.hosts import Place
 from runner.catalog import SUITES, TaskSpec, inductor_options
+from runner.formats.parameters import Parameters
 from runner.summary import LEAST_PAIRS
 from tests.factories import (
     create_accelerator,

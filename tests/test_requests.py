@@ -9,9 +9,9 @@ import pytest
 
 from hud import runs
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.models import Accelerator, Experiment, Host, Run
 from runner.catalog.suites import operators
+from runner.formats.parameters import Parameters
 from tests.claims import request
 from tests.records import as_list, v3_record
 

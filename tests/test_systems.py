@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from hud.ingest.parameters import Parameters
-from hud.ingest.systems import WrongRecord, describe
+from hud.ingest.parse import RecordParser
 from runner.catalog.batch_sizes import default_batch_size, suite_of_model
+from runner.formats.format import LocatedRecord
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
 from runner.records import Benchmark, Metric, Model, Record
 from tests.observed import observe
 from tests.records import as_list, v3_record
@@ -17,6 +19,13 @@ from tests.records import as_list, v3_record
 
 def record(benchmark: str = "somebody's own", metric: str = "m", **info: Any) -> Record:
     return Record(Benchmark(benchmark, extra_info=info), Model("case"), Metric(metric, [1.0]))
+
+
+def describe(record: Record, given: Parameters) -> ParsedMeasurement:
+    parser = RecordParser(given)
+    parser.add(LocatedRecord(record, ""))
+    (measurement,) = parser.measurements
+    return measurement
 
 
 def test_a_benchmark_nobody_knows_keeps_its_settings_apart() -> None:
@@ -100,7 +109,7 @@ def test_missing_and_null_metadata_are_no_fault() -> None:
         as_list({**bare, "metric": {"name": "any name at all (µs) / 2", "benchmark_values": [1]}})
     )
     assert not observer.faults
-    assert observer.observations[0].identity[:2] == ("b", "m")
+    assert observer.measurements[0].identity[:2] == ("b", "m")
 
 
 @pytest.mark.parametrize(
@@ -147,8 +156,8 @@ def exported(**over: Any) -> dict[str, Any]:
 
 def test_an_export_s_identity_wins_over_all_else() -> None:
     observer = observe(as_list(exported()), suite="other", mode="inference", dtype="float16", arch="h100")
-    assert observer.observations[0].metric == "accuracy_graph_breaks"
-    assert observer.observations[0].identity == (
+    assert observer.measurements[0].metric == "accuracy_graph_breaks"
+    assert observer.measurements[0].identity == (
         "timm", "stored case", '{"batch_size":8,"tag":"x"}', "training", "amp", "inductor_no_cudagraphs",
         "cuda", "nvidia-a100-mig", True,
     )  # fmt: skip
@@ -169,7 +178,5 @@ def test_an_export_that_is_not_whole_is_a_fault(over: dict[str, Any], pointer: s
     assert [fault.pointer for fault in observer.faults] == [pointer]
 
 
-def test_describe_itself_raises_for_a_wrong_export() -> None:
-    with pytest.raises(WrongRecord):
-        describe(record(hud={"suite": "x"}), Parameters())
+def test_what_stands_in_an_export_s_place_and_is_no_object_is_no_export() -> None:
     assert describe(record(hud="no object"), Parameters()).suite == "somebody_s_own"

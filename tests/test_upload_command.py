@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from hud.ingest.parameters import Parameters
 from runner.__main__ import main
+from runner.formats.parameters import Parameters
 from runner.output import Output
 from runner.upload import PARAMETERS, connect, upload, upload_file
 from tests.finished import finished

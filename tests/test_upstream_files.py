@@ -16,12 +16,12 @@ import pytest
 from runner import terminal
 from runner.__main__ import main
 from runner.catalog import SUITES, BadRequest, TaskSpec
+from runner.formats import WRITERS
+from runner.formats.operatorbench import OperatorbenchFiles
+from runner.formats.xla import XlaFiles
 from runner.launch import Outcome
 from runner.output import Output, records_of
 from runner.terminal import Finished
-from runner.upstream import SYSTEMS
-from runner.upstream.operatorbench import OperatorbenchFiles
-from runner.upstream.xla import XlaFiles
 from tests.observed import observe
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -124,20 +124,20 @@ def files_in(folder: Path) -> set[Path]:
 
 
 def test_every_system_has_an_example() -> None:
-    assert {system.name for system in SYSTEMS.values()} == set(EXAMPLES)
+    assert {system.name for system in WRITERS.values()} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_written_was_told_and_is_never_written_over(name: str, tmp_path: Path) -> None:
     filename, tasks, records_of = EXAMPLES[name]
     path, suites = tmp_path / "out" / filename, [task.suite for task in tasks]
-    system = SYSTEMS[suites[0]]
+    system = WRITERS[suites[0]]
     told = set(system.files(path, tasks))
     output = Output(path, "upstream", suites=suites, resume=False)
     assert output.check(tasks) == ""
     assert not path.parent.exists()
     path.parent.mkdir()  # as Output does
-    writer = system.writer(path)
+    writer = system.open(path)
     named: set[Path] = set()
     for number, task in enumerate(tasks):
         named |= set(writer.add(finished(task, records_of(task), tmp_path / str(number))))
@@ -211,7 +211,7 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
     monkeypatch.setattr(terminal, "launch", measured)
     words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"
     assert main([*words.split(), str(tmp_path / "r.json")]) == 0
-    found = observe(records_of((tmp_path / "r.json").read_text())).observations
+    found = observe(records_of((tmp_path / "r.json").read_text())).measurements
     assert [(one.process, one.samples) for one in found] == [(0, [1.0]), (1, [2.0]), (2, [3.0])]
     assert len({(one.identity, one.run) for one in found}) == 1
 

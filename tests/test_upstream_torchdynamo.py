@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.models import STATUS_NAMES, Experiment, Measurement
 from runner.catalog import BadRequest, Selection, TaskSpec, plan
 from runner.catalog.backends import backend_of
+from runner.formats.parameters import Parameters
 from runner.launch import Outcome
 from runner.output import Output
 from runner.terminal import Finished

@@ -21,6 +21,7 @@ from runner.catalog.codes import VERIFIER_CODES
 from runner.catalog.suites import xla as catalogue
 from runner.catalog.suites.xla import SUITE, Cell
 from runner.failures import TaskFailure
+from runner.formats.xla import XlaFiles
 from runner.launch import Outcome, launch
 from runner.output import Output
 from runner.report import Report
@@ -31,7 +32,6 @@ from runner.suites.xla.record import Rows
 from runner.suites.xla.verify import NOT_ASKED, Verification
 from runner.summary import median
 from runner.terminal import Finished
-from runner.upstream.xla import XlaFiles
 from tests.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -270,10 +270,10 @@ def test_results_jsonl_loses_nothing(tmp_path: Path) -> None:
     def told(observer: Any) -> set[Any]:
         return {
             (item.identity, item.metric, tuple(item.samples), item.status, item.code)
-            for item in observer.observations
+            for item in observer.measurements
         }
 
-    assert len(ours.observations) > 250
+    assert len(ours.measurements) > 250
     assert told(there) == told(ours)
 
 

@@ -12,11 +12,11 @@ from django.db import connection
 from django.test import Client
 
 from hud.ingest import ingest
-from hud.ingest.parameters import Parameters
 from hud.models import Measurement, TouchedRun
 from hud.queries import xla as xla_page
 from runner import tables
 from runner.catalog import TaskSpec
+from runner.formats.parameters import Parameters
 from runner.launch import Outcome
 from runner.summary import spread_of, value_of
 from runner.terminal import Finished
@@ -114,9 +114,9 @@ def test_only_pytorch_xla_has_a_first_run() -> None:
         "model": {"name": "a"},
         "metric": {"name": "total_time", "benchmark_values": [9.0]},
     }
-    assert observe(json.dumps(record)).observations[0].words is None
-    (least,) = observe(lines(line({"total_time": [9.0]}, verification_code=""))).observations
-    assert least.words
+    assert observe(json.dumps(record)).measurements[0].message is None
+    (least,) = observe(lines(line({"total_time": [9.0]}, verification_code=""))).measurements
+    assert least.message
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_only_pytorch_xla_has_a_first_run() -> None:
 def test_an_experiment_of_xla_without_a_value_was_not_run(
     metrics: dict[str, Any], said: dict[str, Any]
 ) -> None:
-    found = {item.metric: item for item in observe(lines(line(metrics, **said))).observations}
+    found = {item.metric: item for item in observe(lines(line(metrics, **said))).measurements}
     total = found.pop("total_time")
     assert (total.status, total.code, total.samples) == ("not_run", "no_value", [])
-    assert total.words == "its line has no value of it"
+    assert total.message == "its line has no value of it"
     assert {item.status for item in found.values()} <= {"not_run"}
 
 
 def test_a_verification_alone_is_no_missing_time() -> None:
-    (item,) = observe(lines(line({}, verification_code="PASS"))).observations
+    (item,) = observe(lines(line({}, verification_code="PASS"))).measurements
     assert (item.metric, item.status, item.code) == ("verification_code", "ok", "PASS")
 
 

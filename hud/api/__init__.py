@@ -11,17 +11,17 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, door, hosts, reading, running, schedules
+from hud.api import agent, hosts, reading, results, running, schedules
 from hud.api.bodies import StrictParser
 from hud.api.openapi import Api
 from hud.api.problems import Problem
-from hud.ingest.errors import BadUpload, Fault
 from hud.tasks import LeaseBroken, UnknownTask
+from runner.formats.errors import BadUpload, Fault
 
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
-for room in (door, running, reading, hosts, schedules, agent):
+for room in (results, running, reading, hosts, schedules, agent):
     api.add_router("", room.router)
 
 
@@ -62,7 +62,7 @@ def _too_many(request: HttpRequest, error: TooManyFieldsSent) -> HttpResponse:
 
 @api.exception_handler(BadUpload)
 def _bad_upload(request: HttpRequest, error: BadUpload) -> HttpResponse:
-    return door.refusal(error).response()
+    return results.refusal(error).response()
 
 
 @api.exception_handler(RequestDataTooBig)

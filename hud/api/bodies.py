@@ -8,8 +8,7 @@ import orjson
 from django.http import HttpRequest
 from ninja.parser import Parser
 
-from hud.ingest.formats import strict
-from hud.ingest.formats.json_text import refuse_nul
+from runner.formats import json_text
 
 
 class StrictParser(Parser):
@@ -17,8 +16,8 @@ class StrictParser(Parser):
         """Raises ValueError, which ninja makes a 400."""
         body = request.body.removeprefix(b"\xef\xbb\xbf")  # with which some editors begin a text
         value: dict[str, Any] = orjson.loads(body)
-        refuse_nul(body)
-        words = strict.problem(body)
+        json_text.refuse_nul(body)
+        words = json_text.problem(body)
         if words:
             raise ValueError(words)
         return value

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponse
 
-from hud.ingest.errors import Fault
+from runner.formats.errors import Fault
 
 PROBLEM = "application/problem+json"
 

@@ -16,10 +16,10 @@ from hud.api.auth import reader
 from hud.api.openapi import parameter
 from hud.api.problems import Problem
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
-from hud.export import FORMATS, export
-from hud.ingest.errors import Fault
+from hud.ingest.export import FORMATS, export
 from hud.models import Experiment
 from hud.queries.series import series_points, series_stamp
+from runner.formats.errors import Fault
 
 router = Router(tags=["reading"])
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process: whoever reads slowly holds a thread

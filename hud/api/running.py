@@ -14,12 +14,12 @@ from hud.api.problems import Problem
 from hud.api.rows import row_of
 from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
-from hud.ingest.errors import Fault
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
 from hud.queries.progress import progress_of
 from hud.queries.run import artifacts_of
 from hud.queries.waiting import read as read_waiting
 from runner.catalog import Selection
+from runner.formats.errors import Fault
 from runner.summary import LEAST_PAIRS
 
 router = Router(tags=["runs"])

@@ -13,9 +13,9 @@ from hud.api.auth import reader, scope
 from hud.api.problems import Problem
 from hud.api.rows import row_of
 from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
-from hud.ingest.errors import Fault
 from hud.models import ApiKey, Schedule
 from hud.queries import schedules as query
+from runner.formats.errors import Fault
 
 router = Router(tags=["schedules"])
 _ADMIN = scope("admin")

@@ -1,4 +1,4 @@
-"""Observations → rows: a fixed number of bulk statements, in the caller's transaction.
+"""Measurements → rows: a fixed number of bulk statements, in the caller's transaction.
 
 Measurements go by COPY into a temporary table and from there with ON CONFLICT, so that a repeated or
 concurrent upload stores each of them once.
@@ -6,24 +6,22 @@ concurrent upload stores each of them once.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
-from hud.ingest.formats import reasons
-from hud.ingest.observe import Observation
-from hud.ingest.run_keys import RunKey
-from hud.models import STATUS_CODES
-from runner.catalog.metrics import metric_info, value_rule
-from runner.records import Environment
+from hud.ingest.parse import ExpectedValue
+from hud.ingest.resolve import RowKey, metric_ids, row_keys
+from hud.models import STATUS_CODES, Target
+from runner.catalog.metrics import value_rule
+from runner.formats import reasons
+from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.summary import spread_of, value_of
 
-_CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
+_TARGET_NOTE = "expected result, upload"
 
 
 @dataclass(frozen=True)
@@ -33,30 +31,27 @@ class Stored:
 
     stored: int
     duplicates: int
-    conflicts: list[tuple[Observation, str]]
+    conflicts: list[tuple[ParsedMeasurement, str]]
     refined: int = 0
 
 
-_Key = tuple[int, int, int, int]  # run, series, environment, process
-
-
 def store(
-    observations: Sequence[Observation],
+    measurements: Sequence[ParsedMeasurement],
     *,
     run_ids: dict[RunKey, tuple[int, datetime]],
     replace: bool = False,
     closed: Collection[int] = (),
     upload_id: int | None = None,
 ) -> Stored:
-    """Writes measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
+    """Write measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
     into `closed` runs nothing new is written."""
-    if not observations:
+    if not measurements:
         return Stored(0, 0, [])
-    keys = _keys(observations, run_ids)
-    rows: dict[_Key, tuple[Any, ...]] = {}
-    places: dict[_Key, Observation] = {}
+    keys = row_keys(measurements, run_ids)
+    rows: dict[RowKey, tuple[Any, ...]] = {}
+    places: dict[RowKey, ParsedMeasurement] = {}
     conflicts, repeated = [], 0
-    for key, item in zip(keys, observations, strict=True):
+    for key, item in zip(keys, measurements, strict=True):
         row = (*key[:3], *_row(item, run_ids[item.run][1]), item.process, upload_id)
         earlier = rows.setdefault(key, row)
         if earlier is row:
@@ -74,54 +69,8 @@ def store(
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
 
 
-def _keys(observations: Sequence[Observation], run_ids: dict[RunKey, tuple[int, datetime]]) -> list[_Key]:
-    """Run, series, environment and process of each observation; what is not there yet is made."""
-    # observations of one upload share their environment's object, and its fingerprint takes a while
-    distinct = {id(item.environment): item.environment for item in observations}
-    fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
-    found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
-    environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
-    return [
-        (run_ids[item.run][0], series_id, environments[id(item.environment)], item.process)
-        for item, series_id in zip(observations, _series_of(observations), strict=True)
-    ]
-
-
-def _series_of(observations: Sequence[Observation]) -> list[int]:
-    """The series of each observation: one look-up where all of them are known."""
-    digests = [_digest(item) for item in observations]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
-        )
-        found: dict[str, int] = dict(cursor.fetchall())
-    missing = {
-        digest: item for digest, item in zip(digests, observations, strict=True) if digest not in found
-    }
-    if missing:
-        found |= _new_series(missing)
-    return [found[digest] for digest in digests]
-
-
-def _digest(item: Observation) -> str:
-    """32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
-    *texts, dynamic = item.identity
-    said = "\0".join((*texts, "1" if dynamic else "0", item.metric))
-    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _new_series(missing: Mapping[str, Observation]) -> dict[str, int]:
-    """The series of these digests, made where they are not there. Knobs that are equal in other words
-    (1 and 1.0) are one series, which keeps its first digest."""
-    metrics = metric_ids(sorted({item.metric for item in missing.values()}))
-    experiments = _experiment_ids(sorted({item.identity for item in missing.values()}))
-    pairs = {digest: (experiments[item.identity], metrics[item.metric]) for digest, item in missing.items()}
-    series = _series_ids({pair: digest for digest, pair in pairs.items()})
-    return {digest: series[pair] for digest, pair in pairs.items()}
-
-
-def _new_in(closed: Collection[int], rows: Collection[_Key]) -> list[_Key]:
-    """Those keys of closed runs that are not stored yet."""
+def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
+    """Return the keys of closed runs that are not stored yet."""
     asked = [key for key in rows if key[0] in closed]
     if not asked:
         return []
@@ -135,10 +84,10 @@ def _new_in(closed: Collection[int], rows: Collection[_Key]) -> list[_Key]:
     return [key for key in asked if key not in stored]
 
 
-def _row(item: Observation, at: datetime) -> tuple[Any, ...]:
+def _row(item: ParsedMeasurement, at: datetime) -> tuple[Any, ...]:
     samples = item.samples
     keep_samples = samples if len(samples) > 1 else None
-    rule = value_rule(item.identity[0], item.metric)
+    rule = value_rule(item.suite, item.metric)
     return (
         at,
         value_of(samples, rule) if samples else None,
@@ -149,7 +98,7 @@ def _row(item: Observation, at: datetime) -> tuple[Any, ...]:
         STATUS_CODES[item.status],
         item.target_arch,
         item.code,
-        item.words,
+        item.message,
     )
 
 
@@ -168,7 +117,7 @@ _REPLACE = """(run_id, series_id, environment_id, process) DO UPDATE SET
 
 
 def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
-    """Rows that were not there before (with `replace`: all of them)."""
+    """Return how many rows were not there before (with `replace`: all of them)."""
     if not rows:
         return 0
     conflict = _REPLACE if replace else "DO NOTHING"
@@ -210,9 +159,9 @@ def _rounds_to(precise: str, coarse: str) -> str:
         AND round({precise}.median::text::numeric, {digits}) = {coarse}.median::text::numeric)"""
 
 
-def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[_Key]]:
-    """Looks at what the upload brought again: takes over the same value in more digits (a script's CSV
-    rounds what its JSON lines say in full); returns how many, and the keys whose value is another one."""
+def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
+    """Look at what the upload brought again: take over the same value in more digits (a script's CSV
+    rounds what its JSON lines say in full); return how many, and the keys whose value is another one."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -242,119 +191,24 @@ def _has_incoming(cursor: Any) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def _known_or_inserted(keys: list[Any], select: str, insert: str, columns: Sequence[list[Any]]) -> list[int]:
-    """Ids of keys in their order. Looks first, inserts only what is missing, looks again: a row that a
-    concurrent upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look."""
-    with connection.cursor() as cursor:
-        cursor.execute(select, columns)
-        found = dict(cursor.fetchall())
-        if len(found) < len(keys):
-            missing = [place for place in range(len(keys)) if place + 1 not in found]
-            cursor.execute(insert, [[column[place] for place in missing] for column in columns])
-            cursor.execute(select, columns)
-            found = dict(cursor.fetchall())
-    return [found[place + 1] for place in range(len(keys))]
-
-
-_EXPERIMENT_VALUES = """unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-    %s::text[], %s::text[], %s::bool[])"""
-
-
-def _experiment_ids(identities: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
-    columns: list[list[Any]] = [list(column) for column in zip(*identities, strict=True)] or [[]] * 9
-    names = 'suite, "case", knobs, mode, dtype, backend, device, arch, dynamic'
-    select = f"""
-        SELECT given.place, e.id FROM {_EXPERIMENT_VALUES} WITH ORDINALITY
-            AS given(suite, "case", knobs, mode, dtype, backend, device, arch, dynamic, place)
-        JOIN hud_experiment e ON e.suite = given.suite AND e."case" = given."case"
-            AND e.knobs = given.knobs::jsonb AND e.mode = given.mode AND e.dtype = given.dtype
-            AND e.backend = given.backend AND e.device = given.device AND e.arch = given.arch
-            AND e.dynamic = given.dynamic"""  # noqa: S608
-    insert = f"""
-        INSERT INTO hud_experiment ({names})
-        SELECT suite, "case", knobs::jsonb, mode, dtype, backend, device, arch, dynamic
-        FROM {_EXPERIMENT_VALUES} AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
-    ids = _known_or_inserted(identities, select, insert, columns)
-    return dict(zip(identities, ids, strict=True))
-
-
-def metric_ids(names: list[str]) -> dict[str, int]:
-    """Registry ids of these names, which are distinct; an unknown one is registered without direction."""
-    infos = [metric_info(name) for name in names]
-    columns: list[list[Any]] = [
-        [info.name for info in infos],
-        [info.title for info in infos],
-        [info.unit for info in infos],
-        [info.direction for info in infos],
-        [info.kind for info in infos],
-        [info.precision for info in infos],
-        [info.floor for info in infos],
-    ]
-    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int2[], %s::float8[])"
-    fields = "name, title, unit, direction, kind, precision, floor"
-    select = f"""SELECT given.place, m.id FROM {values} WITH ORDINALITY AS given({fields}, place)
-        JOIN hud_metric m ON m.name = given.name"""  # noqa: S608
-    insert = f"""INSERT INTO hud_metric ({fields}) SELECT {fields} FROM {values} AS given({fields})
-        ON CONFLICT DO NOTHING"""  # noqa: S608
-    return dict(zip(names, _known_or_inserted(names, select, insert, columns), strict=True))
-
-
-def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:
-    """Series of these pairs of experiment and metric, each with the digest it is to be found by."""
-    pairs = sorted(digests)
-    columns: list[list[Any]] = [
-        [pair[0] for pair in pairs],
-        [pair[1] for pair in pairs],
-        [digests[pair] for pair in pairs],
-    ]
-    given = "unnest(%s::int[], %s::int[], %s::text[])"
-    select = f"""SELECT given.place, s.id
-        FROM {given} WITH ORDINALITY AS given(experiment, metric, digest, place)
-        JOIN hud_series s ON s.experiment_id = given.experiment AND s.metric_id = given.metric"""  # noqa: S608
-    insert = f"""INSERT INTO hud_series (experiment_id, metric_id, digest)
-        SELECT experiment, metric, digest FROM {given} AS given(experiment, metric, digest)
-        ON CONFLICT DO NOTHING"""  # noqa: S608
-    ids = _known_or_inserted(pairs, select, insert, columns)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_series s SET digest = given.digest
-            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
-            WHERE s.id = given.id AND s.digest IS NULL
-            """,
-            [ids, columns[2]],
+def store_targets(expected: Sequence[ExpectedValue], upload_id: int) -> tuple[int, int]:
+    """Store expected values as rows of the target table; return how many are new or changed, and how many
+    were there already. Targets that uploads set are replaced, never one that an operator set."""
+    metrics = metric_ids(sorted({item.metric for item in expected}))
+    changed = 0
+    for item in expected:
+        note = f"{_TARGET_NOTE} {upload_id}: {item.value:g} with a margin of {item.margin:.1%}"
+        target, new = Target.objects.get_or_create(
+            metric_id=metrics[item.metric],
+            case=item.case,
+            dtype=item.dtype,
+            arch=item.arch,
+            size="",
+            defaults={"value": item.limit, "note": note},
         )
-    return dict(zip(pairs, ids, strict=True))
-
-
-def _environment_ids(environments: dict[str, Environment]) -> dict[str, int]:
-    fingerprints = sorted(environments)
-    ordered = [environments[fingerprint] for fingerprint in fingerprints]
-    columns: list[list[Any]] = [
-        fingerprints,
-        [class_key(environment) for environment in ordered],
-        [environment.torch[:100] for environment in ordered],
-        [environment.torch_git[:64] for environment in ordered],
-        [environment.gpu[:200] for environment in ordered],
-        [json.dumps(asdict(environment)) for environment in ordered],
-    ]
-    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
-    names = "fingerprint, class_key, torch, torch_git, gpu, facts"
-    select = f"""SELECT given.place, e.id FROM {values} WITH ORDINALITY AS given({names}, place)
-        JOIN hud_environment e ON e.fingerprint = given.fingerprint"""  # noqa: S608
-    insert = f"""INSERT INTO hud_environment ({names})
-        SELECT fingerprint, class_key, torch, torch_git, gpu, facts::jsonb FROM {values} AS given({names})
-        ON CONFLICT DO NOTHING"""  # noqa: S608
-    return dict(zip(fingerprints, _known_or_inserted(fingerprints, select, insert, columns), strict=True))
-
-
-def class_key(environment: Environment) -> str:
-    """Environment class: what a baseline may be compared with. torch and triton are the subject and
-    never part of it; minor versions of driver and CUDA are noise."""
-    parts = [environment.gpu, _major(environment.driver), _major(environment.cuda), environment.cpu]
-    parts += [f"{name}={environment.packages.get(name, '')}" for name in _CLASS_PACKAGES]
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
-
-
-def _major(version: str) -> str:
-    return version.split(".", 1)[0]
+        if not new and target.value != item.limit and target.note.startswith(_TARGET_NOTE):
+            Target.objects.filter(pk=target.pk).update(value=item.limit, note=note)
+        elif not new:
+            continue
+        changed += 1
+    return changed, len(expected) - changed

@@ -13,7 +13,7 @@ from django.http import Http404, HttpResponse
 
 from hud.api.problems import Problem
 from hud.forms import FilterForm
-from hud.ingest.errors import Fault
+from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")

@@ -18,8 +18,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
-from hud.ingest.parameters import Parameters
-from runner.split import CannotSplit, split
+from runner.chunking import CannotSplit, split
+from runner.formats.parameters import Parameters
 
 MANIFEST = "manifest.json"
 _SUFFIXES = {".json", ".jsonl", ".csv", ".gz"}

@@ -9,7 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import beacons, imports
+from hud import beacons
+from hud.ingest import import_jobs
 from hud.judge import work_off
 
 ROUND_S = 1.0
@@ -28,7 +29,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 beacons.beat("judge")
-                done = int(imports.work_off()) or work_off()
+                done = int(import_jobs.process_pending()) or work_off()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -1,0 +1,174 @@
+"""`POST /api/v1/results`: the open door for results."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, UnreadablePostError
+from ninja import Router, Status
+
+from hud.api.auth import reader, scope, spend_call
+from hud.api.openapi import RECORD, parameter, raw_body
+from hud.api.problems import Problem
+from hud.api.schemas import Error, ImportOut, ReceiptOut
+from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, import_jobs, inflate, ingest
+from hud.models import ApiKey, Import
+from runner.formats import FORMATS
+from runner.formats.errors import MalformedUpload, UploadTooLarge
+from runner.formats.parameters import Parameters
+
+router = Router(tags=["results"])
+_GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
+_CONTENT: dict[str, Any] = {  # for people: the door looks at the content
+    "application/json": {"type": "array", "items": RECORD},
+    "application/x-ndjson": RECORD,
+    "text/csv": {"type": "string"},
+}
+
+_SWITCH, _TIME = {"enum": ["0", "1"]}, {"format": "date-time"}
+_UNLIKE: dict[str, Any] = {  # upload parameters that are not just any text
+    "format": {"enum": list(FORMATS)},
+    "batch_size": {"pattern": "^[1-9][0-9]{0,8}$"},
+    "commit": {"pattern": "^[0-9A-Za-z._-]{1,64}$"},
+    "commit_date": _TIME,
+    "run_time": _TIME,
+    "dynamic": _SWITCH,
+    "dry_run": _SWITCH,
+    "partial": _SWITCH,
+}
+
+
+def body_of(request: HttpRequest) -> bytes:
+    """The body, inflated. Raises Problem 411, 413 or 400."""
+    if not request.META.get("CONTENT_LENGTH"):
+        # under WSGI a chunked body would read as empty: never an empty success
+        raise Problem(411, "say Content-Length; a chunked body cannot be read here")
+    try:
+        body = request.body
+    except RequestDataTooBig as error:
+        raise Problem(413, f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes") from error
+    except UnreadablePostError as error:
+        raise Problem(400, "the body was cut off on its way") from error
+    if len(body) != int(request.META["CONTENT_LENGTH"]):
+        raise Problem(400, "the body is shorter than its Content-Length says: it was cut off on its way")
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding == "gzip" or (encoding in {"identity", ""} and body.startswith(_GZIP)):
+        return inflate(body)
+    if encoding not in {"identity", ""}:
+        raise Problem(415, f"Content-Encoding {encoding[:40]!r} is not known here; gzip is")
+    return body
+
+
+def bytes_of(request: HttpRequest, most: int) -> bytes:
+    """The body as it is, whatever it holds. Raises Problem 411, 413 or 400."""
+    length = request.META.get("CONTENT_LENGTH") or ""
+    if not length.isdecimal():
+        raise Problem(411, "say Content-Length; a chunked body cannot be read here")
+    if int(length) > most:
+        raise Problem(413, f"the body is over {most} bytes")
+    try:
+        body: bytes = request.read()
+    except UnreadablePostError as error:
+        raise Problem(400, "the body was cut off on its way") from error
+    if len(body) != int(length):
+        raise Problem(400, "the body is shorter than its Content-Length says: it was cut off on its way")
+    return body
+
+
+def refusal(error: BadUpload) -> Problem:
+    status = 413 if isinstance(error, UploadTooLarge) else 400 if isinstance(error, MalformedUpload) else 422
+    return Problem(status, error.detail, errors=error.faults)
+
+
+@router.post(
+    "/results",
+    auth=scope("upload"),
+    response={
+        200: ReceiptOut,
+        201: ReceiptOut,
+        202: ImportOut,
+        (400, 401, 403, 409, 411, 413, 415, 422, 429, 503): Error,
+    },
+    openapi_extra={
+        "parameters": [
+            *(parameter("query", field.name, **_UNLIKE.get(field.name, {})) for field in fields(Parameters)),
+            parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),
+            parameter("header", "Content-Encoding", enum=["identity", "gzip"]),
+        ],
+    }
+    | raw_body(
+        "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"
+        f" another tool, told by its content or named by `format`: {', '.join(FORMATS)}. Also gzip. At most"
+        f" {settings.HUD_MAX_BODY_BYTES} bytes inflated; over {settings.HUD_MAX_RECORDS} records it becomes"
+        " an import job (202).",
+        _CONTENT,
+    ),
+)
+def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
+    """Stores an upload whole or not at all; the same again stores nothing new."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
+    idempotency_key = request.headers.get("Idempotency-Key", "")
+    if len(idempotency_key) > 200 or "\0" in idempotency_key:
+        raise Problem(422, "an Idempotency-Key is a text of at most 200 characters")
+    spend_call(key, settings.HUD_UPLOADS_PER_MINUTE)
+    twice = [name for name, values in request.GET.lists() if len(values) > 1]
+    if twice:
+        raise Problem(422, f"the parameter {twice[0][:60]!r} is said twice")
+    try:
+        parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
+        body = body_of(request)
+        receipt = ingest(
+            body,
+            parameters,
+            key=key,
+            idempotency_key=idempotency_key,
+            # a dry run keeps nothing, so there would be no job to ask about
+            max_records=None if parameters.is_dry_run else settings.HUD_MAX_RECORDS,
+        )
+    except TooManyRecords:
+        job = _import(body, parameters, key, idempotency_key)
+        response["Location"] = f"/api/v1/imports/{job.uid}"
+        response["Retry-After"] = "2"
+        return Status(202, _import_out(job))
+    except BadUpload as error:
+        raise refusal(error) from error
+    except KeyInUse as error:
+        raise Problem(409, str(error), retry_after_s=1) from error
+    except KeyMisused as error:
+        raise Problem(422, str(error)) from error
+    response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
+    made = receipt.stored and not parameters.is_dry_run
+    return Status(201 if made else 200, receipt.to_json())
+
+
+def _import(body: bytes, parameters: Parameters, key: ApiKey, idempotency_key: str) -> Import:
+    try:
+        return import_jobs.submit(body, parameters, key=key, idempotency_key=idempotency_key)
+    except KeyInUse as error:
+        raise Problem(409, str(error), retry_after_s=1) from error
+    except KeyMisused as error:
+        raise Problem(422, str(error)) from error
+
+
+@router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})
+def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
+    """How far an import job is; at its end its receipt, or the problem it was refused for."""
+    job = Import.objects.filter(uid=uid).first()
+    if job is None:
+        raise Problem(404, "no import has this id")
+    return _import_out(job)
+
+
+def _import_out(job: Import) -> dict[str, Any]:
+    return {
+        "id": str(job.uid),
+        "state": job.state,
+        "done_records": job.done_records,
+        "receipt": job.receipt,
+        "problem": job.problem,
+        "links": {"self": f"/api/v1/imports/{job.uid}"},
+    }

@@ -1,0 +1,94 @@
+"""Our own export: `benchmark.extra_info.hud` holds the identity as it is stored, and the run the record
+belongs to, so that taking an export in again gives the same rows. It wins over all else."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from runner.formats.errors import WrongRecord
+from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
+from runner.formats.parameters import parse_time
+from runner.records import Record
+
+_PLACE = "/benchmark/extra_info/hud"
+_PATH = re.compile(r" - at `\$(?P<path>.*)`$")
+_Text = Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The run that an exported measurement belongs to."""
+
+    uid: UUID
+    at: str  # ISO 8601: its place in every series
+    at_source: Literal["commit", "run", "upload"]
+    source: _Text = ""
+    external_id: _Text | None = None
+    host: _Text = ""
+    commit: _Text = ""
+    branch: _Text = ""
+    repo: _Text = ""
+    environment: _Text = ""  # of a run in pairs
+    base_environment: _Text = ""
+
+    def key(self) -> RunKey:
+        return RunKey(
+            source=self.source[:100],
+            external_id=self.external_id,
+            host=self.host,
+            commit=self.commit[:64],
+            branch=self.branch,
+            repo=self.repo,
+            at=parse_time(self.at),
+            at_source=self.at_source,
+            uid=str(self.uid),
+            environment=self.environment[:60],
+            base_environment=self.base_environment[:60],
+        )
+
+
+class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What our store knew of a measurement that it exported, as it stood there."""
+
+    suite: str
+    case: str
+    metric: str
+    knobs: dict[str, Any]
+    mode: str
+    dtype: str
+    backend: str
+    device: str
+    arch: str
+    dynamic: bool
+    process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0
+    run: ExportedRun | None = None
+
+    def fill(self, measurement: ParsedMeasurement) -> None:
+        for name in self.__struct_fields__:
+            if name != "run":
+                setattr(measurement, name, getattr(self, name))
+        if self.run:
+            measurement.run = self.run.key()
+
+
+def exported(record: Record) -> Exported | None:
+    """Return what our export wrote into the record, None for a record of another origin.
+
+    Raise WrongRecord where it is not complete.
+    """
+    value = info_of(record).get("hud")
+    if not isinstance(value, dict):
+        return None
+    try:
+        found = msgspec.convert(value, Exported)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        path = _PATH.search(text)
+        pointer = path["path"].replace(".", "/") if path else ""
+        raise WrongRecord(_PLACE + pointer, text[: path.start()] if path else text) from error
+    if found.run and parse_time(found.run.at) is None:
+        raise WrongRecord(f"{_PLACE}/run/at", "a time such as 2026-11-21T07:52:00Z")
+    return found

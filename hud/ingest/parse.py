@@ -1,0 +1,347 @@
+"""Records → measurements: names normalised to this project's words, values to numbers.
+
+Everything that decides which series a number belongs to happens here and in the formats' `describe`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from hud.ingest.exported import exported
+from hud.ingest.resolve import RunKeys
+from hud.models import FIRST_RUN_ONLY
+from runner.catalog import knobs_key
+from runner.catalog.arches import arch_key
+from runner.catalog.codes import status_of
+from runner.catalog.metrics import is_number, metric_info, value_rule
+from runner.formats import describe_of, reasons
+from runner.formats.errors import Fault, WrongRecord
+from runner.formats.format import Item, LocatedRecord, Skipped
+from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import finite, nfc, number, text
+from runner.records import STATUSES, Environment, Metric, Record
+from runner.summary import value_of
+
+_MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
+_SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
+_LIMITS = {  # characters, in the order of an identity
+    "suite": 60,
+    "case": 200,
+    "settings": 4000,
+    "mode": 40,
+    "dtype": 40,
+    "backend": 100,
+    "device": 40,
+    "arch": 100,
+}
+_ALWAYS_FITS = 40  # characters in each text: within all limits, also together
+_MAX_SAMPLES = 100_000
+_MAX_VALUE = 1e300
+_MAX_MESSAGE = 300  # characters of a reason or a warning
+
+
+@dataclass(frozen=True)
+class ExpectedValue:
+    """A target without a measurement. `margin` is the relative noise the writer allows on the bad side before
+    the target counts as missed."""
+
+    metric: str
+    case: str
+    dtype: str
+    arch: str
+    value: float
+    margin: float
+
+    @property
+    def limit(self) -> float:
+        """The last value that still counts as reached."""
+        slack = abs(self.value) * self.margin
+        return self.value - slack if metric_info(self.metric).direction == "up" else self.value + slack
+
+
+class RecordParser:
+    """Turns the records of one upload into measurements; collects what cannot be one."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.measurements: list[ParsedMeasurement] = []
+        self.skipped: list[dict[str, Any]] = []
+        self.faults: list[Fault] = []
+        self.warnings: list[str] = []
+        self.expected: list[ExpectedValue] = []
+        self.unsaid: set[str] = set()  # parts of an identity that neither content, parameter nor name says
+        self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
+        self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
+        self._run_keys = RunKeys()
+
+    def flush(self) -> list[ParsedMeasurement]:
+        """Return the measurements since the last flush."""
+        taken, self.measurements = self.measurements, []
+        return taken
+
+    def skip_faults(self) -> None:
+        """Skip what is wrong instead of refusing the upload for it."""
+        self.skipped += [Skipped(fault.pointer, fault.detail, fault.line).to_json() for fault in self.faults]
+        self.faults = []
+
+    def add(self, item: Item) -> None:
+        if isinstance(item, Fault):
+            self.faults.append(item)
+        elif isinstance(item, Skipped):
+            self.skipped.append(item.to_json())
+        elif isinstance(item, LocatedRecord):
+            try:
+                self._add_record(item, item.record)
+            except WrongRecord as error:
+                self.faults.append(Fault(item.pointer + error.pointer, error.detail, item.line))
+            except (ValueError, OverflowError, RecursionError):
+                # a text beyond what Python reads, such as a number of 5,000 digits or a list 100,000 deep
+                self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
+        else:
+            self._warn(item.text)
+
+    def _add_record(self, item: LocatedRecord, record: Record) -> None:
+        metric = record.metric
+        if metric is None:
+            self.skipped.append(Skipped(item.pointer, reasons.NO_METRIC, item.line).to_json())
+            return
+        numbers, target = _numbers(metric), _target(metric)
+        _check_names(record, metric)
+        extra = metric.extra_info or {}
+        status = extra.get("status")
+        status = status if isinstance(status, str) and status in STATUSES else ""
+        code = _code(extra, status, has_numbers=bool(numbers))
+        has_outcome = numbers or _is_outcome(status, code, metric.name)
+        if not has_outcome and target is None:
+            self.skipped.append(Skipped(item.pointer, reasons.NO_VALUES, item.line).to_json())
+            return
+        given = self._with_hints(item)
+        facts = msgspec.json.encode((record.runners, record.dependencies))
+        run, process = self._run_keys.of(record, facts, given)
+        device_name = device_name_of(record) or given.arch
+        measurement = ParsedMeasurement(
+            case=record.model.name,
+            metric=metric.name,
+            run=run,
+            process=process,
+            environment=self._environment(record, facts, device_name, given),
+            mode=record.benchmark.mode or given.mode,
+            dtype=record.benchmark.dtype or given.dtype,
+            backend=record.model.backend or given.backend,
+            device=device_of(record) or given.device,
+            device_name=device_name,
+            dynamic=given.is_dynamic,
+            samples=numbers,
+            code=code,
+            target=target,
+            pointer=item.pointer,
+            line=item.line,
+        )
+        if stored := exported(record):
+            stored.fill(measurement)
+        else:
+            describe_of(record.benchmark.name)(measurement, record, given)
+            measurement.arch = arch_key(measurement.device_name)
+        if not has_outcome:
+            self._expect(measurement, extra)
+            return
+        self._warn(measurement.warning)
+        measurement.status = measurement.status or status or _status_of_code(code, measurement.metric)
+        if target is not None:
+            measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
+        else:
+            measurement.target_arch = None
+        measurement.message = _message(extra) or _first_run_warning(measurement)
+        if not (measurement.mode and measurement.dtype and measurement.arch):
+            self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
+        _normalise_names(measurement)
+        _check_limits(measurement)
+        self.measurements.append(measurement)
+
+    def _warn(self, words: str) -> None:
+        if words and words not in self.warnings:
+            self.warnings.append(words)
+
+    def _with_hints(self, item: LocatedRecord) -> Parameters:
+        """Return the upload's parameters; where they are silent, with what the file's name suggests."""
+        if not item.hints:
+            return self.parameters
+        silent = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
+        return replace(self.parameters, **silent)
+
+    def _expect(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
+        """Keep what a record without a value says that it should be."""
+        names = measurement.metric, measurement.case
+        if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
+            raise WrongRecord("", "a name is too long")
+        assert measurement.target is not None
+        margin = extra.get("noise_margin")
+        self.expected.append(
+            ExpectedValue(
+                metric=nfc(measurement.metric),
+                case=nfc(measurement.case),
+                dtype=measurement.dtype,
+                arch=measurement.arch,
+                value=measurement.target,
+                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
+            )
+        )
+
+    def _environment(self, record: Record, facts: bytes, device_name: str, given: Parameters) -> Environment:
+        """Records of one upload mostly say the same here; only what is new is read."""
+        device = text(info_of(record).get("device")) or given.device
+        said = (facts, device, device_name)
+        found = self._environments_said.get(said)
+        if found is None:
+            found = _environment(record, device, device_name, given)
+            found = self._environments_said[said] = self._environments.setdefault(found.fingerprint(), found)
+        return found
+
+
+def _environment(record: Record, device: str, device_name: str, given: Parameters) -> Environment:
+    environment = Environment.from_record(record)
+    environment.torch = environment.torch or given.torch
+    environment.cuda = environment.cuda or given.cuda
+    environment.driver = environment.driver or given.driver
+    if not environment.gpu and device not in {"cpu", ""}:
+        environment.gpu = device_name
+    return environment
+
+
+def _numbers(metric: Metric) -> list[float]:
+    numbers = []
+    for index, value in enumerate(metric.benchmark_values or []):
+        found = _number(value)
+        if found is None:
+            raise WrongRecord(f"/metric/benchmark_values/{index}", f"{str(value)[:60]!r} is not a number")
+        numbers.append(found)
+    return numbers
+
+
+def _target(metric: Metric) -> float | None:
+    """Return the record's target; 0 is how PyTorch's scripts write that there is none."""
+    if metric.target_value is None:
+        return None
+    found = _number(metric.target_value)
+    if found is None:
+        raise WrongRecord("/metric/target_value", f"{str(metric.target_value)[:60]!r} is not a number")
+    return found or None
+
+
+def _number(value: float | str) -> float | None:
+    found = number(value) if isinstance(value, str) else finite(value)
+    return found if found is not None and abs(found) <= _MAX_VALUE else None
+
+
+def _check_names(record: Record, metric: Metric) -> None:
+    names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
+    for part, name in names.items():
+        if not name.strip():
+            raise WrongRecord(f"/{part}/name", "the name is empty")
+
+
+def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:
+    """Return the word for an outcome: what our own runner, or an export of ours, writes beside its status, or
+    without numbers the text that stands in the place of a value, in a list or as JSON."""
+    code = extra.get("code")
+    if status and isinstance(code, str) and code:
+        return code[:200]
+    values = extra.get("benchmark_values")
+    if has_numbers or not values:
+        return None
+    if isinstance(values, str):
+        try:
+            values = json.loads(values)
+        except ValueError:
+            values = [values]
+    if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
+        return None
+    return ", ".join(values)[:200].strip() or None
+
+
+def _is_outcome(status: str, code: str | None, metric: str) -> bool:
+    """True where a record without numbers says how it ended. `ok` is no outcome of a metric whose values are
+    numbers: it has no value."""
+    if status not in {"", "ok"}:
+        return True
+    if code is None:
+        return False
+    return not is_number(metric) or (not status and _status_of_code(code, metric) != "ok")
+
+
+def _status_of_code(code: str | None, metric: str) -> str:
+    """Return the status that a code stands for. An unknown word is an outcome only of a status metric."""
+    if not code:
+        return "ok"
+    return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
+
+
+def _message(extra: dict[str, Any]) -> str | None:
+    """Return the reason of a status and the warning of a value, in one text."""
+    words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
+    return "; ".join(filter(None, words))[:_MAX_MESSAGE].strip() or None
+
+
+def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
+    """Warn that a single sample includes compilation and warm-up, where other values leave the first out."""
+    if measurement.status != "ok" or len(measurement.samples) != 1:
+        return None
+    if value_rule(measurement.suite, measurement.metric) != "steady":
+        return None
+    # with pure_wall_time the compiling call is not timed
+    return None if measurement.knobs.get("pure_wall_time") else FIRST_RUN_ONLY
+
+
+def _normalise_names(measurement: ParsedMeasurement) -> None:
+    item = measurement
+    if item.knobs:
+        item.knobs_key = knobs_key({name: _bounded(value) for name, value in item.knobs.items()})
+    item.metric = nfc(item.metric)
+    texts = item.identity[:8]
+    if not "".join(texts).isascii():
+        item.suite, item.case, item.knobs_key, item.mode, item.dtype, item.backend, item.device, item.arch = (
+            map(nfc, texts)
+        )
+
+
+def _bounded(value: Any) -> Any:
+    """Return a number beyond 64 bits as text, since JSON's readers disagree about those."""
+    is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_a_number and abs(value) >= 2**63 else value
+
+
+def _check_limits(measurement: ParsedMeasurement) -> None:
+    texts: tuple[str, ...] = measurement.identity[:8]
+    if max(map(len, texts)) > _ALWAYS_FITS:
+        for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
+            if len(value) > limit:
+                raise WrongRecord("", f"the {name} is longer than {limit} characters")
+        if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+            raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
+    if not _SUITE.fullmatch(measurement.suite):
+        raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
+    if len(measurement.metric) > 200:
+        raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
+    _check_values(measurement.suite, measurement.metric, measurement.samples)
+
+
+def _check_values(suite: str, metric: str, samples: list[float]) -> None:
+    """Raise WrongRecord for what cannot be stored, and for a negative bandwidth, time or amount of memory."""
+    if len(samples) > _MAX_SAMPLES:
+        raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
+    summed = value_rule(suite, metric) == "sum"
+    for sample in [*samples, value_of(samples, "sum")] if summed else samples:
+        if abs(sample) > _MAX_VALUE:
+            raise WrongRecord(
+                "/metric/benchmark_values", f"a value beyond {_MAX_VALUE:g} in the metric's unit"
+            )
+    if samples and min(samples) < 0 and not metric_info(metric).signed:
+        index = next(index for index, sample in enumerate(samples) if sample < 0)
+        detail = f"{samples[index]:g} is below zero, which {metric} cannot be"
+        raise WrongRecord(f"/metric/benchmark_values/{index}", detail)

@@ -1,0 +1,324 @@
+"""Receive an upload: bytes → records → measurements → rows → receipt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from hud.ingest.parse import RecordParser
+from hud.ingest.resolve import Runs
+from hud.ingest.store import Stored, store, store_targets
+from hud.models import ApiKey, IdempotencyKey, Run, Upload
+from runner.formats import format_of, json_text
+from runner.formats.errors import BadUpload, Fault, MalformedUpload, OtherSuite, UploadTooLarge
+from runner.formats.format import Format, Skipped
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
+
+_MAX_FAULTS = 20
+_PIECE = 5000  # measurements that are stored together; bounds the memory of a large upload
+_MAX_RATIO = 100  # inflated bytes for each byte on the wire
+_OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass
+class Receipt:
+    """What became of an upload. `skipped` entries have the place and the reason."""
+
+    id: int | None = None
+    run_ids: list[int] = field(default_factory=list)
+    stored: int = 0
+    duplicates: int = 0
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    replayed: bool = False  # the answer to an earlier request with the same idempotency key
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "replayed"}
+
+    def add(self, other: Receipt) -> None:
+        """Add the receipt of another piece of the same file."""
+        self.id = self.id or other.id
+        self.run_ids = sorted({*self.run_ids, *other.run_ids})
+        self.stored += other.stored
+        self.duplicates += other.duplicates
+        self.skipped += other.skipped
+        self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
+        self.links = self.links or other.links
+
+
+class TooManyRecords(UploadTooLarge):
+    """More records than one request may carry; an import job takes them (`hud.ingest.import_jobs`)."""
+
+
+class KeyInUse(Exception):
+    """Another request with this idempotency key has not ended yet."""
+
+
+class KeyMisused(ValueError):
+    """The idempotency key belongs to an upload with other content."""
+
+
+def inflate(body: bytes) -> bytes:
+    """Return a gzip body's content. Raise MalformedUpload or UploadTooLarge, without holding more than the
+    limit."""
+    limit = settings.HUD_MAX_BODY_BYTES
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        content = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise MalformedUpload("the body is not gzip", [Fault("", str(error))]) from error
+    if len(content) > limit or len(content) > _MAX_RATIO * max(len(body), 1024):
+        raise UploadTooLarge(f"the body is over {limit} bytes, or over {_MAX_RATIO} times its gzip size")
+    if not inflater.eof or inflater.unused_data:
+        raise MalformedUpload("the gzip body is cut off or followed by something else")
+    return content
+
+
+@dataclass(frozen=True)
+class Content:
+    """A body whose format is known, and the parameters that came with it."""
+
+    body: bytes
+    format: Format
+    parameters: Parameters
+
+    @classmethod
+    def of(cls, body: bytes, parameters: Parameters) -> Content:
+        """Detect the format. Raise BadUpload for none, UploadTooLarge over the limit."""
+        body = body.removeprefix(_BYTE_ORDER_MARK)
+        if len(body) > settings.HUD_MAX_BODY_BYTES:
+            raise UploadTooLarge(f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes")
+        if not body.strip():
+            raise MalformedUpload("the body is empty", [Fault("", "nothing to read", malformed=True)])
+        return cls(body, format_of(parameters.format, body), parameters)
+
+    @cached_property
+    def key(self) -> str:
+        """What the same content with the same parameters has in common: it is the same upload."""
+        by_name = self.format.said_by_name(self.parameters.filename)
+        said = {name: value for name, value in by_name.items() if value} | self.parameters.identity()
+        digest = hashlib.sha256(json.dumps([self.format.name, said], sort_keys=True).encode())
+        digest.update(b"\0")
+        digest.update(self.body)
+        return digest.hexdigest()
+
+    @property
+    def request_key(self) -> str:
+        """What an idempotency key or an import job stands for: the upload, and whether only its good part or
+        nothing is stored."""
+        switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
+        return ":".join([*(name for name, on in switches.items() if on), self.key])[:64]
+
+    def check_count(self, max_records: int | None) -> None:
+        """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
+        if max_records is not None and self.body.count(_OF_EVERY_RECORD) > max_records:
+            _check_count(json_text.count(self.body), max_records)
+
+    def pieces(
+        self, parser: RecordParser, max_records: int | None = None
+    ) -> Iterator[list[ParsedMeasurement]]:
+        """Yield measurements in pieces of bounded size. Raise BadUpload after the last record was looked at,
+        TooManyRecords past `max_records`."""
+        for count, item in enumerate(self.format.read(self.body, self.parameters.filename), start=1):
+            _check_count(count, max_records)
+            parser.add(item)
+            if parser.faults and self.parameters.is_partial:
+                parser.skip_faults()
+            if len(parser.faults) >= _MAX_FAULTS:
+                break
+            if len(parser.measurements) >= _PIECE and not parser.faults:
+                yield parser.flush()
+        if parser.faults:
+            malformed = any(fault.malformed for fault in parser.faults)
+            kind = MalformedUpload if malformed else BadUpload
+            raise kind("parts of the upload are wrong; nothing was stored", parser.faults)
+        yield parser.flush()
+
+
+def _check_count(count: int, max_records: int | None) -> None:
+    if max_records is not None and count > max_records:
+        raise TooManyRecords(f"more than {max_records} records in one upload")
+
+
+def ingest(
+    body: bytes,
+    parameters: Parameters,
+    *,
+    key: ApiKey | None = None,
+    idempotency_key: str = "",
+    max_records: int | None = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
+) -> Receipt:
+    """Store an upload whole or not at all, or with `partial` its good part. Raise BadUpload with faults.
+
+    The same content with the same parameters is the same upload: it stores nothing new. The same
+    idempotency key gets the same receipt again; raise KeyInUse or KeyMisused. Raise TooManyRecords
+    past `max_records`; `on_progress` is told how many records have been taken in.
+    """
+    content = Content.of(body, parameters)
+    with transaction.atomic():
+        if key and idempotency_key:
+            known = _replay(key, idempotency_key, content.request_key)
+            if known:
+                return known
+        upload_id = _claim_upload(content, key)
+        if upload_id is None:
+            receipt = _receipt_of_duplicate(content)
+        else:
+            content.check_count(max_records)
+            receipt = _store(content, upload_id, max_records, on_progress)
+        if parameters.is_dry_run:
+            transaction.set_rollback(True)
+            receipt.id, receipt.run_ids, receipt.links = None, [], {}
+            receipt.warnings.insert(0, "dry run: nothing was stored")
+        elif key and idempotency_key:
+            IdempotencyKey.objects.create(
+                key=key, text=idempotency_key, content_key=content.request_key, receipt=receipt.to_json()
+            )
+    return receipt
+
+
+def _store(
+    content: Content, upload_id: int, max_records: int | None, on_progress: Callable[[int], None]
+) -> Receipt:
+    receipt, done = Receipt(id=upload_id), 0
+    parser = RecordParser(content.parameters)
+    runs = Runs(content.parameters, upload_id)
+    for measurements in content.pieces(parser, max_records):
+        runs.resolve(measurements)
+        _add(receipt, store(measurements, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
+        done += len(measurements)
+        on_progress(done)
+    changed, known = store_targets(parser.expected, upload_id)
+    receipt.stored += changed
+    receipt.duplicates += known
+    receipt.run_ids = runs.ids
+    receipt.skipped = sorted(
+        [*parser.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
+    )
+    receipt.warnings += parser.warnings
+    if parser.unsaid:
+        receipt.warnings.append(_unsaid_warning(parser.unsaid))
+    if receipt.run_ids:
+        receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
+    Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
+    return receipt
+
+
+def deliver(body: bytes, run: Run, *, suite: str, process: int) -> Receipt:
+    """Store what a task of `run` measured, in the caller's transaction. Raise BadUpload, and OtherSuite for
+    results of another suite than the task's. The cases may be others: one task of operators measures many.
+
+    A later attempt of a task replaces what an earlier one delivered. In an A/B run each record says its side.
+    """
+    content = Content.of(body, Parameters(format="v3", source="runner"))
+    parser = RecordParser(content.parameters)
+    receipt = Receipt(run_ids=[run.pk])
+    for measurements in content.pieces(parser, settings.HUD_MAX_RECORDS):
+        faults = [
+            Fault(item.pointer, f"a result of the suite {item.suite}", item.line)
+            for item in measurements
+            if item.suite != suite
+        ]
+        if faults:
+            detail = f"the task is one of the suite {suite}; nothing was stored"
+            raise OtherSuite(detail, faults[:_MAX_FAULTS])
+        for item in measurements:
+            item.process = 2 * process + item.process % 2 if run.in_pairs else process
+        run_ids = {item.run: (run.pk, run.at) for item in measurements}
+        _add(receipt, store(measurements, run_ids=run_ids, replace=True))
+    receipt.skipped += parser.skipped
+    return receipt
+
+
+def _add(receipt: Receipt, result: Stored) -> None:
+    receipt.stored += result.stored
+    receipt.duplicates += result.duplicates
+    receipt.skipped += [
+        Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts
+    ]
+    if result.refined:
+        receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
+
+
+def _unsaid_warning(names: set[str]) -> str:
+    listed = sorted(names)
+    example = "&".join(f"{name}=…" for name in listed)
+    return (
+        f"nothing says the {', '.join(listed)} of some of these results; they share series with others of "
+        f"which that is not known either. Give it with the upload: ?{example}"
+    )
+
+
+def keep_key(key: ApiKey, text: str, request_key: str) -> None:
+    """Note, in a transaction, that this idempotency key is an import job's, whose own row has its answer.
+    Raise KeyInUse or KeyMisused."""
+    try:
+        known = _replay(key, text, request_key) is not None
+    except TooManyRecords:
+        known = True
+    if not known:
+        IdempotencyKey.objects.create(key=key, text=text, content_key=request_key, receipt={})
+
+
+def _replay(key: ApiKey, text: str, request_key: str) -> Receipt | None:
+    """Return the receipt this idempotency key got before. Hold the key until the transaction ends. Raise
+    TooManyRecords where it stands for an import job."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))", [text, key.pk])
+        if not cursor.fetchone()[0]:
+            raise KeyInUse("a request with this Idempotency-Key is still running; ask again")
+    known = IdempotencyKey.objects.filter(key=key, text=text).first()
+    if known is None:
+        return None
+    if known.content_key != request_key:
+        raise KeyMisused("this Idempotency-Key was used for another upload")
+    if not known.receipt:
+        raise TooManyRecords("it became an import job")
+    return Receipt(**known.receipt, replayed=True)
+
+
+def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
+    """Return the new upload's id, None where the same content is stored already. A concurrent twin waits here
+    until the first one has committed."""
+    given = content.parameters
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO hud_upload (content_key, filename, format, parameters, receipt, key_id)
+            VALUES (%s, %s, %s, %s::jsonb, '{}', %s) ON CONFLICT (content_key) DO NOTHING RETURNING id
+            """,
+            [
+                content.key,
+                given.filename,
+                content.format.name,
+                json.dumps(given.given()),
+                key.pk if key else None,
+            ],
+        )
+        row = cursor.fetchone()
+    return int(row[0]) if row else None
+
+
+def _receipt_of_duplicate(content: Content) -> Receipt:
+    """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
+    and that was not what is asked for now."""
+    upload = Upload.objects.get(content_key=content.key)
+    if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
+        for _ in content.pieces(RecordParser(content.parameters)):
+            pass  # nothing to store; it is read for its faults
+    receipt = Receipt(**upload.receipt)
+    receipt.duplicates += receipt.stored
+    receipt.stored = 0
+    return receipt

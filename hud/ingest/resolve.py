@@ -1,0 +1,378 @@
+"""Find or make what a measurement refers to: its run, its series and its environment.
+
+All by a fixed number of bulk statements in the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TypeGuard
+from uuid import UUID, uuid4
+
+from django.db import connection
+from django.db.models import Q
+from django.utils import timezone as clock
+
+from hud.models import Run, State
+from runner.catalog.metrics import metric_info
+from runner.catalog.missing import CANCELLED
+from runner.formats.measurement import DEVICES, ParsedMeasurement, RunKey, first_runner
+from runner.formats.parameters import Parameters, parse_time
+from runner.formats.scalars import nfc, text
+from runner.formats.v3 import OURS
+from runner.records import Environment, Record
+
+_MAX_NUMBER = 10_000  # of a pair or a process
+_SUCCEEDED = (State.SUCCEEDED, "")
+_FAILED = {"wrong", "oom", "crashed", "failed"}
+_ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/life.py` has them
+_CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
+
+# ---- which run a record belongs to, as the record says it
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What `runners` says of a record's run: the host, both interpreters of a run in pairs, the process."""
+
+    host: str
+    base: str
+    new: str
+    process: int
+
+    @classmethod
+    def of(cls, record: Record) -> _Origin:
+        runner = first_runner(record)
+        facts = runner.get("extra_info")
+        facts = facts if isinstance(facts, dict) else {}
+        name = text(runner.get("name"))
+        host = "" if name in DEVICES else name  # some scripts write the kind of device there
+        pair, process = facts.get("pair"), facts.get("process")
+        if isinstance(pair, dict) and pair.get("side") in {"base", "new"} and _is_number(pair.get("number")):
+            base, new = text(pair.get("base")), text(pair.get("new"))
+            if base and new:
+                # of a pair: twice its number, and one more for the new side
+                return cls(host, base[:60], new[:60], 2 * pair["number"] + (pair["side"] == "new"))
+        return cls(host, "", "", process if _is_number(process) else 0)
+
+
+class RunKeys:
+    """The runs of one upload's records, which mostly share one."""
+
+    def __init__(self) -> None:
+        self._origins: dict[bytes, _Origin] = {}
+        self._keys: dict[tuple[Any, ...], RunKey] = {}
+
+    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, int]:
+        """Return a record's run and its process there; `facts` is what it says of runners, as JSON."""
+        origin = self._origins.get(facts)
+        if origin is None:
+            origin = self._origins[facts] = _Origin.of(record)
+        said = (
+            record.benchmark.name,
+            origin.base,
+            origin.new,
+            origin.host,
+            record.timestamp,
+            record.repo,
+            record.head_branch,
+            record.head_sha,
+            record.workflow_id,
+            record.job_id,
+            record.run_attempt,
+        )
+        found = self._keys.get(said)
+        if found is None:
+            found = self._keys[said] = _run_key(record, origin, given)
+        return found, origin.process
+
+
+def _run_key(record: Record, origin: _Origin, given: Parameters) -> RunKey:
+    external_id = None
+    if record.workflow_id not in (None, 0, "0", ""):
+        external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
+    commit_time = parse_time(given.commit_date) if given.commit_date else None
+    run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
+    at_source = "commit" if commit_time else "run" if run_time else "upload"
+    return RunKey(
+        source=nfc(given.source or record.benchmark.name)[:100],
+        external_id=external_id or given.run_id or None,
+        host=nfc(origin.host or given.host)[:200],
+        commit=(record.head_sha or given.commit)[:64],
+        branch=nfc(record.head_branch or given.branch)[:200],
+        repo=nfc(record.repo or given.repo)[:200],
+        at=commit_time or run_time,
+        at_source=at_source,
+        environment=origin.new,
+        base_environment=origin.base,
+    )
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
+
+
+def _from_epoch(moment: float | None) -> datetime | None:
+    """Read seconds since 1970, or the milliseconds that some uploaders write; None for anything else."""
+    seconds = moment / 1000 if moment and moment > 1e11 else moment
+    if not seconds or not 0 < seconds < 7e9:
+        return None
+    return datetime.fromtimestamp(seconds, tz=timezone.utc)
+
+
+# ---- runs
+
+
+def _end_by(item: ParsedMeasurement) -> tuple[State, str]:
+    """Return how a run of our runner ended, by one of its results; other systems do not say."""
+    if not item.run.source.startswith(OURS) or item.run.uid:
+        return _SUCCEEDED
+    words = f"{item.case}: {item.message or item.status}"[:500]
+    if (item.status, item.code) == ("not_run", CANCELLED):
+        return State.CANCELLED, words
+    if item.status == "timed_out":
+        return State.TIMED_OUT, words
+    return (State.FAILED, words) if item.status in _FAILED else _SUCCEEDED
+
+
+@dataclass
+class Runs:
+    """The runs of one upload, each with its id and its place in every series. `own` are runs of this hud's
+    runner, which an upload (of an export, say) may repeat but not add to."""
+
+    parameters: Parameters
+    upload_id: int
+    places: dict[RunKey, tuple[int, datetime]] = field(default_factory=dict)
+    own: set[int] = field(default_factory=set)
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted({run_id for run_id, _at in self.places.values()})
+
+    def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
+        """Find or make the runs of these measurements."""
+        suites: dict[RunKey, set[str]] = {}
+        ends: dict[RunKey, tuple[State, str]] = {}
+        for item in measurements:
+            if item.run not in self.places:
+                suites.setdefault(item.run, set()).add(item.suite)
+                if item.status != "ok":
+                    ends[item.run] = min(
+                        ends.get(item.run, _SUCCEEDED), _end_by(item), key=lambda end: _ENDS.index(end[0])
+                    )
+        for key in sorted(
+            suites, key=lambda item: (item.source, item.external_id or "", item.host, item.commit)
+        ):
+            self.places[key] = self._place(key, sorted(suites[key]), ends.get(key, _SUCCEEDED))
+
+    def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> tuple[int, datetime]:
+        now = clock.now()
+        uid = UUID(key.uid) if key.uid else uuid4()
+        wanted = Run(
+            uid=uid,
+            state=end[0],
+            reason=end[1],
+            title=f"{key.source}: {', '.join(suites)}"[:300],
+            host_name=key.host,
+            upload_id=self.upload_id,
+            source=key.source,
+            external_id=key.external_id,
+            repo=key.repo,
+            branch=key.branch,
+            commit=key.commit,
+            provenance=self.parameters.provenance,
+            at=key.at or now,
+            at_source=key.at_source,
+            environment=key.environment,
+            base_environment=key.base_environment,
+            started=now,
+            finished=now,
+        )
+        # two uploads may bring a new run at the same moment: the second waits here, then finds it
+        Run.objects.bulk_create([wanted], ignore_conflicts=True)
+        natural = Q(
+            external_id=key.external_id, source=key.source, host_name=key.host, commit=key.commit
+        ) & Q(external_id__isnull=False)
+        found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
+        if found.upload_id is None:
+            self.own.add(found.pk)
+            return found.pk, found.at
+        new = [suite for suite in suites if suite not in found.title]
+        if new:
+            Run.objects.filter(pk=found.pk).update(title=", ".join([found.title, *new])[:300])
+        return found.pk, found.at
+
+
+# ---- series and environments
+
+RowKey = tuple[int, int, int, int]  # run, series, environment, process
+
+
+def row_keys(
+    measurements: Sequence[ParsedMeasurement], run_ids: dict[RunKey, tuple[int, datetime]]
+) -> list[RowKey]:
+    """Return the key of each measurement's row; make the series and environments that are not there yet."""
+    # measurements of one upload share their environment's object, and its fingerprint takes a while
+    distinct = {id(item.environment): item.environment for item in measurements}
+    fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
+    found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
+    environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
+    return [
+        (run_ids[item.run][0], series_id, environments[id(item.environment)], item.process)
+        for item, series_id in zip(measurements, _series_of(measurements), strict=True)
+    ]
+
+
+def _series_of(measurements: Sequence[ParsedMeasurement]) -> list[int]:
+    """Return the series of each measurement, by one look-up where all are known."""
+    digests = [_digest(item) for item in measurements]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
+        )
+        found: dict[str, int] = dict(cursor.fetchall())
+    missing = {
+        digest: item for digest, item in zip(digests, measurements, strict=True) if digest not in found
+    }
+    if missing:
+        found |= _new_series(missing)
+    return [found[digest] for digest in digests]
+
+
+def _digest(item: ParsedMeasurement) -> str:
+    """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
+    *texts, dynamic = item.identity
+    said = "\0".join((*texts, "1" if dynamic else "0", item.metric))
+    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _new_series(missing: Mapping[str, ParsedMeasurement]) -> dict[str, int]:
+    """Make the series of these digests where they are not there. Knobs that are equal in other words
+    (1 and 1.0) are one series, which keeps its first digest."""
+    metrics = metric_ids(sorted({item.metric for item in missing.values()}))
+    experiments = _experiment_ids(sorted({item.identity for item in missing.values()}))
+    pairs = {digest: (experiments[item.identity], metrics[item.metric]) for digest, item in missing.items()}
+    series = _series_ids({pair: digest for digest, pair in pairs.items()})
+    return {digest: series[pair] for digest, pair in pairs.items()}
+
+
+def _known_or_inserted(keys: list[Any], select: str, insert: str, columns: Sequence[list[Any]]) -> list[int]:
+    """Return the ids of keys in their order. Look first, insert only what is missing, look again: a row that
+    a concurrent upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look."""
+    with connection.cursor() as cursor:
+        cursor.execute(select, columns)
+        found = dict(cursor.fetchall())
+        if len(found) < len(keys):
+            missing = [place for place in range(len(keys)) if place + 1 not in found]
+            cursor.execute(insert, [[column[place] for place in missing] for column in columns])
+            cursor.execute(select, columns)
+            found = dict(cursor.fetchall())
+    return [found[place + 1] for place in range(len(keys))]
+
+
+_EXPERIMENT_VALUES = """unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+    %s::text[], %s::text[], %s::bool[])"""
+
+
+def _experiment_ids(identities: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
+    columns: list[list[Any]] = [list(column) for column in zip(*identities, strict=True)] or [[]] * 9
+    names = 'suite, "case", knobs, mode, dtype, backend, device, arch, dynamic'
+    select = f"""
+        SELECT given.place, e.id FROM {_EXPERIMENT_VALUES} WITH ORDINALITY
+            AS given(suite, "case", knobs, mode, dtype, backend, device, arch, dynamic, place)
+        JOIN hud_experiment e ON e.suite = given.suite AND e."case" = given."case"
+            AND e.knobs = given.knobs::jsonb AND e.mode = given.mode AND e.dtype = given.dtype
+            AND e.backend = given.backend AND e.device = given.device AND e.arch = given.arch
+            AND e.dynamic = given.dynamic"""  # noqa: S608
+    insert = f"""
+        INSERT INTO hud_experiment ({names})
+        SELECT suite, "case", knobs::jsonb, mode, dtype, backend, device, arch, dynamic
+        FROM {_EXPERIMENT_VALUES} AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
+    ids = _known_or_inserted(identities, select, insert, columns)
+    return dict(zip(identities, ids, strict=True))
+
+
+def metric_ids(names: list[str]) -> dict[str, int]:
+    """Return the ids of these distinct names; an unknown one is registered without direction."""
+    infos = [metric_info(name) for name in names]
+    columns: list[list[Any]] = [
+        [info.name for info in infos],
+        [info.title for info in infos],
+        [info.unit for info in infos],
+        [info.direction for info in infos],
+        [info.kind for info in infos],
+        [info.precision for info in infos],
+        [info.floor for info in infos],
+    ]
+    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int2[], %s::float8[])"
+    fields = "name, title, unit, direction, kind, precision, floor"
+    select = f"""SELECT given.place, m.id FROM {values} WITH ORDINALITY AS given({fields}, place)
+        JOIN hud_metric m ON m.name = given.name"""  # noqa: S608
+    insert = f"""INSERT INTO hud_metric ({fields}) SELECT {fields} FROM {values} AS given({fields})
+        ON CONFLICT DO NOTHING"""  # noqa: S608
+    return dict(zip(names, _known_or_inserted(names, select, insert, columns), strict=True))
+
+
+def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:
+    """Return the series of these pairs of experiment and metric, each with the digest it is found by."""
+    pairs = sorted(digests)
+    columns: list[list[Any]] = [
+        [pair[0] for pair in pairs],
+        [pair[1] for pair in pairs],
+        [digests[pair] for pair in pairs],
+    ]
+    given = "unnest(%s::int[], %s::int[], %s::text[])"
+    select = f"""SELECT given.place, s.id
+        FROM {given} WITH ORDINALITY AS given(experiment, metric, digest, place)
+        JOIN hud_series s ON s.experiment_id = given.experiment AND s.metric_id = given.metric"""  # noqa: S608
+    insert = f"""INSERT INTO hud_series (experiment_id, metric_id, digest)
+        SELECT experiment, metric, digest FROM {given} AS given(experiment, metric, digest)
+        ON CONFLICT DO NOTHING"""  # noqa: S608
+    ids = _known_or_inserted(pairs, select, insert, columns)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_series s SET digest = given.digest
+            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
+            WHERE s.id = given.id AND s.digest IS NULL
+            """,
+            [ids, columns[2]],
+        )
+    return dict(zip(pairs, ids, strict=True))
+
+
+def _environment_ids(environments: dict[str, Environment]) -> dict[str, int]:
+    fingerprints = sorted(environments)
+    ordered = [environments[fingerprint] for fingerprint in fingerprints]
+    columns: list[list[Any]] = [
+        fingerprints,
+        [class_key(environment) for environment in ordered],
+        [environment.torch[:100] for environment in ordered],
+        [environment.torch_git[:64] for environment in ordered],
+        [environment.gpu[:200] for environment in ordered],
+        [json.dumps(asdict(environment)) for environment in ordered],
+    ]
+    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
+    names = "fingerprint, class_key, torch, torch_git, gpu, facts"
+    select = f"""SELECT given.place, e.id FROM {values} WITH ORDINALITY AS given({names}, place)
+        JOIN hud_environment e ON e.fingerprint = given.fingerprint"""  # noqa: S608
+    insert = f"""INSERT INTO hud_environment ({names})
+        SELECT fingerprint, class_key, torch, torch_git, gpu, facts::jsonb FROM {values} AS given({names})
+        ON CONFLICT DO NOTHING"""  # noqa: S608
+    return dict(zip(fingerprints, _known_or_inserted(fingerprints, select, insert, columns), strict=True))
+
+
+def class_key(environment: Environment) -> str:
+    """Return the environment class: what a baseline may be compared with. torch and triton are the subject
+    and never part of it; minor versions of driver and CUDA are noise."""
+    parts = [environment.gpu, _major(environment.driver), _major(environment.cuda), environment.cpu]
+    parts += [f"{name}={environment.packages.get(name, '')}" for name in _CLASS_PACKAGES]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+def _major(version: str) -> str:
+    return version.split(".", 1)[0]

@@ -1,0 +1,80 @@
+"""The outside formats, one module each, shared by the web application and the runner.
+
+A module offers a `Format`: how to recognise and read its files, what its records mean, and where we write
+them too, how. Adding a format is a module here and a line in `FORMATS`. At module level the formats need the
+standard library only; reading JSON needs msgspec and orjson, which hosts do not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.catalog import BadRequest
+from runner.formats import (
+    cachebench,
+    expected_accuracy,
+    gpt_fast,
+    graph_breaks,
+    operatorbench,
+    ours,
+    pr_time,
+    torchdynamo,
+    userbenchmark,
+    v3,
+    xla,
+)
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
+from runner.formats.format import Describe, Format, Preview, Writer
+
+# In the order in which they are asked; v3 takes whatever is JSON.
+FORMATS = {
+    item.name: item
+    for item in (
+        ours.FORMAT,
+        xla.FORMAT,
+        userbenchmark.FORMAT,
+        v3.FORMAT,
+        cachebench.FORMAT,
+        torchdynamo.FORMAT,
+        graph_breaks.FORMAT,
+        expected_accuracy.FORMAT,
+        gpt_fast.FORMAT,
+        operatorbench.FORMAT,
+        pr_time.FORMAT,
+    )
+}
+_DESCRIBE = {name: describe for item in FORMATS.values() for name, describe in item.describe.items()}
+WRITERS = {suite: item.writer for item in FORMATS.values() if item.writer for suite in item.writer.suites}
+
+
+def format_of(name: str, body: bytes) -> Format:
+    """Return the named format, or the first that recognises the body. Raise BadUpload for none."""
+    if name:
+        if name not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise BadUpload(f"no format is called {name!r}", [Fault("?format", f"one of: {known}")])
+        return FORMATS[name]
+    preview = Preview(body)
+    for candidate in FORMATS.values():
+        if candidate.matches(preview):
+            return candidate
+    raise MalformedUpload(
+        "this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")]
+    )
+
+
+def describe_of(benchmark: str) -> Describe:
+    """Return what completes the measurements of this benchmark's records."""
+    return _DESCRIBE.get(benchmark) or (
+        v3.describe_ours if benchmark.startswith(v3.OURS) else v3.describe_unknown
+    )
+
+
+def writer_of(suites: Sequence[str]) -> Writer:
+    """Return the writer that these suites share. Raise BadRequest for none or several."""
+    found = {WRITERS.get(suite) for suite in suites}
+    (writer, *others) = found or {None}
+    if writer is None or others:
+        offered = ", ".join(sorted(WRITERS))
+        raise BadRequest(f"--format upstream is for suites of one outside system; there are: {offered}")
+    return writer

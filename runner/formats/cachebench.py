@@ -1,0 +1,99 @@
+"""cachebench's JSON: one list with three v3 records for each model.
+
+Source: `benchmarks/dynamo/cachebench.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.catalog import TaskSpec
+from runner.formats import v3
+from runner.formats.format import FinishedTask, Format, Writer
+from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
+from runner.formats.parameters import Parameters
+from runner.records import Record
+
+Json = Any
+
+_BENCHMARK = "TorchCache Benchmark"
+_METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")
+_DTYPES = {"inference": "bfloat16", "training": "amp"}  # its only ones, which the file does not name
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    origin = origin_of(record)
+    measurement.suite = "cache"
+    measurement.dtype = measurement.dtype or _DTYPES.get(measurement.mode, "")
+    measurement.backend = measurement.backend or "inductor"
+    measurement.knobs = {"origin": origin} if origin else {}
+    measurement.dynamic |= bool(info_of(record).get("is_dynamic"))
+
+
+def _unsupported_reason(task: TaskSpec) -> str:
+    if task.dtype != _DTYPES[task.mode]:
+        return "it knows only bfloat16 inference and amp training"
+    unsaid = sorted(set(task.identity()) - {"origin"})
+    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+
+
+def _places(task: TaskSpec) -> list[str]:
+    dynamic = " with dynamic shapes" if task.dynamic else ""
+    return [f"{task.case} {task.mode}{dynamic}"]
+
+
+def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
+    return [path]
+
+
+class CacheFile:
+    """Write `PATH`. Like the script, leave out a model that failed; without models there is no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: list[Json] = []
+
+    def add(self, finished: FinishedTask) -> list[Path]:
+        records = [
+            _record(record)
+            for record in finished.records
+            if record["metric"]["name"] in _METRICS and record["metric"].get("benchmark_values")
+        ]
+        if not records or _unsupported_reason(finished.task):
+            return []
+        self._records += records
+        self._path.write_text(json.dumps(self._records))
+        return [self._path]
+
+
+def _record(record: dict[str, Json]) -> Json:
+    info = record["benchmark"]["extra_info"]
+    return {
+        "benchmark": {
+            "name": _BENCHMARK,
+            "mode": record["benchmark"]["mode"],
+            "extra_info": {"is_dynamic": info["dynamic"], "device": info["device"]},
+        },
+        "model": {
+            "name": record["model"]["name"],
+            "backend": record["model"]["backend"],
+            "origins": [info["knobs"]["origin"]],
+        },
+        "metric": {
+            "name": record["metric"]["name"],
+            "type": "OSS model",
+            "benchmark_values": record["metric"]["benchmark_values"],
+        },
+    }
+
+
+FORMAT = Format(
+    "cachebench",
+    matches=v3.FORMAT.matches,
+    read=v3.read,
+    describe={_BENCHMARK: describe},
+    writer=Writer("cachebench", ("cache",), CacheFile, _places, _files, _unsupported_reason),
+)

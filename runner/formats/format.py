@@ -1,0 +1,168 @@
+"""What a module of an outside format offers: the `Format`, and for those we also write a `Writer`."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.catalog import BadRequest, TaskSpec
+from runner.formats.errors import Fault
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
+from runner.formats.table import first_row
+from runner.records import Record
+
+Json = Any
+_PEEK_BYTES = 1 << 16
+_MAX_HEADER_BYTES = 1 << 18
+
+
+@dataclass(slots=True)
+class LocatedRecord:
+    """A record and where it stood. `hints` are upload parameters that the file's name suggests: they count
+    least."""
+
+    record: Record
+    pointer: str
+    line: int | None = None
+    hints: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something that stood in a file and is no measurement, with one of the words of `reasons`."""
+
+    pointer: str
+    reason: str
+    line: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"pointer": self.pointer, "reason": self.reason}
+        return entry if self.line is None else {**entry, "line": self.line}
+
+
+@dataclass(frozen=True)
+class FileWarning:
+    """What to know of the file as a whole; the receipt says it once."""
+
+    text: str
+
+
+Item = LocatedRecord | Skipped | Fault | FileWarning
+
+
+class Preview:
+    """The beginning of a body, by which formats recognise their own."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._start = body[:_PEEK_BYTES]
+        self.is_json = is_json(body)
+
+    @cached_property
+    def header(self) -> list[str]:
+        """The cells of the first row, [] where the body is no text table."""
+        start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
+        if start[:1] in {b"", b"{", b"["}:
+            return []
+        try:
+            line = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode()
+            return next(csv.reader([line]), [])
+        except (UnicodeDecodeError, csv.Error):
+            return []
+
+    @cached_property
+    def first_row(self) -> list[str]:
+        """The cells of the first row that is not blank, [] where the body is no CSV."""
+        return first_row(self._body)
+
+    @cached_property
+    def first_value(self) -> Any:
+        """The first JSON value, None where there is none."""
+        from runner.formats.json_text import first_value
+
+        return first_value(self._body)
+
+    def names(self, *keys: str) -> bool:
+        """True where the body begins like JSON and its first bytes name all of these keys."""
+        return self.is_json and all(f'"{key}"'.encode() in self._start for key in keys)
+
+
+def is_json(body: bytes) -> bool:
+    return body[:_PEEK_BYTES].lstrip()[:1] in {b"[", b"{"}
+
+
+class Outcome(Protocol):
+    """How a task ended."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def code(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class FinishedTask(Protocol):
+    """A task with its records, objects of the v3 shape, and the folder of its artifacts."""
+
+    @property
+    def task(self) -> TaskSpec: ...
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def records(self) -> list[dict[str, Json]]: ...
+    @property
+    def folder(self) -> Path: ...
+
+
+class FileWriter(Protocol):
+    """Writes the files of one `--output`; they are complete after each task."""
+
+    def add(self, finished: FinishedTask) -> list[Path]:
+        """Write a task; return the files that hold something of it."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """How `--format upstream` writes the files of an outside system, one file or folder for each `--output`.
+    What such a file has no words for is left out."""
+
+    name: str
+    suites: tuple[str, ...]
+    open: Callable[[Path], FileWriter]
+    places: Callable[[TaskSpec], Collection[str]]  # names by which its files tell results apart
+    files: Callable[[Path, Sequence[TaskSpec]], Collection[Path]]  # everything it will write for these tasks
+    unsupported_reason: Callable[[TaskSpec], str] = lambda _task: ""  # '' where its files can hold the task
+
+    def check_places(self, tasks: Sequence[TaskSpec]) -> None:
+        """Raise BadRequest where several of these tasks would have one place in the files."""
+        counts = Counter(place for task in tasks for place in self.places(task))
+        for place, count in counts.items():
+            if count > 1:
+                raise BadRequest(
+                    f"--format upstream: {self.name}'s file has one place for {place}, which is to be"
+                    f" measured {count} times; --format ours and v3 keep all"
+                )
+
+
+Describe = Callable[[ParsedMeasurement, Record, Parameters], None]
+
+
+@dataclass(frozen=True)
+class Format:
+    """An outside format. `describe` says, by the benchmark name of a record, how to complete its
+    measurement; `said_by_name` returns what only the file's name says."""
+
+    name: str
+    matches: Callable[[Preview], bool]
+    read: Callable[[bytes, str], Iterator[Item]]  # raises BadUpload where the body has no records
+    describe: Mapping[str, Describe] = field(default_factory=dict)
+    said_by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}
+    writer: Writer | None = None

@@ -1,0 +1,193 @@
+"""gpt-fast's CSV: one row for each benchmark, with the target of a 40 GB A100; beside it JSON lines, which
+are v3 records. For the suites micro and gpt_fast.
+
+Source: `benchmarks/gpt_fast/benchmark.py`, output_csv. Rows of several runs stand in one file: it appends.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from runner.catalog import TaskSpec
+from runner.catalog.suites.micro import SIZES
+from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
+from runner.formats import reasons, v3
+from runner.formats.errors import Fault
+from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import number
+from runner.formats.table import Row, table
+from runner.records import Benchmark, Metric, Model, Record
+from runner.summary import median
+
+Json = Any
+
+_BENCHMARK = "PyTorch gpt-fast benchmark"
+_NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
+_MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
+# gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
+_MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
+_MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
+_COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    if is_json(body):
+        yield from v3.read(body, filename)
+        return
+    columns, lines = table(body, _NEEDED.issubset, "CSV of gpt-fast", "columns name,metric,target,actual,…")
+    for row in lines:
+        yield row if isinstance(row, Fault) else _record_of(row, columns)
+
+
+def _record_of(row: Row, columns: list[str]) -> Item:
+    cells = dict(zip(columns, row.cells, strict=False))
+    if not cells.get("name") or not cells.get("metric"):
+        return row.fault("a row has a name and a metric")
+    if not cells.get("actual"):
+        return Skipped("/actual", reasons.EMPTY_CELL, row.line)
+    for column in ("actual", "target"):
+        if cells.get(column) and number(cells[column]) is None:
+            return row.not_a_number(column, cells[column])
+    is_model = cells.get("is_model", "").lower() == "true"
+    info = {name: cells[name] for name in ("device", "arch") if cells.get(name)}
+    record = Record(
+        Benchmark(_BENCHMARK, "inference", cells.get("dtype"), info),
+        Model(cells["name"], "OSS model" if is_model else "micro-benchmark", origins=["pytorch"]),
+        Metric(cells["metric"], [cells["actual"]], cells.get("target") or None),
+    )
+    return LocatedRecord(record, "", row.line)
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Means over four sizes; the targets are one GPU's."""
+    micro = record.model.type == "micro-benchmark" or measurement.case in _MICRO
+    measurement.suite = "micro" if micro else "gpt_fast"
+    measurement.backend = measurement.backend or "inductor"
+    measurement.knobs = {"D": "mean"} if micro else {}
+    measurement.target_arch = GPT_FAST_TARGET_ARCH
+
+
+def _unsupported_reason(task: TaskSpec) -> str:
+    if task.backend != "inductor":
+        return "it knows only inductor"
+    if task.suite == "micro":
+        return _unsupported_micro(task)
+    unsaid = sorted(task.identity())
+    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+
+
+def _unsupported_micro(task: TaskSpec) -> str:
+    if gpt_fast_target(task.case, task.dtype) is None:
+        return f"it has no {task.case} in {task.dtype}"
+    sizes = cast("Sequence[int] | None", task.knobs.get("D"))
+    in_part = sizes and set(sizes) != set(SIZES[task.device])
+    return "its row is the mean over all sizes" if in_part else ""
+
+
+def _places(task: TaskSpec) -> list[str]:
+    return [f"{task.case} in {task.dtype}"]
+
+
+def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
+    """The CSV and the JSON lines."""
+    return [path.with_suffix(".csv"), path.with_suffix(".json")]
+
+
+class GptFastFiles:
+    """Write `PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: list[dict[str, str]] = []
+
+    def add(self, finished: FinishedTask) -> list[Path]:
+        rows_of = _model_rows if finished.task.suite == "gpt_fast" else _micro_rows
+        rows = rows_of(finished.records)
+        if not rows or _unsupported_reason(finished.task):
+            return []
+        self._rows += rows
+        table, lines = _files(self._path, [finished.task])
+        table.write_text(_csv(self._rows))
+        lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
+        return [table, lines]
+
+
+def _micro_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
+    return [
+        _row(record, median(record["metric"]["benchmark_values"]), "False")
+        for record in records
+        if record["metric"]["name"] in _MICRO_METRICS
+        and record["metric"].get("benchmark_values")
+        and record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
+    ]
+
+
+def _model_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
+    """Return rows with the mean of the five sequences, as the script has it."""
+    return [
+        _row(record, statistics.fmean(record["metric"]["benchmark_values"]), "True")
+        for record in records
+        if record["metric"]["name"] in _MODEL_METRICS and record["metric"].get("benchmark_values")
+    ]
+
+
+def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, str]:
+    return {
+        "name": record["model"]["name"],
+        "metric": record["metric"]["name"],
+        "target": record["metric"].get("target_value", ""),  # none for what gpt-fast has not, nor for a CPU
+        "actual": f"{value:.02f}",
+        "dtype": record["benchmark"]["dtype"],
+        "device": record["benchmark"]["extra_info"]["device"],
+        "arch": record["benchmark"]["extra_info"]["arch"],
+        "is_model": is_model,
+    }
+
+
+def _csv(rows: Sequence[dict[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _json(row: dict[str, str]) -> dict[str, Json]:
+    is_model = row["is_model"] == "True"
+    # its targets of models are numbers, those of micro-benchmarks words
+    target: Json = int(row["target"]) if is_model and row["target"] else row["target"]
+    return {
+        "benchmark": {
+            "name": _BENCHMARK,
+            "mode": "inference",
+            "dtype": row["dtype"],
+            "extra_info": {"device": row["device"], "arch": row["arch"]},
+        },
+        "model": {
+            "name": row["name"],
+            "type": "OSS model" if is_model else "micro-benchmark",
+            "origins": ["pytorch"],
+        },
+        "metric": {
+            "name": row["metric"],
+            "benchmark_values": [row["actual"]],
+            **({"target_value": target} if target != "" else {}),
+        },
+    }
+
+
+FORMAT = Format(
+    "gpt_fast",
+    matches=lambda preview: _NEEDED.issubset(preview.header),
+    read=read,
+    describe={_BENCHMARK: describe},
+    writer=Writer("gpt-fast", ("micro", "gpt_fast"), GptFastFiles, _places, _files, _unsupported_reason),
+)

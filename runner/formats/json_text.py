@@ -1,0 +1,254 @@
+"""JSON in its containers: one value, a list, a value or a list on each line. Only the formats' `read` imports
+this module, since hosts have neither msgspec nor orjson.
+
+Refused although it is JSON: a key said twice, deep nesting, integers beyond 64 bits, a NUL character. msgspec
+lets these pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold
+one is read once more by the standard library's parser, whose hooks see every pair.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import orjson
+
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
+
+_T = TypeVar("_T")
+Text = bytes | msgspec.Raw  # of one JSON value
+ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MAX_DEPTH = 16
+_ANY = msgspec.json.Decoder()
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_NUL = re.compile(rb"\\u0000|\x00")
+_INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
+
+
+class Value(NamedTuple):
+    """A JSON value and where it stood."""
+
+    value: Any
+    pointer: str
+    line: int | None
+
+
+def values(body: bytes) -> Iterator[Value | Fault]:
+    """Yield every value of the body, a Fault for what is refused. Raise MalformedUpload, BadUpload."""
+
+    def value(text: Text, pointer: str, line: int | None) -> Value | Fault:
+        return fault_of(text, pointer, line) or Value(_ANY.decode(text), pointer, line)
+
+    return read(body, value)
+
+
+def first_value(body: bytes) -> Any:
+    """Return the first value of the body that is neither null nor wrong, None where there is none."""
+    try:
+        found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
+        return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
+    except BadUpload:
+        return None
+
+
+def count(body: bytes) -> int:
+    """Return how many values a list or lines hold, without decoding them; 0 where that is not plain."""
+    try:
+        return len(_pieces(body))
+    except ERRORS:
+        lines = [line for line in body.splitlines() if line.strip()]
+    try:
+        _ANY.decode(lines[0])
+    except ERRORS:
+        return 0
+    return len(lines)
+
+
+def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T | Fault]:
+    """Yield what `one` makes of each value's text, pointer and line, and a Fault for a line that is no JSON.
+
+    `one` may raise ERRORS for a text that is no JSON. Raise MalformedUpload where the body is none, BadUpload
+    for a NUL character.
+    """
+    refuse_nul(body)
+    try:
+        pieces = _pieces(body)
+    except ERRORS as error:
+        lines = body.splitlines()
+        if sum(1 for line in lines if line.strip()) < 2:
+            raise _malformed(error, body) from error
+        yield from _read_lines(lines, one, error, body)
+        return
+    try:
+        for text, pointer in pieces:
+            yield one(text, pointer, None)
+    except ERRORS as error:
+        raise _malformed_inside(error, body) from error
+
+
+def _pieces(body: bytes) -> list[tuple[Text, str]]:
+    """Return the values of a list, or the one value. Raise one of ERRORS for what is no JSON."""
+    try:
+        return [(item, f"/{index}") for index, item in enumerate(_RAW_LIST.decode(body))]
+    except msgspec.ValidationError:
+        _ANY.decode(body)
+        return [(body, "")]
+
+
+def _read_lines(
+    lines: list[bytes], one: Callable[[Text, str, int | None], _T], whole_error: Exception, body: bytes
+) -> Iterator[_T | Fault]:
+    parsed = False
+    wrong: list[Fault] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = [one(text, pointer, number) for text, pointer in _pieces(line)]
+        except ERRORS as error:
+            fault = Fault("", f"the line is not JSON: {error}", number, malformed=True)
+            if parsed:
+                yield fault
+            else:
+                wrong.append(fault)
+            continue
+        if not parsed:
+            parsed = True
+            yield from wrong
+        yield from found
+    if not parsed:
+        raise _malformed(whole_error, body) from whole_error
+
+
+def _malformed(error: Exception, body: bytes) -> MalformedUpload:
+    found = _BYTE.search(str(error))
+    line = body[: int(found[1])].count(b"\n") + 1 if found else None
+    return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
+
+
+def _malformed_inside(error: Exception, body: bytes) -> MalformedUpload:
+    """The place of what is wrong in a piece, found by reading the whole."""
+    try:
+        _ANY.decode(body)
+    except ERRORS as whole:
+        return _malformed(whole, body)
+    return _malformed(error, body)
+
+
+def refuse_nul(body: bytes) -> None:
+    """Raise BadUpload for a text that holds a NUL character, which PostgreSQL does not store."""
+    if not _NUL.search(body):
+        return
+    for number, line in enumerate(body.splitlines(), start=1):
+        if b"\0" in line or (b"\\u0000" in line and _holds_nul(line)):
+            raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", number)])
+
+
+def _holds_nul(line: bytes) -> bool:
+    try:
+        value: Any = _ANY.decode(line)
+    except ERRORS:
+        return True  # one line of a pretty-printed body: the escape cannot be told from its like, so refuse
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str) and "\0" in item:
+            return True
+        if isinstance(item, dict):
+            stack += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            stack += item
+    return False
+
+
+class _Problem(ValueError):
+    """The text is what is wrong."""
+
+
+class _Nested(int):
+    """Stands for an object that has been read: how deep it is."""
+
+
+def fault_of(text: Text, pointer: str, line: int | None) -> Fault | None:
+    words = problem(bytes(text))
+    return Fault(pointer, words, line) if words else None
+
+
+def problem(text: bytes) -> str:
+    """Return what is refused in this text, which is JSON, or ''."""
+    if _is_plain(text):
+        return ""
+    try:
+        depth = _depth(_DECODER.decode(text.decode()))
+    except _Problem as error:
+        return str(error)
+    except RecursionError:
+        return _too_deep()
+    return _too_deep() if depth > MAX_DEPTH else ""
+
+
+def _is_plain(text: bytes) -> bool:
+    """True where a quick look finds that nothing is wrong: a third of the work of a close one.
+
+    A key that is said twice is lost in reading, and with it its quotes: written again, the text has fewer
+    of them, unless a quote was spelt u0022. What writes refuses integers beyond 64 bits.
+    """
+    if b"u0022" in text:
+        return False
+    try:
+        value = msgspec.json.decode(text)
+        written = orjson.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    few = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
+    return text.count(b'"') == written.count(b'"') and (few or _is_shallow(value))
+
+
+def _is_shallow(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else parent)
+            if type(child) in {dict, list}
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _too_deep() -> str:
+    return f"nested deeper than {MAX_DEPTH}"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Nested:
+    seen = dict(pairs)
+    if len(seen) < len(pairs):
+        names = [name for name, _value in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Problem(f"the key {twice[:60]!r} is said twice")
+    return _Nested(1 + max(map(_depth, seen.values()), default=0))
+
+
+def _depth(value: Any) -> int:
+    """Of an object that was read, or of a list; 0 for anything else."""
+    kind = type(value)
+    if kind is _Nested:
+        return int(value)
+    if kind is list:
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or not _INT_LOW <= int(text) <= _INT_HIGH:
+        raise _Problem(f"the integer {text[:30]} is beyond 64 bits")
+    return 0
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=lambda _text: 0.0)

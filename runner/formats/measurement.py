@@ -1,0 +1,119 @@
+"""A measurement between the bytes of a file and its row, and the run it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from runner.formats.scalars import text
+from runner.records import Environment, Record
+
+_SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
+DEVICES = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu"})
+ZERO_CODE = "value 0 written for a failure"
+
+Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """An upload makes one run for each of these."""
+
+    source: str
+    external_id: str | None
+    host: str
+    commit: str
+    branch: str
+    repo: str
+    at: datetime | None
+    at_source: str
+    uid: str | None = None  # of the run that our own export names
+    environment: str = ""  # of a run in pairs: the names of both interpreters
+    base_environment: str = ""
+
+
+@dataclass(slots=True)
+class ParsedMeasurement:
+    """One metric of one experiment. A format's `describe` completes it by the conventions of its system;
+    '' is what nobody said."""
+
+    case: str
+    metric: str
+    run: RunKey
+    environment: Environment
+    suite: str = ""
+    mode: str = ""
+    dtype: str = ""
+    backend: str = ""
+    device: str = ""
+    device_name: str = ""  # from which `arch` is made
+    arch: str = ""
+    knobs: dict[str, Any] = field(default_factory=dict)
+    knobs_key: str = "{}"  # the knobs as JSON in their stored form
+    dynamic: bool = False
+    samples: list[float] = field(default_factory=list)
+    status: str = ""
+    code: str | None = None
+    target: float | None = None
+    target_arch: str | None = None
+    message: str | None = None  # a warning, or the reason of the status
+    process: int = 0  # which of the run's repeated processes
+    pointer: str = ""
+    line: int | None = None
+    warning: str = ""  # for the receipt
+
+    @property
+    def identity(self) -> Identity:
+        return (
+            self.suite, self.case, self.knobs_key,
+            self.mode, self.dtype, self.backend, self.device, self.arch, self.dynamic,
+        )  # fmt: skip
+
+    def zero_is(self, status: str) -> None:
+        """Take a value of 0 for this status, as scripts write it that have no value."""
+        if self.samples and not any(self.samples):
+            self.samples, self.status, self.code = [], status, self.code or ZERO_CODE
+
+
+def info_of(record: Record) -> dict[str, Any]:
+    return record.benchmark.extra_info or {}
+
+
+def origin_of(record: Record) -> str:
+    """Return the suite that the model comes from."""
+    return suite_name((record.model.origins or [""])[0])
+
+
+def suite_name(name: str) -> str:
+    return _SUITES.get(name, name)
+
+
+def first_runner(record: Record) -> dict[str, Any]:
+    """Return what the record says first of where it ran, {} for nothing."""
+    runners = record.runners if isinstance(record.runners, list) else []
+    return next((entry for entry in runners if isinstance(entry, dict)), {})
+
+
+def knobs_of(record: Record) -> dict[str, Any]:
+    """Return a copy of the knobs that our own runner and some formats write apart."""
+    knobs = info_of(record).get("knobs")
+    return dict(knobs) if isinstance(knobs, dict) else {}
+
+
+def batch_size(value: Any) -> int | None:
+    """Return a batch size, None for one that was not asked for or is no size."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def device_of(record: Record) -> str:
+    """Return the kind of device, which some scripts write as the name of the runner."""
+    name = text(first_runner(record).get("name"))
+    return text(info_of(record).get("device")) or (name if name in DEVICES else "")
+
+
+def device_name_of(record: Record) -> str:
+    """Return the name of the GPU, or of the CPU that was measured."""
+    return text(info_of(record).get("arch")) or text(first_runner(record).get("type"))

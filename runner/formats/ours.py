@@ -1,0 +1,45 @@
+"""What `python -m runner run --output FILE` writes: a line for each task with the records it measured.
+Records of what it did not measure are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from runner.catalog import BadRequest, missing
+from runner.formats import v3
+from runner.formats.errors import Fault
+from runner.formats.format import Format, Item, Preview, Skipped
+
+
+def _matches(preview: Preview) -> bool:
+    return preview.names("fingerprint", "task", "outcome") and _is_task(preview.first_value)
+
+
+def _is_task(value: Any) -> bool:
+    return isinstance(value, dict) and "fingerprint" in value and isinstance(value.get("records"), list)
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    import msgspec
+
+    from runner.formats import json_text
+
+    record_of = v3.record_reader()
+    for item in json_text.values(body):
+        if isinstance(item, Fault):
+            yield item
+        elif not _is_task(item.value):
+            yield Fault(item.pointer, "a line of our runner has a fingerprint and records", item.line)
+        else:
+            try:
+                records = missing.whole(item.value)
+            except BadRequest as error:
+                yield Skipped(item.pointer, str(error), item.line)
+                continue
+            for index, record in enumerate(records):
+                yield record_of(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
+
+
+FORMAT = Format("ours", matches=_matches, read=read)

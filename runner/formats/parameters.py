@@ -1,0 +1,117 @@
+"""Upload parameters: what a file cannot say of itself. The same names in the query string, on the
+command line and in a manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+
+from runner.formats.errors import BadUpload, Fault
+
+_MAX_LENGTH = 200
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
+_COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
+_NOT_IDENTITY = {
+    "filename",
+    "dry_run",
+    "partial",
+}  # the same content with another of these is the same upload
+_SWITCHES = {"": False, "0": False, "1": True, "true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Texts as given; '' is not given. What the content says wins over a parameter."""
+
+    filename: str = ""
+    format: str = ""
+    suite: str = ""
+    mode: str = ""
+    dtype: str = ""
+    backend: str = ""
+    device: str = ""
+    arch: str = ""
+    batch_size: str = ""
+    dynamic: str = ""
+    commit: str = ""
+    commit_date: str = ""
+    branch: str = ""
+    repo: str = ""
+    torch: str = ""
+    cuda: str = ""
+    driver: str = ""
+    host: str = ""
+    run_time: str = ""
+    run_id: str = ""
+    source: str = ""
+    provenance: str = ""
+    dry_run: str = ""
+    partial: str = ""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Parameters:
+        """Check parameters. Raise BadUpload, with every fault, for an unknown name or an unfit value."""
+        faults = []
+        known = {field.name for field in fields(cls)}
+        for name, value in given.items():
+            limit = 2000 if name == "provenance" else 500 if name == "filename" else _MAX_LENGTH
+            if name not in known:
+                faults.append(Fault(f"?{name}", f"no parameter is called {name[:60]!r}"))
+            elif len(value) > limit or _UNSTORABLE.search(value):
+                faults.append(Fault(f"?{name}", f"a text of at most {limit} characters without NUL"))
+            elif problem := _problem(name, value):
+                faults.append(Fault(f"?{name}", problem))
+        if faults:
+            raise BadUpload("parameters of the upload are wrong", faults)
+        return cls(**dict(given))
+
+    @property
+    def is_dynamic(self) -> bool:
+        return _SWITCHES[self.dynamic.lower()]
+
+    @property
+    def is_dry_run(self) -> bool:
+        return _SWITCHES[self.dry_run.lower()]
+
+    @property
+    def is_partial(self) -> bool:
+        return _SWITCHES[self.partial.lower()]
+
+    def given(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if value}
+
+    def identity(self) -> dict[str, str]:
+        """Return what makes the same content another upload: all but the file's name and the switches."""
+        given = self.given()
+        return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
+
+
+def _problem(name: str, value: str) -> str:
+    if not value:
+        return ""
+    if name in {"commit_date", "run_time"}:
+        return "" if parse_time(value) else "a time such as 2026-11-21T07:52:00Z"
+    if name in {"dynamic", "dry_run", "partial"}:
+        return "" if value.lower() in _SWITCHES else "0 or 1"
+    if name == "batch_size":
+        return (
+            "" if value.isascii() and value.isdecimal() and 0 < int(value) < 2**31 else "a positive integer"
+        )
+    if name == "commit" and not _COMMIT.fullmatch(value):
+        return "at most 64 letters, digits, dots, dashes and underscores"
+    return ""
+
+
+def parse_time(value: str) -> datetime | None:
+    """Read an ISO 8601 time, in UTC where it names no zone; None for what is no time."""
+    try:
+        time = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    try:
+        time = time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc)
+    except OverflowError:
+        return None
+    return time if 1970 <= time.year <= 2200 else None

@@ -1,0 +1,66 @@
+"""pr_time_benchmarks: `name,metric,value` without a header, and its expected results,
+`name,metric,expected,noise margin`, whose values are targets.
+
+Source: `benchmarks/dynamo/pr_time_benchmarks`, append_results and check_results.py. Between the expected
+results stand blank lines, against merge conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.format import Format, Item, LocatedRecord
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import number
+from runner.formats.table import rows
+from runner.records import Benchmark, Metric, Model, Record
+
+_BENCHMARK = "pr_time_benchmarks"
+
+
+def _fits(cells: list[str]) -> bool:
+    return len(cells) in {3, 4} and all(cells[:2]) and all(number(cell) is not None for cell in cells[2:])
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    lines = list(rows(body))
+    if not lines or not _fits(lines[0].cells):
+        detail = "name,metric,value or name,metric,expected,noise margin"
+        place = lines[0].line if lines else None
+        raise BadUpload("this is no file of pr_time_benchmarks", [Fault("", detail, place)])
+    expected = all(len(row.cells) == 4 for row in lines)
+    for row in lines:
+        if len(row.cells) not in {3, 4} or not all(row.cells[:2]):
+            yield row.fault("a row has a name, a metric and a value")
+            continue
+        model, name, cell = row.cells[:3]
+        value = number(cell)
+        margin = number(row.cells[3]) if expected else None
+        if value is None:
+            yield row.not_a_number("expected" if expected else "value", cell)
+        elif expected and margin is None:
+            yield row.not_a_number("noise_margin", row.cells[3])
+        else:
+            metric = (
+                Metric(name, None, value, {"noise_margin": margin}) if expected else Metric(name, [value])
+            )
+            yield LocatedRecord(Record(Benchmark(_BENCHMARK), Model(model), metric), "", row.line)
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """The file has nothing but the name, so the name alone is the identity."""
+    words = measurement.case.split("_")
+    measurement.suite = _BENCHMARK
+    measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
+    measurement.device = "cuda" if "gpu" in words else "cpu"
+    measurement.dynamic |= "dynamic" in words
+
+
+FORMAT = Format(
+    "pr_time",
+    matches=lambda preview: _fits(preview.first_row),
+    read=read,
+    describe={_BENCHMARK: describe},
+)

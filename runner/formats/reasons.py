@@ -1,0 +1,19 @@
+"""Why something that stood in a file did not become a measurement: the only words a receipt has for it."""
+
+from __future__ import annotations
+
+NO_METRIC = "the record has no metric"
+NO_VALUES = "the metric has no values"
+EMPTY_CELL = "the cell is empty"
+NULL_VALUE = "the value is null"
+TAG = "the tag of a run is a setting, no metric"
+FILLED_UP = "the row tells of a failure; the script filled its other columns with 0"
+SHORT_ROW = "the row is shorter than the header; its last columns have no values"
+ANOTHER_HEADER = "the row has fewer compile phases than the header, which is another model's"
+UNTOLD_HEADER = "other rows do not fit the header, and whether this one does cannot be told"
+NO_NUMBER_INSIDE = "the counters hold no number"
+OTHER_VALUE = "this upload holds the same experiment and metric with another value"
+STORED_VALUE = "the run already has this experiment and metric with another value"
+CLOSED_RUN = "the run is one of this hud's own runner, to which an upload adds nothing"
+
+REASONS = tuple(value for name, value in dict(globals()).items() if name.isupper())

@@ -1,0 +1,45 @@
+"""Numbers, texts and names as the formats write them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+from typing import Any
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def number(text: str) -> float | None:
+    """Return the finite number that the text holds and nothing else, or None."""
+    return finite(float(text)) if _NUMBER.fullmatch(text) else None
+
+
+def finite(value: Any) -> float | None:
+    """Return a JSON number as a double, or None for anything that has none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def text(value: Any) -> str:
+    """Return a text as it is, '' for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def nfc(name: str) -> str:
+    """Return the name in Unicode's composed form, so that é is the same name however it was typed."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def shortened(name: str, limit: int = 200) -> str:
+    """Cut a name to the limit, with a digest that keeps two long ones apart."""
+    if len(name) <= limit:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{name[: limit - 13]}#{digest}"

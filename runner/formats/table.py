@@ -1,0 +1,75 @@
+"""CSV as all its formats read it: rows with the line they begin on, cells as texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
+
+
+@dataclass(frozen=True)
+class Row:
+    line: int
+    cells: list[str]
+
+    def fault(self, detail: str, column: str = "") -> Fault:
+        return Fault(pointer(column) if column else "", detail, self.line)
+
+    def not_a_number(self, column: str, cell: str) -> Fault:
+        return self.fault(f"{cell[:60]!r} is not a number", column)
+
+
+def rows(body: bytes) -> Iterator[Row]:
+    """Yield every row that is not blank. Raise MalformedUpload, or BadUpload for a NUL character."""
+    if b"\0" in body:
+        line = body[: body.index(b"\0")].count(b"\n") + 1
+        raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", line)])
+    reader = csv.reader(io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline=""), strict=True)
+    line = 1
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, UnicodeDecodeError) as error:
+            place = reader.line_num + 1 if isinstance(error, UnicodeError) else line
+            fault = Fault("", str(error), place, malformed=True)
+            raise MalformedUpload("the body is not CSV in UTF-8", [fault]) from error
+        if any(cell.strip() for cell in cells):
+            yield Row(line, [cell.strip() for cell in cells])
+        line = reader.line_num + 1
+
+
+def table(
+    body: bytes, fits: Callable[[list[str]], bool], what: str, header: str
+) -> tuple[list[str], Iterator[Row | Fault]]:
+    """Return the columns, and the rows below. A row with more cells than the header is a Fault; the header
+    may stand again, as where two files were put together. Raise BadUpload where no header fits."""
+    lines = rows(body)
+    first = next(lines, None)
+    if first is None or not fits(first.cells):
+        raise BadUpload(f"this is no {what}", [Fault("", header, first.line if first else None)])
+    columns = first.cells
+    return columns, (
+        row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
+        if len(row.cells) > len(columns)
+        else row
+        for row in lines
+        if row.cells != columns
+    )
+
+
+def first_row(body: bytes) -> list[str]:
+    try:
+        first = next(rows(body), None)
+    except BadUpload:
+        return []
+    return first.cells if first else []
+
+
+def pointer(column: str) -> str:
+    """Return the place of a cell within its row, as a JSON pointer's last step."""
+    return "/" + column.replace("~", "~0").replace("/", "~1")

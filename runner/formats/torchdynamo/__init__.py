@@ -1,0 +1,188 @@
+"""torchdynamo's benchmark harness: speedup, accuracy, tolerance, coverage, AOT statistics and compile phases.
+
+Source: `benchmarks/dynamo/common.py`, output_csv. It writes by place, not by name: a longer header
+replaces the one before it, and shorter rows are filled up with "0". Where that makes a number's name
+doubtful, the number is left out. The JSON lines that it writes beside a CSV are v3 records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.catalog.metrics import METRICS
+from runner.formats import reasons, v3
+from runner.formats.errors import Fault
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.scalars import number
+from runner.formats.table import Row, pointer, table
+from runner.formats.torchdynamo import files
+from runner.formats.torchdynamo.arguments import describe
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
+from runner.records import Benchmark, Metric, Model, Record
+
+_FIRST = ["dev", "name", "batch_size"]
+_NOT_METRICS = {*_FIRST, "tag"}
+_WHOSE_PHASES = (
+    "the columns are named after the first model that had as many compile phases; only its row is kept where"
+    " another row has fewer. The .json file beside this one names each value itself."
+)
+
+
+@dataclass
+class _Table:
+    columns: list[str]
+    kind: str
+    hints: Mapping[str, str]
+    extra: dict[str, Any]  # of every record's benchmark.extra_info
+
+    def located(self, row: Row, column: str, metric: Metric) -> LocatedRecord:
+        device, name, size = row.cells[:3]
+        tag = self.cell(row, "tag")
+        info = {"device": device, "batch_size": int(size) or None, **self.extra}
+        if tag and size != "0":  # the row of a failure has no tag; its first value stands there
+            info["tag"] = tag
+        record = Record(Benchmark("TorchInductor", extra_info=info), Model(name, "OSS model"), metric)
+        return LocatedRecord(record, pointer(column), row.line, self.hints)
+
+    def cell(self, row: Row, column: str) -> str:
+        """Return the text in a column, '' where the row or the header does not have it."""
+        place = self.columns.index(column) if column in self.columns else len(row.cells)
+        return row.cells[place] if place < len(row.cells) else ""
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    """Yield a record for each number."""
+    if is_json(body):
+        yield from v3.read(body, filename)
+        return
+    columns, lines = table(
+        body,
+        lambda cells: cells[:3] == _FIRST,
+        "CSV of torchdynamo's harness",
+        f"the header begins with {','.join(_FIRST)}",
+    )
+    kind = _kind(columns)
+    extra = {kind: True} if kind in {"accuracy", "tolerance", "coverage"} else {}
+    if kind == "statistics" and kind_in_name(filename) == "accuracy":
+        extra = {"accuracy": True}
+    found = _Table(columns, kind, file_hints(filename), extra)
+    if kind == "phases":
+        yield from _phases(found, list(lines))
+        return
+    for row in lines:
+        if isinstance(row, Fault):
+            yield row
+        elif wrong := _wrong(row):
+            yield wrong
+        else:
+            yield from _metrics(found, row)
+
+
+def _kind(columns: list[str]) -> str:
+    names = set(columns[3:])
+    for mark, kind in (
+        ("accuracy", "accuracy"),
+        ("speedup", "performance"),
+        ("total_aot_graphs", "statistics"),
+        ("pct_ops", "coverage"),
+    ):
+        if mark in names:
+            return kind
+    if names - {"tag"} == {"max", "mean", "std"}:
+        return "tolerance"
+    return "performance" if names & METRICS.keys() else "phases"
+
+
+def _wrong(row: Row) -> Fault | None:
+    if len(row.cells) < 4:
+        return row.fault("a row has a device, a name, a batch size and a value")
+    if not row.cells[1]:
+        return row.fault("the model has no name", "name")
+    if not row.cells[2].isascii() or not row.cells[2].isdecimal() or len(row.cells[2]) > 9:
+        return row.not_a_number("batch_size", row.cells[2])
+    return None
+
+
+def _metrics(found: _Table, row: Row) -> Iterator[Item]:
+    if row.cells[2] == "0":
+        yield from _failure(found, row)
+        return
+    for column, cell in zip(found.columns[3:], row.cells[3:], strict=False):
+        if column not in _NOT_METRICS:
+            yield _value(found, row, column, cell)
+    if len(row.cells) < len(found.columns):
+        yield Skipped("", reasons.SHORT_ROW, row.line)
+
+
+def _value(found: _Table, row: Row, column: str, cell: str) -> Item:
+    if not cell:
+        return Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
+    if column == "accuracy":
+        return found.located(row, column, Metric(column, extra_info={"benchmark_values": [cell]}))
+    value = number(cell)
+    if value is None:
+        return row.not_a_number(column, cell)
+    return found.located(row, column, Metric(column, [value]))
+
+
+def _failure(found: _Table, row: Row) -> Iterator[Item]:
+    """Read the row of a model that raised: batch size 0, a code or zeros, the rest filled up with 0."""
+    columns = ["accuracy"] if found.kind == "accuracy" else ["speedup", "abs_latency"]
+    columns = [column for column in columns if column in found.columns] or found.columns[3:4]
+    for column in columns:
+        cell = found.cell(row, column)
+        if column == "accuracy" and number(cell) == 0:
+            cell = found.cell(row, "tag")  # a failure's row has no tag, so its code stands one place before
+        yield _value(found, row, column, cell)
+    if len(found.columns) > 3 + len(columns):
+        yield Skipped("", reasons.FILLED_UP, row.line)
+
+
+def _phases(found: _Table, lines: list[Row | Fault]) -> Iterator[Item]:
+    """Read compile phases in seconds. The header is the longest one, so a row filled up with "0" (every
+    number has digits after its point) is not the header's; with such rows in a file, only the first full row
+    is known to fit it."""
+    good: list[Row] = []
+    mixed = False
+    for row in lines:
+        if isinstance(row, Fault):
+            yield row
+        elif wrong := _wrong(row):
+            yield wrong
+        elif row.cells[2] == "0":
+            yield Skipped("", reasons.FILLED_UP, row.line)
+        elif len(row.cells) < len(found.columns) or row.cells[-1] == "0":
+            mixed = True
+            yield Skipped("", reasons.ANOTHER_HEADER, row.line)
+        else:
+            good.append(row)
+    if mixed or len(good) > 1:
+        yield FileWarning(_WHOSE_PHASES)
+    for place, row in enumerate(good):
+        if mixed and place > 0:
+            yield Skipped("", reasons.UNTOLD_HEADER, row.line)
+        else:
+            yield from _metrics(found, row)
+
+
+def _said_by_name(filename: str) -> Mapping[str, str]:
+    return {**file_hints(filename), "kind": kind_in_name(filename)}
+
+
+FORMAT = Format(
+    "torchdynamo",
+    matches=lambda preview: preview.header[:3] == _FIRST and len(preview.header) > 3,
+    read=read,
+    describe={"TorchInductor": describe},
+    said_by_name=_said_by_name,
+    writer=Writer(
+        "the torchdynamo harness",
+        ("huggingface", "timm", "torchbench"),
+        files.DynamoFiles,
+        files.places,
+        files.files,
+        files.unsupported_reason,
+    ),
+)

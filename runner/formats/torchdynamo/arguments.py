@@ -1,0 +1,119 @@
+"""`benchmarks/dynamo/common.py`: every command-line argument stands in a record's extra_info.
+
+Its CSVs have neither arguments nor compiler: those are parameters of the upload, or stand in the file's name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.catalog.batch_sizes import default_batch_size, suite_of_model
+from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
+from runner.formats.parameters import Parameters
+from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
+from runner.records import Record
+
+# Arguments that change what a number means, with the value they have where nobody gives them.
+_ARGUMENTS: dict[str, Any] = {
+    "quantization": None,
+    "optimus": None,
+    "iterations_per_run": 1,
+    "channels_last": False,
+    "randomize_input": False,
+    "nopython": False,
+    "deterministic": False,
+    "batch_invariant": False,
+    "unbacked_batch_only": False,
+    "specialize_int": False,
+    "propagate_real_tensors": False,
+    "suppress_errors": False,
+    "disable_split_reductions": False,
+    "disable_persistent_reductions": False,
+    "disable_divisible_by_16": False,
+    "enable_activation_checkpointing": False,
+    "compiled_autograd": False,
+    "caching_precompile": False,
+    "trace_on_xla": False,
+    "per_process_memory_fraction": 1,
+    "warm_start_latency": False,
+    "multiprocess": False,
+    "ddp": False,
+    "fsdp": False,
+    "world_size": 1,
+    "amp_dtype": None,
+    "batch_size_file": None,
+    "part": None,
+    "tag": None,
+}
+_ACCURACY_ARGUMENTS = _ARGUMENTS | {"cosine": False, "iterations": 2, "skip_fp64_check": False}
+_PERFORMANCE_ARGUMENTS = _ARGUMENTS | {"use_eval_mode": False}
+_DYNAMIC = ("dynamic_shapes", "dynamic_batch_only", "unbacked_batch_only")
+_IN_BACKEND = {"cpp_wrapper", "freezing", "max_autotune", "triton.cudagraphs"}
+# Metrics of which 0 is how the script writes that there is no value, and the status it stands for.
+_ZERO = {
+    "speedup": "failed",
+    "abs_latency": "failed",
+    "compression_ratio": "not_run",  # of a device whose memory is not counted
+    "eager_peak_mem": "not_run",
+    "dynamo_peak_mem": "not_run",
+    "accuracy_compilation_latency": "not_run",  # nothing was compiled
+    "baseline": "not_run",  # the earlier file does not have the model
+    "speedup_vs_baseline": "not_run",
+}
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    info = info_of(record)
+    accuracy_run = bool(info.get("accuracy"))
+    measurement.metric = _metric(measurement.metric, info)
+    measurement.suite = (
+        origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or "torchdynamo"
+    )
+    measurement.knobs = _knobs(info, measurement.device, accuracy_run=accuracy_run)
+    if not accuracy_run and not info.get("tolerance"):  # the size of an accuracy run is the suite's small one
+        size = batch_size(info.get("batch_size", given.batch_size))
+        if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
+            measurement.knobs["batch_size"] = size
+    compiler = None
+    if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
+        compiler = named(measurement.backend)
+    elif record.model.backend == "inductor" or info.get("export_aot_inductor"):
+        compiler = flagged(info)
+    else:
+        measurement.backend = other_compiler(info) or measurement.backend
+    if compiler:
+        measurement.backend = compiler.name(measurement.device)
+    dynamic = any(info.get(flag) for flag in _DYNAMIC)
+    measurement.dynamic |= dynamic or bool(compiler and compiler.dynamic)
+    if measurement.metric in _ZERO:
+        measurement.zero_is(_ZERO[measurement.metric])
+
+
+def _metric(name: str, info: dict[str, Any]) -> str:
+    """Put the kind of run into the metric: an accuracy run's counts are another compile's."""
+    if info.get("accuracy"):
+        return name if name == "accuracy" else f"accuracy_{name}"
+    return f"tolerance_{name}" if info.get("tolerance") else name
+
+
+def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str, Any]:
+    arguments = _ACCURACY_ARGUMENTS if accuracy_run else _PERFORMANCE_ARGUMENTS
+    knobs = {
+        name: info[name]
+        for name in info.keys() & arguments.keys()
+        if info[name] not in (None, arguments[name]) and isinstance(info[name], str | int | float | bool)
+    }
+    if info.get("dynamic_shapes") and info.get("dynamic_batch_only") is False:
+        knobs["dynamic_dimensions"] = "all"  # upstream's dynamic runs make the batch alone dynamic
+    if knobs.get("batch_size_file"):
+        knobs["batch_size_file"] = str(knobs["batch_size_file"]).replace("\\", "/").rsplit("/", 1)[-1]
+    if device == "cpu" and isinstance(info.get("threads"), int):
+        knobs["threads"] = info["threads"]
+    if info.get("ddp") and info.get("optimize_ddp_mode") not in (None, "ddp_optimizer"):
+        knobs["optimize_ddp_mode"] = str(info["optimize_ddp_mode"])
+    if info.get("use_warm_peak_memory") and not info.get("dashboard"):
+        knobs["use_warm_peak_memory"] = True
+    settings = {name: value for name, value in inductor_settings(info).items() if name not in _IN_BACKEND}
+    if settings:
+        knobs["inductor_config"] = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return knobs

@@ -1,0 +1,314 @@
+"""The torchdynamo harness's files: for each configuration a CSV of speedups, one of accuracies and one of
+compile phases, each with its JSON lines beside it, under the names that PyTorch's dashboard gives them.
+
+As the harness writes them but for what goes wrong there: a column holds what its head says in every row, a
+value that nobody has is an empty cell and no record, and files are whole after each model.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.catalog import TaskSpec
+from runner.catalog.backends import Backend, backend_of
+from runner.catalog.codes import is_accuracy_code
+from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
+from runner.formats.format import FinishedTask
+from runner.summary import median
+
+Json = Any
+Row = dict[str, Json]
+
+_FIRST = ("dev", "name", "batch_size")
+_COUNTS = (
+    "calls_captured",
+    "unique_graphs",
+    "fallbacks_to_eager",
+    "graph_breaks",
+    "unique_graph_breaks",
+    "autograd_captures",
+    "autograd_compiles",
+    "cudagraph_skips",
+)
+_PERFORMANCE = (
+    "speedup",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "eager_peak_mem",
+    "dynamo_peak_mem",
+    *_COUNTS,
+)
+_ACCURACY = ("accuracy", *_COUNTS, "compilation_latency")
+# Its columns out of our metrics: the first that was measured, and how many of ours make one of its units.
+_SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
+    "speedup": (("speedup",), 1.0),
+    "abs_latency": (("compiled_latency_ms",), 1.0),
+    "compilation_latency": (("cold_compile_s", "warm_compile_s"), 1.0),
+    "compression_ratio": (("compression_ratio",), 1.0),
+    "eager_peak_mem": (("eager_peak_memory_bytes", "eager_peak_rss_bytes"), 1e9),
+    "dynamo_peak_mem": (("compiled_peak_memory_bytes", "peak_rss_bytes"), 1e9),
+    **{name: ((name,), 1.0) for name in _COUNTS},
+}
+_SUITES = {"timm": "timm_models"}
+# A case that is small enough to try out, and whole.
+_SMALL = {
+    "huggingface": "DistillGPT2[batch_size=1]",
+    "timm": "mobilenetv2_100[batch_size=1]",
+    "torchbench": "resnet18[batch_size=1]",
+}
+# Our statuses in the harness's words, where a failure's own code is none of them.
+_WORDS = {
+    "wrong": "fail_accuracy",
+    "oom": "OOM",
+    "timed_out": "timeout",
+    "unsupported": "model_fail_to_load",  # as the harness calls what raises NotImplementedError
+    "crashed": "fail_to_run",
+}
+_OTHER_WORD = "infra_error"
+_PHASES = "_compilation_metrics"  # ends the name of the file of compile phases
+# What the harness's arguments are called that are knobs of the same name here.
+_ARGUMENTS = (
+    "iterations_per_run", "randomize_input", "threads", "nopython", "channels_last", "iterations", "cosine",
+    "deterministic", "batch_invariant", "unbacked_batch_only", "specialize_int", "use_eval_mode",
+    "suppress_errors", "disable_split_reductions", "disable_persistent_reductions",
+    "disable_divisible_by_16", "enable_activation_checkpointing", "compiled_autograd", "amp_dtype",
+)  # fmt: skip
+
+
+_SAID = {
+    *_ARGUMENTS,
+    *("batch_size", "cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export"),
+    *("dynamic_dimensions", "memory_percent"),
+    *(knob.name for knob in INDUCTOR_OPTIONS),
+}
+
+
+def unsupported_reason(task: TaskSpec) -> str:
+    unsaid = sorted(set(task.identity()) - _SAID)
+    instead = f" (it can say batch_size: try {_SMALL[task.suite]})" if "size" in unsaid else ""
+    return f"it cannot say {', '.join(unsaid)}{instead}" if unsaid else ""
+
+
+def places(task: TaskSpec) -> list[str]:
+    """A row of a CSV: other arguments of the harness stand in none, and its accuracy has a batch size of its
+    own."""
+    size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
+    sizes = {"performance": size, "accuracy": ""}
+    return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
+
+
+def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
+    names = {f"{_stem(task)}_{kind}" for task in tasks for kind in _kinds(task)}
+    names |= {f"{name}{_PHASES}" for name in names if name.endswith("_performance")}
+    return {_folder(path) / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
+
+
+def _kinds(task: TaskSpec) -> list[str]:
+    return [kind for kind in ("performance", "accuracy") if task.setting("test") in {"both", kind}]
+
+
+def _ended(kind: str, records: Mapping[str, Json]) -> bool:
+    metric = {"performance": "compiled_latency_ms", "accuracy": "accuracy"}[kind]
+    said: Json = records[metric]["metric"].get("extra_info") if metric in records else None
+    return bool(said) and said.get("status") != "not_run"
+
+
+def _folder(path: Path) -> Path:
+    return path.with_suffix("")
+
+
+class DynamoFiles:
+    """A folder, named as `PATH` without its suffix."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = _folder(path)
+        self._files: dict[str, _File] = {}
+
+    def add(self, finished: FinishedTask) -> list[Path]:
+        spec = finished.task
+        written: list[Path] = []
+        if unsupported_reason(spec):
+            return written
+        records = {record["metric"]["name"]: record for record in finished.records}
+        stem, kinds = _stem(spec), _kinds(spec)
+        if finished.outcome.status == "cancelled":  # what it did not come to is no failure
+            kinds = [kind for kind in kinds if _ended(kind, records)]
+        if "performance" in kinds:
+            written += self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
+            phases = _phases(records)
+            if phases:
+                row = {**_first(spec, records), **phases}
+                written += self._add(f"{stem}_performance{_PHASES}", tuple(phases), spec, row)
+        if "accuracy" in kinds:
+            written += self._add(f"{stem}_accuracy", _ACCURACY, spec, _accuracy(finished, records))
+        return written
+
+    def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> list[Path]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._files.setdefault(name, _File(self._folder / f"{name}.csv"))
+        file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
+        return [file.path, file.path.with_suffix(".json")]
+
+
+@dataclass
+class _File:
+    path: Path
+    columns: list[str] = field(default_factory=lambda: list(_FIRST))
+    rows: list[Row] = field(default_factory=list)
+    records: list[Json] = field(default_factory=list)
+
+    def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> None:
+        """Rows may differ in their columns, as compile phases do: all stand in the head."""
+        self.columns += [name for name in columns if name not in self.columns]
+        self.rows.append(row)
+        self.records += records
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_cell(one.get(name)) for name in self.columns] for one in self.rows)
+        self.path.write_text(text.getvalue())
+        self.path.with_suffix(".json").write_text("".join(json.dumps(one) + "\n" for one in self.records))
+
+
+def _cell(value: Json) -> str:
+    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _stem(spec: TaskSpec) -> str:
+    """``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
+    compiler = backend_of(spec).name(spec.device)
+    if compiler.startswith("inductor_cudagraphs"):
+        compiler = compiler.replace("inductor_cudagraphs", "inductor_with_cudagraphs", 1)
+    if spec.dynamic:
+        compiler += "_dynamic"
+    return "_".join((compiler, _SUITES.get(spec.suite, spec.suite), spec.dtype, spec.mode, spec.device))
+
+
+def _first(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
+    size = next(
+        (info["batch_size"] for one in records.values() if "batch_size" in (info := _info(one))), None
+    )
+    return {"dev": spec.device, "name": spec.case, "batch_size": size}
+
+
+def _info(record: Json) -> Mapping[str, Json]:
+    found: Mapping[str, Json] = record["benchmark"].get("extra_info") or {}
+    return found
+
+
+def _performance(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
+    """A model that was not measured has the harness's row for it: batch size, speedup and latency 0."""
+    values = {column: _value(column, records) for column in _PERFORMANCE}
+    if values["abs_latency"] is None:
+        return {"dev": spec.device, "name": spec.case, "batch_size": 0, "speedup": 0.0, "abs_latency": 0.0}
+    return {**_first(spec, records), **values}
+
+
+def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
+    names, scale = _SOURCES[column]
+    for name in names:
+        samples = records[name]["metric"].get("benchmark_values") if name in records else None
+        if samples:
+            value = median([float(sample) for sample in samples]) / scale
+            return int(value) if column in _COUNTS else value
+    return None
+
+
+def _accuracy(finished: FinishedTask, records: Mapping[str, Json]) -> Row:
+    """The batch size is the small one of the check; 0 where the model did not come so far, as the harness
+    writes it."""
+    spec, outcome = finished.task, finished.outcome
+    said: Json = {"status": outcome.status, "code": outcome.code}
+    if "accuracy" in records:
+        said = records["accuracy"]["metric"].get("extra_info") or {}
+    return {
+        "dev": spec.device,
+        "name": spec.case,
+        "batch_size": said.get("batch_size", 0),
+        "accuracy": _word(said.get("status", ""), said.get("code", "")),
+        **{name: said.get("counts", {}).get(name) for name in _COUNTS},
+        "compilation_latency": said.get("compile_s"),
+    }
+
+
+def _word(status: str, code: str) -> str:
+    """The harness's word for how a check ended."""
+    return code if is_accuracy_code(code) else _WORDS.get(status, _OTHER_WORD)
+
+
+def _phases(records: Mapping[str, Json]) -> dict[str, float]:
+    """Seconds of each of dynamo's phases, of the cold compile or else the warm one."""
+    for name in _SOURCES["compilation_latency"][0]:
+        said = records[name]["metric"].get("extra_info") or {} if name in records else {}
+        phases = said.get("phases_s")
+        if phases:
+            return {phase: float(seconds) for phase, seconds in phases.items()}
+    return {}
+
+
+def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
+    """The JSON lines of a row: a record for each value."""
+    info = {"device": spec.device, "quantization": None, "batch_size": row["batch_size"] or None}
+    info |= _arguments(spec, accuracy=accuracy)
+    backend = backend_of(spec)
+    benchmark = {"name": "TorchInductor", "mode": spec.mode, "dtype": spec.dtype, "extra_info": info}
+    model = {
+        "name": spec.case,
+        "type": "OSS model",
+        "backend": backend.dynamo,
+        "origins": [_SUITES.get(spec.suite, spec.suite)],
+    }
+    return [
+        {"benchmark": benchmark, "model": model, "metric": _metric(name, value)}
+        for name, value in row.items()
+        if name not in _FIRST and value is not None
+    ]
+
+
+def _metric(name: str, value: Json) -> Json:
+    if isinstance(value, str):
+        return {"name": name, "extra_info": {"benchmark_values": [value]}}
+    return {"name": name, "benchmark_values": [value]}
+
+
+def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
+    """The harness's arguments that lead to this task; those at their defaults too, where they tell runs
+    apart."""
+    backend = backend_of(spec)
+    same = {name: spec.knobs[name] for name in _ARGUMENTS if name in spec.knobs}
+    return {
+        "accuracy": accuracy,
+        "performance": not accuracy,
+        "inference": spec.mode == "inference",
+        "training": spec.mode == "training",
+        **{name: spec.dtype == name for name in ("float32", "float16", "bfloat16", "amp")},
+        "inductor": backend.is_inductor,
+        "backend": backend.dynamo,
+        "disable_cudagraphs": not backend.cudagraphs,
+        "freezing": backend.freezing,
+        "inductor_compile_mode": None if backend.compile_mode == "default" else backend.compile_mode,
+        "inductor_config": _configuration(backend) or None,
+        "export": backend.export == "export",
+        "export_aot_inductor": backend.export == "aot_inductor",
+        "aot_precompile": backend.export == "aot_precompile",
+        "torchscript_jit_trace": backend.export == "torchscript_jit_trace",
+        "dynamic_shapes": spec.dynamic,
+        "dynamic_batch_only": spec.dynamic and spec.knobs.get("dynamic_dimensions", "batch") == "batch",
+        "cold_start_latency": spec.setting("caches") == "fresh",
+        "per_process_memory_fraction": int(str(spec.setting("memory_percent"))) / 100,
+        **same,
+    }
+
+
+def _configuration(backend: Backend) -> list[str]:
+    """`--inductor-config`: what has no flag of its own."""
+    said = {"triton.cudagraphs", "freezing"}
+    settings = {name: value for name, value in backend.options.items() if name not in said}
+    return [f"{name}={value}" for name, value in sorted(settings.items())]

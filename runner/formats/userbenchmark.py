@@ -1,0 +1,168 @@
+"""torchbench's userbenchmarks: `metrics-YYYYmmddHHMMSS.json` with a name, an environment and metrics.
+
+Source: `userbenchmark/utils.py`, get_output_json, and `userbenchmark/test_bench/run.py`, whose metrics are
+called "model=X, test=eval, device=cuda, bs=None, extra_args=[], metric=latencies". Other userbenchmarks
+name their metrics as they like. A text in a number's place tells of a failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from runner.catalog.codes import status_of_error
+from runner.formats import reasons
+from runner.formats.errors import Fault
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import finite, shortened
+from runner.formats.table import pointer
+from runner.records import Benchmark, Metric, Model, Record
+
+_BENCHMARK = "torchbench userbenchmark"
+_TEST_BENCH = re.compile(
+    r"model=(?P<model>.+), test=(?P<test>.*), device=(?P<device>.*), bs=(?P<bs>.*),"
+    r" extra_args=(?P<extra_args>.*), metric=(?P<metric>.+)"
+)
+_MODEL_TEST = re.compile(r"(?P<model>.+)-(?P<test>eval|train)_(?P<metric>\w+)")
+_MODES = {"eval": "inference", "train": "training"}
+_PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "amp": "amp"}
+_STAMP = re.compile(r"metrics-(\d{14})\.json")
+_MEMLEAK = {"True": "wrong", "False": "ok"}
+_MAX_TEXT = 200
+_SIZE = re.compile(r"[0-9]{1,9}")
+_WORD = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_UNKNOWN_VERSION = "<unknown>"
+
+
+def _matches(preview: Preview) -> bool:
+    return preview.names("metrics", "name") and _is_result(preview.first_value)
+
+
+def _is_result(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and isinstance(value.get("environ"), dict)
+        and isinstance(value.get("metrics"), dict)
+    )
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    from runner.formats import json_text
+
+    hints = _hints(filename)
+    for item in json_text.values(body):
+        if isinstance(item, Fault):
+            yield item
+        elif not _is_result(item.value):
+            yield Fault(
+                item.pointer, "a userbenchmark is an object with name, environ and metrics", item.line
+            )
+        else:
+            for name, value in item.value["metrics"].items():
+                place = f"{item.pointer}/metrics{pointer(name)}"
+                metric = _metric(name, value, place, item.line)
+                if isinstance(metric, Metric):
+                    yield LocatedRecord(_record(item.value, name, metric), place, item.line, hints)
+                else:
+                    yield metric
+
+
+def _hints(filename: str) -> dict[str, str]:
+    found = _STAMP.search(filename)
+    if not found:
+        return {}
+    try:
+        moment = datetime.strptime(found[1] + "+0000", "%Y%m%d%H%M%S%z")
+    except ValueError:
+        return {}
+    return {"run_time": moment.isoformat()}
+
+
+def _metric(name: str, value: Any, place: str, line: int | None) -> Metric | Skipped | Fault:
+    if value is None:
+        return Skipped(place, reasons.NULL_VALUE, line)
+    if isinstance(value, str):
+        leak = _MEMLEAK.get(value) if name.endswith("metric=memleak") else None
+        status, code = (leak, value) if leak else status_of_error(value)
+        return Metric("", extra_info={"benchmark_values": [code], "status": status})
+    listed = value if isinstance(value, list) else [value]
+    if not listed:
+        return Skipped(place, reasons.NO_VALUES, line)
+    numbers = [number for item in listed if (number := finite(item)) is not None]
+    if len(numbers) < len(listed):
+        return Fault(place, f"{repr(value)[:60]} is not a number", line)
+    return Metric("", [*numbers])
+
+
+def _record(whole: dict[str, Any], name: str, metric: Metric) -> Record:
+    environ = whole["environ"]
+    found = _TEST_BENCH.fullmatch(name)
+    benchmark, model, metric.name = _of_test_bench(found) if found else _of_other(whole["name"], name)
+    assert benchmark.extra_info is not None
+    device = environ.get("device")
+    if isinstance(device, str):
+        benchmark.extra_info["arch"] = device
+    torch = {"version": environ.get("pytorch_version"), "sha": environ.get("pytorch_git_version")}
+    known = {key: said for key, said in torch.items() if isinstance(said, str) and said != _UNKNOWN_VERSION}
+    return Record(benchmark, model, metric, dependencies={"torch": known})
+
+
+def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
+    arguments = _arguments(found["extra_args"])
+    knobs: dict[str, Any] = {"batch_size": int(found["bs"])} if _SIZE.fullmatch(found["bs"]) else {}
+    precision, backend, others = _understood(arguments)
+    if others:
+        knobs["extra_args"] = " ".join(others)[:_MAX_TEXT]
+    benchmark = Benchmark(
+        _BENCHMARK,
+        _MODES.get(found["test"], found["test"]),
+        precision or None,
+        {"device": found["device"], "knobs": knobs},
+    )
+    return benchmark, Model(found["model"], "OSS model", backend, ["torchbench"]), found["metric"]
+
+
+def _arguments(text: str) -> list[str]:
+    """The list of words that stands in a metric's name as Python prints it."""
+    return [single or double for single, double in _WORD.findall(text)]
+
+
+def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
+    """dtype, backend and the arguments that are neither."""
+    dtype, backend, others = "", "eager", []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--precision":
+            precision = next(rest, "")
+            dtype = _PRECISIONS.get(precision, precision)
+        elif argument in {"--torchdynamo", "--dynamo"}:
+            backend = next(rest, "inductor")
+        elif argument == "--inductor":
+            backend = "inductor"
+        elif argument not in {"--accuracy", "--memleak"}:
+            others.append(argument)
+    return dtype, backend, others
+
+
+def _of_other(userbenchmark: str, name: str) -> tuple[Benchmark, Model, str]:
+    found = _MODEL_TEST.fullmatch(name)
+    origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
+    benchmark = Benchmark(_BENCHMARK, _MODES[found["test"]] if found else None, extra_info={"knobs": {}})
+    if found:
+        return benchmark, Model(found["model"], "OSS model", origins=["torchbench"]), found["metric"]
+    return benchmark, Model(shortened(name), origins=[origin]), "value"
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    measurement.suite = origin_of(record) or given.suite or "userbenchmark"
+    measurement.knobs = knobs_of(record)
+    if measurement.metric == "latencies":
+        measurement.zero_is("failed")
+
+
+FORMAT = Format("userbenchmark", matches=_matches, read=read, describe={_BENCHMARK: describe})

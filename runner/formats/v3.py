@@ -1,0 +1,153 @@
+"""PyTorch's v3 benchmark records, the shape of its benchmark database and of our own runner.
+
+Containers: a JSON list, a single object, JSON lines, and lines that are lists. Source: test-infra,
+`.github/scripts/upload_benchmark_results.py`, and the wiki page on the OSS benchmark database.
+torchdynamo's and gpt-fast's side files and cachebench's list have this shape too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from runner.formats import reasons
+from runner.formats.errors import Fault
+from runner.formats.format import Format, Item, LocatedRecord, Skipped
+from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import number
+from runner.records import Metric, Record
+
+if TYPE_CHECKING:
+    from runner.formats.json_text import Text
+
+OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
+_PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+|\.\.\.)\]")
+_SLUG = re.compile(r"[^a-z0-9]+")
+# Settings that name a place, a moment or a machine, not what was measured.
+_NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "knobs", "output", "hud"}
+_PASSING = re.compile(
+    r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
+    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log)(_|$)"
+)
+_MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
+_MAX_KNOB_LENGTH = 100
+_KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    from runner.formats import json_text
+
+    return json_text.read(body, record_reader())
+
+
+@cache
+def record_reader() -> Callable[[Text, str, int | None], Item]:
+    """Return a function that makes a record of one JSON text and its place, or says what is wrong with it."""
+    import msgspec
+
+    from runner.formats import json_text
+
+    decode, decode_any = msgspec.json.Decoder(Record).decode, msgspec.json.Decoder().decode
+
+    def record(text: Text, pointer: str, line: int | None) -> Item:
+        try:
+            found = decode(text)
+        except msgspec.ValidationError as error:
+            value = decode_any(text)
+            if isinstance(value, dict) and value.get("metric") is None:
+                return Skipped(pointer, reasons.NO_METRIC, line)
+            return _fault(str(error), pointer, line)
+        if fault := json_text.fault_of(text, pointer, line):
+            return fault
+        metric = found.metric
+        if metric is None:
+            return Skipped(pointer, reasons.NO_METRIC, line)
+        if metric.name == "tag" and found.benchmark.name == "TorchInductor":
+            return Skipped(pointer, reasons.TAG, line)
+        _read_numbers_in_text(metric)
+        return LocatedRecord(found, pointer, line)
+
+    return record
+
+
+def _read_numbers_in_text(metric: Metric) -> None:
+    """torchdynamo formats its compile phases itself, so that its writer takes them for words."""
+    words = (metric.extra_info or {}).get("benchmark_values")
+    if metric.benchmark_values or not isinstance(words, list) or not words:
+        return
+    numbers = [number(word) for word in words if isinstance(word, str)]
+    values = [value for value in numbers if value is not None]
+    if len(values) == len(words):
+        metric.benchmark_values = [*values]
+
+
+def _fault(words: str, pointer: str, line: int | None) -> Fault:
+    """Put the place that msgspec names in words into the pointer."""
+    found = _PLACE.search(words)
+    if not found:
+        return Fault(pointer, words, line)
+    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
+    return Fault(pointer + path, words[: found.start()], line)
+
+
+def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Our own runner writes its knobs apart."""
+    suite = record.benchmark.name.removeprefix(OURS).strip()
+    measurement.suite = origin_of(record) or given.suite or suite or "other"
+    measurement.knobs = knobs_of(record)
+    measurement.dynamic |= bool(info_of(record).get("dynamic"))
+
+
+def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Better Benchmark's kernel records: the counts of a sweep are no settings of a kernel."""
+    info = info_of(record)
+    measurement.suite = "inductor_kernel_benchmark"
+    measurement.knobs = {
+        name: _knob(info[name]) for name in _KERNEL_KNOBS if isinstance(info.get(name), str) and info[name]
+    }
+
+
+def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """All settings of an unknown benchmark are its identity, so that nothing is merged."""
+    info = info_of(record)
+    settings = {**(record.model.extra_info or {}), **info}
+    if isinstance(record.inputs, dict) and record.inputs:
+        settings["inputs"] = record.inputs
+    knobs = {
+        name: _knob(value)
+        for name, value in settings.items()
+        if name not in _NOT_KNOBS and not _PASSING.search(name.lower()) and value not in (None, "", [], {})
+    }
+    size = batch_size(given.batch_size)
+    if size and "batch_size" not in knobs:
+        knobs["batch_size"] = size
+    if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
+        knobs = {"settings": _knob(knobs)}
+    name = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
+    measurement.suite = given.suite or name or "other"
+    measurement.knobs = knobs
+    measurement.dynamic |= bool(info.get("is_dynamic") or info.get("dynamic"))
+
+
+def _knob(value: Any) -> Any:
+    """Return a short setting as it is, a long or nested one as its digest."""
+    if isinstance(value, bool | int | float):
+        return value
+    words = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    if len(words) <= _MAX_KNOB_LENGTH:
+        return words
+    return "sha256:" + hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+FORMAT = Format(
+    "v3",
+    matches=lambda preview: preview.is_json,
+    read=read,
+    describe={"inductor-kernel-benchmark": describe_kernel},
+)

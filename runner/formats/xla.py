@@ -1,0 +1,379 @@
+"""PyTorch/XLA's `results.jsonl`: one line for each experiment, a list of values for each metric; and the
+folders of its dumps.
+
+Source: `benchmarks/experiment_runner.py`, _save_results. The repeats are samples; the first one holds the
+compilation. Maps of counters and operations become one metric for each number inside. Dump files stay
+where they are: a line does not name them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from runner.catalog import TaskSpec
+from runner.catalog.codes import status_of_error
+from runner.catalog.suites.xla import SUITE, Cell, cell
+from runner.formats import reasons
+from runner.formats.errors import Fault
+from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Preview, Skipped, Writer
+from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import finite, number, shortened, text
+from runner.records import Benchmark, Metric, Model, Record
+
+if TYPE_CHECKING:
+    from runner.formats.json_text import Value
+
+Json = Any
+
+_BENCHMARK = "PyTorch/XLA benchmark"
+_MODES = {"eval": "inference", "train": "training"}
+_NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
+# Codes of a verification that ran: then an error is its own, and nothing was to be measured.
+_VERIFIER_RAN = {"PASS", "FAIL", "EAGER_FAILED", "EXCEPTION_RAISED", "NONDETERMINISTIC_EAGER_RUN"}
+_MAX_DEPTH = 8
+# Knobs that its lines name by themselves; others stand beside the axes.
+_NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functionalization"}
+_MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
+_DUMP_KNOBS = ("dump_", "keep_", "save_")  # begin the names of knobs that ask for artifacts
+# Kinds of our artifacts → names of its dumps.
+_DUMPS = {
+    "hlo": "hlo",
+    "ir": "dump",
+    "dynamo_counters": "dynamo-counters",
+    "profile": "pytorch-profile",
+    "trace": "trace",
+    "xla_metrics": "pytorch-xla-metrics",
+    "output": "output",
+}
+_ONE_FOLDER = ("hlo", "ir")  # of all repeats
+# What its names of dumps say of an experiment, in their order.
+_AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
+_DTYPE = "float32"  # which they mean where they say none
+
+
+def _matches(preview: Preview) -> bool:
+    return preview.names("experiment", "model_name") and _is_result(preview.first_value)
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), dict) for key in ("model", "experiment", "metrics")
+    )
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    from runner.formats import json_text
+
+    for item in json_text.values(body):
+        if isinstance(item, Fault):
+            yield item
+        elif not _is_result(item.value):
+            yield Fault(item.pointer, "a result is an object with model, experiment and metrics", item.line)
+        elif not text(item.value["model"].get("model_name")):
+            yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
+        else:
+            yield from _records(item)
+
+
+def _records(item: Value) -> Iterator[Item]:
+    value = item.value
+    benchmark, model, timestamp = _benchmark(value), _model(value), _timestamp(value.get("timestamp"))
+    measured = dict(value["metrics"])
+    error = measured.pop("error", None)
+    code, ours = text(value.get("verification_code")), _map(value.get("runner"))
+    found: list[tuple[Metric, str]] = []
+    if code:
+        said: dict[str, Any] = {
+            "benchmark_values": [code],
+            "reason": error if isinstance(error, str) else None,
+        }
+        if check := _map(ours.get("check")):
+            said = {**check, "code": code}
+        found.append((Metric("verification_code", extra_info=said), "/verification_code"))
+    without = _without(ours)
+    if without:
+        found += [(Metric(name, extra_info=_no_value(ours)), "/runner/without") for name in without]
+    elif isinstance(error, str) and code not in _VERIFIER_RAN:
+        status, word = status_of_error(error)
+        said = {"benchmark_values": [word], "status": status}
+        found.append((Metric("total_time", extra_info=said), "/metrics/error"))
+    elif code not in _VERIFIER_RAN and not any(map(_holds_number, measured.values())):
+        found.append((Metric("total_time", extra_info=_no_value(ours)), "/metrics"))
+    for metric, place in found:
+        record = Record(benchmark, model, metric, timestamp=timestamp)
+        yield LocatedRecord(record, item.pointer + place, item.line)
+    for name, values in measured.items():
+        yield from _measured(item, _spelled(name), values, Record(benchmark, model, timestamp=timestamp))
+
+
+def _without(ours: dict[str, Any]) -> list[str]:
+    """Return the metrics that our own runner has no value of."""
+    names = ours.get("without")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
+    """Return why there is no value, as our runner says it; with ok or nothing it was not measured."""
+    said = {name: ours.get(name) for name in ("status", "code", "reason")}
+    if said["status"] not in (None, "ok"):  # it may be of any kind
+        return said
+    return {"status": "not_run", "code": "no_value", "reason": "its line has no value of it"}
+
+
+def _holds_number(value: Any) -> bool:
+    """Return whether anything but null is inside; `_collect` finds what is wrong with it."""
+    if isinstance(value, list | dict):
+        return any(map(_holds_number, value.values() if isinstance(value, dict) else value))
+    return value is not None
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _benchmark(value: dict[str, Any]) -> Benchmark:
+    """Return the experiment's axes: those that are columns in their places, the others as knobs."""
+    experiment = value["experiment"]
+    knobs = {
+        name: setting
+        for name, setting in experiment.items()
+        if name not in _NOT_KNOBS
+        and isinstance(setting, str | int | float)
+        and setting is not False
+        and setting != ""
+    }
+    iterations = value.get("iterations_per_run")
+    if isinstance(iterations, int) and iterations != 1:
+        knobs["iterations_per_run"] = iterations
+    origin = value["model"].get("suite_name")
+    if isinstance(origin, str) and origin:
+        knobs["origin"] = origin
+    test = text(experiment.get("test"))
+    return Benchmark(
+        _BENCHMARK,
+        _MODES.get(test, test) or None,
+        text(experiment.get("dtype")) or None,
+        extra_info={
+            "device": text(experiment.get("accelerator")),
+            "arch": text(experiment.get("accelerator_model")),
+            "knobs": knobs,
+        },
+    )
+
+
+def _model(value: dict[str, Any]) -> Model:
+    """Without dynamo the backend is XLA's lazy tensors, torchax, or eager."""
+    experiment = value["experiment"]
+    plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
+    return Model(value["model"]["model_name"], "OSS model", text(experiment.get("dynamo")) or plain)
+
+
+def _spelled(name: str) -> str:
+    """The documentation writes ExecutionTime, the runner ExecuteTime."""
+    return name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")
+
+
+def _timestamp(value: Any) -> float | None:
+    return number(value) if isinstance(value, str) else finite(value)
+
+
+def _measured(item: Value, name: str, values: Any, record: Record) -> Iterator[Item]:
+    """Yield a metric's records: a list of numbers is one, a list of maps one for each number inside."""
+    place = f"{item.pointer}/metrics/{name}"
+    repeats = values if isinstance(values, list) else [values]
+    leaves: dict[str, list[float]] = {}
+    for repeat in repeats:
+        wrong = _collect(repeat, name, leaves, _MAX_DEPTH)
+        if wrong:
+            yield Fault(place, wrong, item.line)
+            return
+    if not leaves:
+        empty = not repeats or all(repeat is None for repeat in repeats)
+        yield Skipped(place, reasons.NULL_VALUE if empty else reasons.NO_NUMBER_INSIDE, item.line)
+    for leaf, samples in leaves.items():
+        metric = Metric(shortened(leaf), [*samples])  # a graph break is named after its whole reason
+        yield LocatedRecord(replace(record, metric=metric), place, item.line)
+
+
+def _collect(value: Any, name: str, leaves: dict[str, list[float]], depth: int) -> str:
+    """Add the numbers inside to `leaves`; return what is wrong with them, or ''."""
+    if value is None:
+        return ""
+    if isinstance(value, dict) and depth > 0:
+        return next(
+            filter(None, (_collect(item, f"{name}.{key}", leaves, depth - 1) for key, item in value.items())),
+            "",
+        )
+    sample = finite(value)
+    if sample is None:
+        return f"{repr(value)[:60]} is not a number"
+    leaves.setdefault(name, []).append(sample)
+    return ""
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    measurement.suite = "xla"
+    measurement.knobs = knobs_of(record)
+
+
+def _places(task: TaskSpec) -> list[str]:
+    return [_dump_name(task)]
+
+
+def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
+    lines = _lines_path(path)
+    return {lines, *(lines.parent / task.case for task in tasks if _asks_for_dumps(task))}
+
+
+def _asks_for_dumps(task: TaskSpec) -> bool:
+    return any(value and name.startswith(_DUMP_KNOBS) for name, value in task.knobs.items())
+
+
+def _lines_path(path: Path) -> Path:
+    return path if path.suffix == ".jsonl" else path / "results.jsonl"
+
+
+class XlaFiles:
+    """Write `results.jsonl` in the folder PATH, or PATH itself where it ends in .jsonl; a line for each cell.
+
+    What PyTorch/XLA's lines have no words for stands under `runner`, which its own readers pass by: our
+    status with its reason, and whether a check was asked for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = _lines_path(path)
+
+    def add(self, finished: FinishedTask) -> list[Path]:
+        if not finished.records:
+            return []
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(_line(finished)) + "\n")
+        return [self._path, *self._take_dumps(finished)]
+
+    def _take_dumps(self, finished: FinishedTask) -> Iterator[Path]:
+        """Move artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
+        configuration = _dump_name(finished.task)
+        for path in sorted((finished.folder / "artifacts").glob("*/*")):
+            kind = path.parent.name
+            if kind not in _DUMPS:
+                continue
+            folder = self._path.parent / finished.task.case
+            name = f"{_DUMPS[kind]}-{configuration}"
+            if kind == "hlo":
+                target = folder / name / path.name
+            elif kind in _ONE_FOLDER:
+                target = folder / f"{name}{path.suffix}"
+            else:
+                target = folder / path.stem / f"{name}{path.suffix}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target)
+            yield target
+
+
+def _cell(task: TaskSpec) -> Cell:
+    asked = {name: cast("str", task.knobs.get(name, "")) for name in ("accelerator", "xla")}
+    return cell(task.backend, task.mode, task.device, asked["accelerator"], asked["xla"])
+
+
+def _line(finished: FinishedTask) -> dict[str, Json]:
+    first, place = finished.records[0], _cell(finished.task)
+    info = first["benchmark"]["extra_info"]
+    knobs = info["knobs"]
+    others = {name: value for name, value in knobs.items() if name not in _NAMED}
+    defaults = {knob.name: knob.default for knob in SUITE.knobs}
+    line = {
+        "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
+        "experiment": {
+            "accelerator": place.accelerator,
+            "accelerator_model": info["arch"],
+            "xla": place.xla or None,
+            "xla_flags": None,
+            "dynamo": place.dynamo or None,
+            "torch_xla2": None,
+            "test": place.test,
+            "batch_size": knobs["batch_size"],
+            "enable_functionalization": bool(knobs.get("enable_functionalization")),
+            "dtype": first["benchmark"]["dtype"],
+            **others,
+        },
+        "repeat": finished.task.knobs.get("repeat", defaults["repeat"]),
+        "iterations_per_run": knobs.get("iterations_per_run", defaults["iterations_per_run"]),
+        "metrics": _metrics_of(finished),
+        "timestamp": first["timestamp"],
+    }
+    return {**line, **_outcome(finished)}
+
+
+def _outcome(finished: FinishedTask) -> dict[str, Json]:
+    """Return the verifier's code, and what it leaves open in our words."""
+    metrics = [record["metric"] for record in finished.records]
+    checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
+    facts = ("status", "check_requested", "check_status", "reason")
+    ours: dict[str, Json] = {"check": {name: checked[name] for name in facts if name in checked}}
+    missing = [metric for metric in metrics if "benchmark_values" not in metric and metric is not None]
+    missing = [metric for metric in missing if metric["name"] != "verification_code"]
+    if missing:
+        said = missing[0]["extra_info"]
+        ours |= {name: said[name] for name in ("status", "code", "reason")}
+        ours["without"] = [metric["name"] for metric in missing]
+    return {"verification_code": checked["code"], "runner": ours}
+
+
+def _metrics_of(finished: FinishedTask) -> dict[str, Json]:
+    """Return a list for each metric, one value a repeat; maps of counters and operators are nested."""
+    found: dict[str, Json] = {}
+    for metric in (record["metric"] for record in finished.records):
+        if "benchmark_values" not in metric:
+            continue
+        values = metric["benchmark_values"]
+        kind, _, rest = metric["name"].partition(".")
+        if kind in _MAPS and rest:
+            group, _, name = rest.partition(".") if kind == _MAPS[0] else rest.rpartition(".")
+            repeats = found.setdefault(kind, [])
+            repeats += [{} for _ in range(len(values) - len(repeats))]
+            for repeat, value in zip(repeats, values, strict=False):
+                repeat.setdefault(group, {})[name] = value
+        else:
+            found[metric["name"]] = values
+    if finished.outcome.status != "ok" and "total_time" not in found:
+        skipped = finished.outcome.status == "unsupported"
+        found["error"] = "SKIP" if skipped else finished.outcome.reason
+    return found
+
+
+def _dump_name(task: TaskSpec) -> str:
+    """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
+    model. Another type and knobs, which it leaves out, follow, so that no file is written over."""
+    place = _cell(task)
+    said = {
+        "accelerator": place.accelerator,
+        "dynamo": place.dynamo or None,
+        "enable_functionalization": bool(task.setting("enable_functionalization")),
+        "test": place.test,
+        "xla": place.xla or None,
+    }
+    knobs = sorted((name, value) for name, value in task.identity().items() if name not in {*said, "origin"})
+    return "-".join(
+        [
+            *(str(said.get(axis)) for axis in _AXES),
+            task.case,
+            *([] if task.dtype == _DTYPE else [task.dtype]),
+            *(name if value is True else f"{name}={value}" for name, value in knobs),
+        ]
+    )
+
+
+FORMAT = Format(
+    "xla",
+    matches=_matches,
+    read=read,
+    describe={_BENCHMARK: describe},
+    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, _places, _files),
+)
