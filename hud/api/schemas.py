@@ -9,7 +9,7 @@ import orjson
 from ninja import Schema
 from pydantic import ConfigDict, Field, field_validator
 
-MAX_FACTS_BYTES = 256 * 1024  # what a host says of itself; some 15 kB for each of its interpreters
+MAX_FACTS_BYTES = 1024 * 1024  # what a host says of itself; some 15 kB for each of its interpreters
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
 

@@ -7,8 +7,8 @@ Every host takes those of a fixed list with bounds. An interpreter reports furth
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 
 from runner.catalog import BadRequest, TaskSpec, suite_of
@@ -118,7 +118,7 @@ def _value_problem(kind: object, value: object) -> str:
         whole = isinstance(value, int) and number and abs(value) <= _MOST
         return "" if whole else f"{value!r} is not an integer within ±2**31"
     if kind == "float":
-        finite = isinstance(value, int | float) and number and abs(value) < math.inf
+        finite = isinstance(value, int | float) and number and abs(value) <= sys.float_info.max
         return "" if finite else f"{value!r} is not a finite number"
     words = kind if isinstance(kind, list) else []
     known = isinstance(value, str) and len(value) <= _MOST_LETTERS and value in words
