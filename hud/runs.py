@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Required, TypedDict, Unpack
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from hud import audit, doorbell, life, matching
@@ -375,26 +375,3 @@ def _cancelled_by(run: Run) -> str:
         at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
     ).first()
     return f"cancelled by {asked.who}" if asked else "cancelled"
-
-
-def queue_position(run: Run) -> int | None:
-    """How many runs go ahead of a queued one on accelerators it could use; None once it has started."""
-    if run.state != State.QUEUED:
-        return None
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            WITH mine AS (
-                SELECT a.id FROM hud_run r JOIN hud_accelerator a ON true JOIN hud_host h ON h.id = a.host_id
-                WHERE r.id = %(id)s AND {matching.FITS}
-            )
-            SELECT count(*) FROM hud_run r
-            WHERE r.state IN ('queued', 'running') AND r.id <> %(id)s
-              AND (r.state = 'running' OR ({matching.ORDER}) < (NOT %(watched)s, %(created)s, %(id)s))
-              AND EXISTS (
-                SELECT 1 FROM mine JOIN hud_accelerator a USING (id) JOIN hud_host h ON h.id = a.host_id
-                WHERE {matching.FITS})
-            """,  # noqa: S608 - constants of ours
-            {"id": run.pk, "watched": run.watched, "created": run.created},
-        )
-        return int(cursor.fetchone()[0])

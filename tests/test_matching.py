@@ -10,8 +10,8 @@ from django.utils import timezone
 from redis import Redis
 
 from hud import doorbell, hosts, queueing, runs, tasks
-from hud.models import Accelerator, Host, Task
-from hud.queries.progress import starts_in_s
+from hud.models import Accelerator, Host, Run, Task
+from hud.queries import queue
 from runner.catalog import plan
 from tests.claims import attach, request
 from tests.factories import create_run, create_task
@@ -136,6 +136,16 @@ def test_a_silent_redis_costs_nothing_but_the_ring(settings: Any) -> None:
     assert not Accelerator.objects.filter(rung_at__isnull=False).exists()
 
 
+def position(run: Run) -> int | None:
+    waiting = queue.read_waiting(run)
+    return waiting.position if waiting else None
+
+
+def starts_in_s(run: Run) -> float | None:
+    waiting = queue.read_waiting(run)
+    return waiting.starts_in_s if waiting else None
+
+
 def test_the_position_counts_what_wants_the_same_accelerators() -> None:
     attach("one", gpu="a100")
     attach("two", gpu="h200")
@@ -143,7 +153,7 @@ def test_the_position_counts_what_wants_the_same_accelerators() -> None:
     second = request(labels={"gpu": "h200"})
     third = request()
     watched = request(labels={"gpu": "h200"}, watched=True)
-    assert [runs.queue_position(run) for run in (first, second, third, watched)] == [0, 1, 3, 0]
+    assert [position(run) for run in (first, second, third, watched)] == [0, 1, 3, 0]
 
 
 def test_a_queued_run_says_when_it_will_probably_start() -> None:

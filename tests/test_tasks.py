@@ -10,6 +10,7 @@ import pytest
 
 from hud import runs, tasks
 from hud.models import Accelerator, Audit, Run, State, Task
+from hud.queries import queue
 from tests.claims import attach, claim, end, in_thread, request
 
 pytestmark = pytest.mark.django_db
@@ -91,9 +92,10 @@ def test_a_watched_run_goes_ahead_and_says_its_place(accelerator: Accelerator) -
     watched = request(watched=True)
     later = request()
     nightly.refresh_from_db()
-    assert runs.queue_position(nightly) is None
-    assert runs.queue_position(watched) == 1, "behind what runs now"
-    assert runs.queue_position(later) == 2
+    positions = {line.run: line.position for line in queue.read().lines}
+    assert positions[nightly.pk] is None
+    assert positions[watched.pk] == 1, "behind what runs now"
+    assert positions[later.pk] == 2
     end(running, accelerator)
     assert claim(accelerator, "next").run_id == watched.pk
 

@@ -16,9 +16,8 @@ from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
-from hud.queries.progress import progress_of
+from hud.queries.queue import progress_of, read_waiting
 from hud.queries.run import artifacts_of
-from hud.queries.waiting import read as read_waiting
 from runner.catalog import inductor_options
 from runner.summary import LEAST_PAIRS
 

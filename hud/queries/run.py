@@ -11,16 +11,15 @@ from typing import Any
 from django.utils import timezone
 
 from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
-from hud.queries import pairs, values, waiting
+from hud.queries import pairs, values
 from hud.queries.pairs import PairLine
-from hud.queries.progress import Progress, progress_of
+from hud.queries.queue import Progress, Waiting, progress_of, read_waiting
 from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
 from hud.queries.uploads import uploads_of_run
 from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
-from hud.queries.waiting import Waiting
 
 SHOWN_RESULTS = 150
 SHOWN_ARTIFACTS = 200
@@ -172,7 +171,7 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
         return None
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
     page.artifacts = artifacts_of(run, page.tasks)
-    page.waiting = waiting.read(run)
+    page.waiting = read_waiting(run)
     if run.upload_id:
         page.uploads = uploads_of_run(run.pk)
     _fill_results(page, results)
