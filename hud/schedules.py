@@ -21,7 +21,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from hud import audit, matching, runs
-from hud.matching import Wish
+from hud.matching import ResourceRequest
 from hud.models import Accelerator, Firing, Run, Schedule, State
 from runner.catalog import SUITES
 
@@ -79,7 +79,7 @@ def _request_fault(schedule: Schedule) -> str:
     try:
         specs = runs.plan_suite(schedule.suite, schedule.cases, device, filters_of(schedule))
         runs.check_size(specs, schedule.repeats)
-    except runs.NotPossible as error:
+    except runs.InvalidRunRequest as error:
         return str(error)
     return ""
 
@@ -243,8 +243,8 @@ def _places(schedule: Schedule) -> list[_Place]:
     able = [
         item
         for device in devices
-        for item in matching.fitting(
-            Wish(device, labels=schedule.labels, environment=schedule.environment),
+        for item in matching.eligible_accelerators(
+            ResourceRequest(device, labels=schedule.labels, environment=schedule.environment),
             {schedule.suite},
             accelerators,
         )[0]
@@ -264,19 +264,18 @@ def _request(schedule: Schedule, firing: Firing, place: _Place) -> str:
         return f"run {waiting.pk} of an earlier time has not started yet"
     try:
         runs.request_suite(
-            suite=schedule.suite,
+            schedule.suite,
+            runs.RunOptions(
+                ResourceRequest(place.device, host, labels=labels, environment=schedule.environment),
+                who=f"schedule {schedule.name}",
+                repeats=schedule.repeats,
+                interactive=False,
+                trigger=firing,
+            ),
             cases=schedule.cases,
             filters=filters_of(schedule),
-            host=host,
-            arch="",
-            device=place.device,
-            labels=labels,
-            environment=schedule.environment,
-            repeats=schedule.repeats,
-            who=f"schedule {schedule.name}",
-            firing=firing,
         )
-    except runs.NotPossible as error:
+    except runs.InvalidRunRequest as error:
         return str(error)
     return ""
 

@@ -185,9 +185,9 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
         started=now - timedelta(seconds=90),
         finished=now,
     )
-    nightly = request(watched=False)
-    second = request(watched=False)
-    rerun = request(watched=True)
+    nightly = request(interactive=False)
+    second = request(interactive=False)
+    rerun = request(interactive=True)
     lines = {line.run: line for line in queue.read().lines}
     assert list(lines) == [rerun.pk, nightly.pk, second.pk]
     assert [line.position for line in lines.values()] == [0, 1, 2]

@@ -23,6 +23,7 @@ from runner.suites.torchdynamo import subject
 from runner.suites.torchdynamo.bench import Bench
 from runner.suites.torchdynamo.models import timm
 from runner.suites.torchdynamo.models.built import Built, mean_of
+from tests import claims
 from tests.factories import create_experiment, create_user
 
 
@@ -208,8 +209,6 @@ def test_as_many_pairs_are_taken_as_are_asked_for() -> None:
 
 # Knobs of a rerun
 
-OF_PLACE: dict[str, Any] = {"host": None, "arch": "", "device": "cpu", "repeats": 1, "who": "me"}
-
 
 def a_model(**fields: Any) -> Experiment:
     about = {"suite": "huggingface", "case": "DistillGPT2", "dtype": "float32", "backend": "inductor"}
@@ -229,7 +228,7 @@ def test_knobs_of_a_rerun_go_before_the_experiment_s_own() -> None:
     tiny, plain = a_model(knobs={"size": "tiny"}), a_model(knobs={})
 
     def rerun(**knobs: Any) -> Run:
-        return runs.request_rerun(experiment=tiny, knobs=knobs, **OF_PLACE)
+        return claims.rerun(tiny, knobs=knobs)
 
     def said(run: Run) -> tuple[Any, ...]:
         return run.title, run.experiment, run.tasks.get().spec["knobs"]
@@ -269,7 +268,10 @@ def test_knobs_without_effect_are_refused_at_the_api_and_in_the_form(
 @pytest.mark.usefixtures("offers")
 def test_a_run_of_a_suite_says_what_ran_without_a_knob() -> None:
     run = runs.request_suite(
-        suite="huggingface", cases=["DistillGPT2"], knobs={"amp_dtype": "float16"}, **OF_PLACE
+        "huggingface",
+        claims.options(device="cpu"),
+        cases=["DistillGPT2"],
+        knobs={"amp_dtype": "float16"},
     )
     assert run.tasks.count() == 4
     assert run.request["remarks"].startswith("run without amp_dtype=float16, which needs dtype amp")

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
 
-from hud import hosts, redis_users, tasklogs, tasks
+from hud import deliveries, hosts, redis_users, tasklogs, tasks
 from hud.api.auth import count_guess, host_of, scope
 from hud.api.door import body_of, bytes_of, refusal
 from hud.api.openapi import RECORD, parameter, raw_body
@@ -124,9 +124,8 @@ def _token(request: HttpRequest) -> uuid.UUID:
 )
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
     """Extends the lease; says whether to stop."""
-    task = tasks.held(uid=uid, token=_token(request), host=host_of(request))
-    orders = tasks.report(task=task, progress=given.model_dump())
-    return {"cancel": orders.cancel}
+    task = tasks.leased_task(uid=uid, token=_token(request), host=host_of(request))
+    return {"cancel": tasks.report(task=task, progress=given.model_dump())}
 
 
 @router.put(
@@ -138,7 +137,7 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     """v3 records of this task, all of its own suite."""
     try:
-        receipt = tasks.take_results(
+        receipt = deliveries.take_results(
             uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
         )
     except OtherSuite as error:

@@ -14,9 +14,9 @@ from hud import hosts
 from hud.api.auth import reader, scope
 from hud.api.rows import row_of
 from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
-from hud.matching import visible_hosts
 from hud.models import ApiKey, Host, Task
 from hud.queries import queue
+from hud.run_states import detach_host
 
 router = Router(tags=["hosts"])
 _ADMIN = scope("admin")
@@ -26,7 +26,7 @@ _ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
 @router.get("/hosts", auth=reader, response={200: HostsOut, (401, 403): Error})
 def get_hosts(request: HttpRequest) -> dict[str, Any]:
     """Attached hosts by name, silent ones too until two weeks have passed."""
-    found = visible_hosts().prefetch_related("accelerators").order_by("name")
+    found = hosts.visible_hosts().prefetch_related("accelerators").order_by("name")
     running = _running()
     return {"items": [_host_out(host, running) for host in found]}
 
@@ -69,7 +69,7 @@ def resume(request: HttpRequest, host_id: int) -> dict[str, Any]:
 @router.post("/hosts/{int:host_id}/detach", auth=_ADMIN, response=_ANSWERS)
 def detach(request: HttpRequest, host_id: int) -> dict[str, Any]:
     """Its keys end; runs asked of this very host are cancelled."""
-    return _do(host_id, lambda host: hosts.detach(host=host, who=_who(request)))
+    return _do(host_id, lambda host: detach_host(host=host, who=_who(request)))
 
 
 def _do(host_id: int, act: Callable[[Host], None]) -> dict[str, Any]:

@@ -8,16 +8,18 @@ from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from hud import matching, runs, tasklogs
+from hud import matching, run_states, runs, tasklogs
 from hud.api.auth import reader, scope, spend_call
 from hud.api.problems import Problem
 from hud.api.rows import row_of
 from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
 from hud.ingest.errors import Fault
+from hud.matching import ResourceRequest
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
 from hud.queries.queue import progress_of, read_waiting
 from hud.queries.run import artifacts_of
+from hud.runs import RunOptions
 from runner.catalog import inductor_options
 from runner.summary import LEAST_PAIRS
 
@@ -35,30 +37,22 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     spend_call(key, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
     _check_options(given)
-    host = _host(given.host)
-    wish: Any = {
-        "host": host,
-        "arch": given.arch,
-        "labels": given.labels,
-        "environment": given.environment,
-        "base_environment": given.base_environment,
-        "new_options": given.new_options,
-        "repeats": given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
-        "who": f"key {key.prefix}",
-    }
+    host, device, knobs = _host(given.host), given.device, given.knobs or {}
+    if given.experiment is None and host is None:
+        device = device or _only_device(given.arch)
+    options = RunOptions(
+        ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
+        who=f"key {key.prefix}",
+        repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
+        new_options=given.new_options,
+    )
     try:
         if given.experiment is not None:
-            experiment = row_of(Experiment, given.experiment)
-            run = runs.request_rerun(
-                experiment=experiment, device=given.device, knobs=given.knobs or {}, **wish
-            )
+            run = runs.request_rerun(row_of(Experiment, given.experiment), options, knobs=knobs)
         else:
-            device = given.device or ("" if host else _only_device(given.arch))
-            run = runs.request_suite(
-                suite=given.suite, cases=given.cases, device=device, knobs=given.knobs or {}, **wish
-            )
-    except runs.NotPossible as error:
-        pointer = f"/knobs/{error.knob}" if error.knob in (given.knobs or {}) else ""
+            run = runs.request_suite(given.suite, options, cases=given.cases, knobs=knobs)
+    except runs.InvalidRunRequest as error:
+        pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         raise Problem(422, str(error), errors=[Fault(pointer, str(error))]) from error
     return Status(201, _run_out(run))
 
@@ -111,7 +105,7 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
 )
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     key: ApiKey = request.auth  # type: ignore[attr-defined]
-    runs.cancel(run=row_of(Run, run_id), who=f"key {key.prefix}")
+    run_states.cancel(run=row_of(Run, run_id), who=f"key {key.prefix}")
     return _run_out(row_of(Run, run_id))
 
 

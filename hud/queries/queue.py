@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from hud import matching
 from hud.hosts import state_of
-from hud.matching import Wish
+from hud.matching import ResourceRequest
 from hud.models import ACTIVE, Accelerator, Run, State, Task
 from hud.queries.sql import fetch
 
@@ -310,6 +310,7 @@ def _place(accelerator: Accelerator, busy_with: int | None, now: datetime) -> Pl
 
 
 def _lacking(run: Run) -> str:
-    wish = Wish(run.device, run.host, run.arch, run.labels, run.environment, run.base_environment)
-    suite = run.request.get("suite", "")
-    return matching.fitting(wish, {suite}, matching.attached())[1] or "no attached accelerator fits"
+    asked = ResourceRequest(run.device, run.host, run.arch, run.labels, run.environment, run.base_environment)
+    suites = {run.request.get("suite", "")}
+    _able, why = matching.eligible_accelerators(asked, suites, matching.attached())
+    return why or "no attached accelerator fits"

@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from hud import hosts, schedules
+from hud import hosts, run_states, schedules
 from hud.forms import DrainForm, PauseForm
 from hud.models import Host, Schedule
 from hud.queries import hosts as query
@@ -84,7 +84,7 @@ def _detach(request: HttpRequest, host: Host, who: str) -> str:
     if not request.POST.get("sure"):
         messages.error(request, "sure: tick it; a detached host is gone for good.")
         return ""
-    hosts.detach(host=host, who=who)
+    run_states.detach_host(host=host, who=who)
     return f"{host.name} is detached; its key opens nothing any more."
 
 

@@ -14,9 +14,8 @@ from django.views.decorators.http import require_safe
 
 from hud.api.auth import key_of
 from hud.api.problems import Problem
-from hud.hosts import state_of
+from hud.hosts import state_of, visible_hosts
 from hud.life import RunState, TaskState
-from hud.matching import visible_hosts
 from hud.models import Run, Task, Upload
 
 Samples = Iterable[tuple[str, float]]  # labels as they stand in the line, value

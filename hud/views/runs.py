@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from hud import runs, tasklogs
+from hud import run_states, tasklogs
 from hud.downloads import artifact_response
 from hud.forms import LogPosition, RunFilters
 from hud.models import Artifact, Run, State, Task
@@ -135,6 +135,6 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     asked = get_object_or_404(Run, pk=pk)
     if not request.user.is_authenticated:
         return redirect_to_login(reverse("run", args=[pk]))
-    runs.cancel(run=asked, who=request.user.get_username())
+    run_states.cancel(run=asked, who=request.user.get_username())
     messages.success(request, f"Run {pk} is asked to stop.")
     return redirect("run", pk=pk)

@@ -23,6 +23,7 @@ from hud import runs
 from hud.keys import create_key
 from hud.models import TERMINAL, Accelerator, Host, Run, Task
 from runner.processes import read_process
+from tests.claims import options
 from tests.hosts import Control, HostProcess
 from tests.servers import Hud, RedisServer, end_process, start_process
 from tests.waiting import wait_for
@@ -177,14 +178,9 @@ class Site:
         """A new run of cases of `micro` on any such device; the doorbell is rung after the commit."""
         with transaction.atomic():
             run = runs.request_suite(
-                suite="micro",
+                "micro",
+                options(device=self.device, labels=labels),
                 cases=cases or ["layer_norm"],
-                host=None,
-                arch="",
-                device=self.device,
-                repeats=1,
-                who="test",
-                labels=labels,
             )
             for task in run.tasks.all():
                 task.spec["timeout_s"] = timeout_s

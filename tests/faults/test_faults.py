@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from django.db import connection
 
-from hud import doorbell, runs
+from hud import doorbell, run_states
 from hud.models import Beacon, Measurement, Run, State, Task
 from hud.tasklogs import read
 from tests.faults.site import Site, freeze, only_task, thaw, tree, worker_of
@@ -135,8 +135,9 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
 import os, django
 django.setup()
 from hud import doorbell, runs
+from tests.claims import options
 doorbell.ring_for = lambda _run: os._exit(9)
-runs.request_suite(suite="micro", cases=["layer_norm"], host=None, arch="", device="cpu", repeats=1, who="t")
+runs.request_suite("micro", options(device="cpu"), cases=["layer_norm"])
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=site.environment, capture_output=True, check=False
@@ -256,7 +257,7 @@ def test_cancel(site: Site) -> None:
     run = site.request("layer_norm", "gemv")
     benchmark, stray = site.control.wait_for_start(), site.control.stray
     with site.measured("cancelled, nothing left alive"):
-        runs.cancel(run=run, who="test")
+        run_states.cancel(run=run, who="test")
         (ended,) = site.wait_for_end(run)
         site.wait(lambda: not alive(benchmark) and not alive(stray), "their end", 1)
     assert ended.state == State.CANCELLED
