@@ -83,7 +83,7 @@ def read(run: Run) -> list[PairLine]:
     rows = fetch(
         _Row,
         """
-        SELECT series_id, process, median, status FROM hud_measurement WHERE run_id = %(run)s
+        SELECT series_id, process, median, status status_code FROM hud_measurement WHERE run_id = %(run)s
         ORDER BY series_id, process
         """,
         {"run": run.pk},

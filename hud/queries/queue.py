@@ -84,7 +84,7 @@ class QueueLine:
     state: str
     watched: bool
     created: datetime
-    who: str
+    requested_by: str
     host: str  # that was asked for; '' any
     arch: str
     device: str
@@ -126,7 +126,8 @@ class QueueLine:
         return {
             "run": self.run, "title": self.title, "state": self.state, "position": self.position,
             "starts_in_s": self.starts_in_s, "wants": self.wants, "hindrance": self.hindrance,
-            "requested_by": self.who, "watched": self.watched, "tasks": self.tasks, "done": self.done,
+            "requested_by": self.requested_by, "watched": self.watched, "tasks": self.tasks,
+            "done": self.done,
         }  # fmt: skip
 
 
@@ -182,9 +183,10 @@ def _lines() -> list[QueueLine]:
     return fetch(
         QueueLine,
         f"""
-        SELECT r.id, r.title, r.state, r.watched, r.created, r.requested_by, coalesce(wanted.name, ''),
-            r.arch, r.device, r.labels::json, r.environment, r.base_environment,
-            tasks.n, tasks.done, coalesce(places.fits, '{{}}'), coalesce(places.usable, '{{}}')
+        SELECT r.id run, r.title, r.state, r.watched, r.created, r.requested_by,
+            coalesce(wanted.name, '') host, r.arch, r.device, r.labels::json, r.environment,
+            r.base_environment, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
+            coalesce(places.usable, '{{}}') usable
         FROM hud_run r LEFT JOIN hud_host wanted ON wanted.id = r.host_id
         CROSS JOIN LATERAL (
             SELECT count(*) n, count(finished) done FROM hud_task WHERE run_id = r.id
@@ -214,8 +216,8 @@ def _work() -> list[_Work]:
             FROM hud_task t WHERE t.state IN ('queued', 'running')
             GROUP BY 1, 2, 3
         ), kinds AS (SELECT DISTINCT spec, NULL::timestamptz finished FROM work)
-        SELECT work.run_id, work.accelerator_id, work.tasks, work.running_s::float8,
-            known.seconds * {_PROCESSES.format("work")}
+        SELECT work.run_id run, work.accelerator_id accelerator, work.tasks, work.running_s::float8,
+            known.seconds * {_PROCESSES.format("work")} usual_s
         FROM work JOIN (SELECT t.spec, usual.seconds FROM kinds t {_USUAL}) known USING (spec)
         """,  # noqa: S608 - constants of this room
         {},

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import FIRST_RUN_ONLY, Metric
 from hud.queries.targets import AppliedTarget
-from hud.queries.values import Reading, Value
+from hud.queries.values import MetricValue
 
 register = template.Library()
 
@@ -86,9 +86,8 @@ def badge(word: str, title: str = "") -> SafeString:
 
 
 @register.simple_tag
-def verdict_badge(reading: Reading) -> SafeString:
+def verdict_badge(value: MetricValue) -> SafeString:
     """The verdict of a measurement, with the change and its noise where the judge said them."""
-    value = reading.value
     text = _WORDS.get(value.verdict, value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
@@ -97,21 +96,21 @@ def verdict_badge(reading: Reading) -> SafeString:
     return badge_html(value.verdict, text, factor)
 
 
-def target_badge(target: AppliedTarget, reading: Reading, brief: bool = False) -> SafeString:
+def target_badge(target: AppliedTarget, value: MetricValue, brief: bool = False) -> SafeString:
     """``A100-40GB target 950: met``. A target of another arch colours nothing but this badge."""
-    median, direction = reading.value.median, reading.metric.direction
+    median, direction = value.median, value.metric.direction
     why = target.how if target.own else _FOREIGN
     return badge_html(target.met_by(median, direction), target.verdict(median, direction, brief=brief), why)
 
 
 @register.simple_tag
-def value_html(reading: Reading) -> SafeString:
+def value_html(value: MetricValue) -> SafeString:
     """The number with its unit and the spread of its samples, or why there is none.
 
     In Python like the other tags of table rows: a template for each of hundreds of cells costs more
     than everything else on a page.
     """
-    value, metric = reading.value, reading.metric
+    metric = value.metric
     status = _WORDS.get(value.status, value.status)
     if value.median is None:
         code = value.code if value.code != value.status else None
@@ -124,17 +123,17 @@ def value_html(reading: Reading) -> SafeString:
         format_html(' <span class="spread" title="{}">± {}</span>', _spread_of(value), percent(value.spread))
         if value.spread
         else "",
-        noisy_mark(reading) + first_run_mark(reading),
+        noisy_mark(value) + first_run_mark(value),
         format_html(" {}", badge_html(value.status, status, _why(value))) if value.status_code else "",
     )
 
 
-def _why(value: Value) -> str:
+def _why(value: MetricValue) -> str:
     """Of a status beside a number: its code, and the reason in words."""
     return ": ".join(filter(None, (value.code, value.reason)))
 
 
-def _spread_of(value: Value) -> str:
+def _spread_of(value: MetricValue) -> str:
     """What stands behind ±."""
     if value.processes > 1:
         return (
@@ -144,10 +143,10 @@ def _spread_of(value: Value) -> str:
     return f"robust spread of the {value.n} samples of one process; not a confidence interval"
 
 
-def noisy_mark(reading: Reading) -> SafeString:
+def noisy_mark(value: MetricValue) -> SafeString:
     """A word beside a number whose samples spread by more than twice the change that counts."""
-    spread, floor = reading.value.spread, reading.metric.floor
-    if not spread or spread <= 2 * floor or reading.metric.kind != "timing":
+    spread, floor = value.spread, value.metric.floor
+    if not spread or spread <= 2 * floor or value.metric.kind != "timing":
         return SafeString("")
     return format_html(
         ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
@@ -157,25 +156,25 @@ def noisy_mark(reading: Reading) -> SafeString:
     )
 
 
-def first_run_mark(reading: Reading) -> SafeString:
+def first_run_mark(value: MetricValue) -> SafeString:
     """A word beside a time that others leave out."""
-    if FIRST_RUN_ONLY not in (reading.value.warning or ""):
+    if FIRST_RUN_ONLY not in (value.warning or ""):
         return SafeString("")
     return format_html(' <span class="tag" title="{}">first run</span>', FIRST_RUN_ONLY)
 
 
 @register.simple_tag
-def targets_html(reading: Reading, brief: bool = False) -> SafeString:
+def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
     """The badges of all targets that a number has."""
-    return mark_safe(" ".join(target_badge(target, reading, brief) for target in reading.targets))  # noqa: S308
+    return mark_safe(" ".join(target_badge(target, value, brief) for target in value.targets))  # noqa: S308
 
 
 @register.simple_tag
-def cell_html(reading: Reading | None) -> SafeString:
+def cell_html(value: MetricValue | None) -> SafeString:
     """A narrow cell: the number, then what colours it."""
-    if reading is None:
+    if value is None:
         return SafeString('<span class="dim" title="never measured">·</span>')
-    value, metric = reading.value, reading.metric
+    metric = value.metric
     if value.median is None:
         word = value.code or value.status
         status = _WORDS.get(value.status, value.status)
@@ -185,17 +184,17 @@ def cell_html(reading: Reading | None) -> SafeString:
     parts = [f'<span class="value">{number(value.median, metric)}</span>']
     if value.status != "ok":
         parts.append(badge_html(value.status, _WORDS.get(value.status, value.status), _why(value)))
-    parts += [noisy_mark(reading), first_run_mark(reading)]
+    parts += [noisy_mark(value), first_run_mark(value)]
     if value.verdict in _WORTH_A_BADGE:
-        parts.append(verdict_badge(reading))
-    parts += [target_icon(target, reading) for target in reading.targets]
+        parts.append(verdict_badge(value))
+    parts += [target_icon(target, value) for target in value.targets]
     return mark_safe(" ".join(filter(None, parts)))  # noqa: S308 — a number, and badges that are escaped
 
 
-def target_icon(target: AppliedTarget, reading: Reading) -> SafeString:
+def target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
     """A target's badge in a narrow cell: met or missed, the whole sentence in its title."""
-    met = target.met_by(reading.value.median, reading.metric.direction)
-    sentence = target.verdict(reading.value.median, reading.metric.direction)
+    met = target.met_by(value.median, value.metric.direction)
+    sentence = target.verdict(value.median, value.metric.direction)
     icon, tone = _LOOKS[met]
     shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
     return format_html(

@@ -60,7 +60,7 @@ def _twin(page: ExperimentPage, twin: str) -> HttpResponse:
         f"experiment-{page.experiment.pk}",
         rows,
         experiment=identity(page.experiment),
-        metrics=[reading.to_row() for reading in page.metrics],
+        metrics=[value.to_row() for value in page.metrics],
         environments={one.fingerprint: one.facts for one in page.environments},
     )
 
@@ -99,7 +99,7 @@ def _samples_chart(page: ExperimentPage) -> Figure | None:
     """Of the newest point. The rule of a value is one process's, so several have their median."""
     if page.history is None or page.history.newest is None or not page.samples:
         return None
-    metric, alone = page.history.metric, page.history.newest.value.processes == 1
+    metric, alone = page.history.metric, page.history.newest.processes == 1
     rule = value_rule(page.experiment.suite, metric.name) if alone else "median"
     return charts.samples(page.samples, metric, rule)
 
