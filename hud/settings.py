@@ -79,7 +79,7 @@ MIDDLEWARE = [
     "hud.brake.LoginBrakeMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "hud.api.problems.ProblemMiddleware",
+    "hud.problems.ProblemMiddleware",
 ]
 ROOT_URLCONF = "hud.urls"
 WSGI_APPLICATION = "hud.wsgi.application"

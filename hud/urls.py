@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path, register_converter
 
-from hud.api import api
-from hud.views import account, experiments, health, hosts, metrics, overview, runs, suites
+from hud.api import api, metrics
+from hud.views import account, experiments, health, hosts, overview, runs, suites
 
 
 class _Name:

@@ -13,10 +13,10 @@ from django.test import Client, RequestFactory
 
 from hud import imports
 from hud.api.door import body_of
-from hud.api.problems import Problem
 from hud.ingest import ingest
 from hud.keys import create_key, revoke_key
 from hud.models import Experiment, Measurement, Upload
+from hud.problems import Problem
 from tests.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db

@@ -14,8 +14,8 @@ from psycopg.errors import DiskFull
 from hud.api import agent, door, hosts, reading, running, schedules
 from hud.api.bodies import StrictParser
 from hud.api.openapi import Api
-from hud.api.problems import Problem
 from hud.ingest.errors import BadUpload, Fault
+from hud.problems import Problem
 from hud.tasks import LeaseBroken, UnknownTask
 
 logger = logging.getLogger(__name__)

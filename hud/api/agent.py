@@ -18,10 +18,10 @@ from hud import deliveries, hosts, redis_users, tasklogs, tasks
 from hud.api.auth import count_guess, host_of, scope
 from hud.api.door import body_of, bytes_of, refusal
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.problems import Problem
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.ingest import BadUpload, OtherSuite
 from hud.models import Accelerator
+from hud.problems import Problem
 from runner.catalog import PROTOCOL
 
 router = Router(tags=["hosts"])

@@ -10,9 +10,9 @@ from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
 from hud import brake
-from hud.api.problems import Problem
 from hud.keys import find_key, take_call
 from hud.models import ApiKey, Host
+from hud.problems import Problem
 
 
 def key_of(request: HttpRequest) -> ApiKey | None:

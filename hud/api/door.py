@@ -14,13 +14,13 @@ from ninja import Router, Status
 from hud import imports
 from hud.api.auth import reader, scope, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.problems import Problem
 from hud.api.schemas import Error, ImportOut, ReceiptOut
 from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
 from hud.ingest.errors import MalformedUpload, UploadTooLarge
 from hud.ingest.formats import FORMATS
 from hud.ingest.parameters import Parameters, switch
 from hud.models import ApiKey, Import
+from hud.problems import Problem
 
 router = Router(tags=["results"])
 _GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to

@@ -10,7 +10,7 @@ from django.conf import settings
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
-from hud.api.problems import PROBLEM
+from hud.problems import PROBLEM
 from runner.records import Record
 
 (RECORD,), _RECORDS = msgspec.json.schema_components([Record], ref_template="#/components/schemas/{name}")

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from hud.api.auth import reader
 from hud.api.openapi import parameter
-from hud.api.problems import Problem
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
 from hud.export import FORMATS, export
 from hud.ingest.errors import Fault
 from hud.models import Experiment
+from hud.problems import Problem
 from hud.queries.series import series_points, series_stamp
 
 router = Router(tags=["reading"])

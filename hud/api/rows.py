@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from django.db.models import Model
 
-from hud.api.problems import Problem
+from hud.problems import Problem
 
 _Row = TypeVar("_Row", bound=Model)
 _IDS = 2**31  # beyond them PostgreSQL would refuse the question itself

@@ -10,13 +10,13 @@ from ninja import Router, Status
 
 from hud import matching, run_states, runs, tasklogs
 from hud.api.auth import reader, scope, spend_call
-from hud.api.problems import Problem
 from hud.api.rows import row_of
 from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
 from hud.ingest.errors import Fault
 from hud.matching import ResourceRequest
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
+from hud.problems import Problem
 from hud.queries.queue import progress_of, read_waiting
 from hud.queries.run import artifacts_of
 from hud.runs import RunOptions

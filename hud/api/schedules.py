@@ -10,11 +10,11 @@ from ninja import Router, Status
 
 from hud import schedules
 from hud.api.auth import reader, scope
-from hud.api.problems import Problem
 from hud.api.rows import row_of
 from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
 from hud.ingest.errors import Fault
 from hud.models import ApiKey, Schedule
+from hud.problems import Problem
 from hud.queries import schedules as query
 
 router = Router(tags=["schedules"])

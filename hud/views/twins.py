@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import orjson
 from django.http import Http404, HttpResponse
 
-from hud.api.problems import Problem
 from hud.forms import FilterForm
 from hud.ingest.errors import Fault
+from hud.problems import Problem
 
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
