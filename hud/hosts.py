@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -44,8 +44,8 @@ class Device:
     arch: str
     uuid: str = ""
     dirty: str = ""
-    suites: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
+    suites: Sequence[str] = ()
+    pythons: Sequence[str] = ()
 
 
 def state_of(host: Host, now: datetime) -> str:

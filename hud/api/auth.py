@@ -77,11 +77,17 @@ def reader(request: HttpRequest) -> ApiKey | bool:
     raise Problem(401, "reading needs a key: Authorization: Bearer KEY")
 
 
-def spend_call(key: ApiKey, per_minute: int) -> None:
-    """Counts a call against the key's allowance. Raises Problem 429 with the seconds to wait."""
-    wait_s = take_call(key, per_minute)
+def spend_call(request: HttpRequest, per_minute: int) -> None:
+    """Count a call against the key's allowance. Raise Problem 429 with the seconds to wait."""
+    wait_s = take_call(request.auth, per_minute)  # type: ignore[attr-defined]
     if wait_s:
         raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
+
+
+def who(request: HttpRequest) -> str:
+    """Return what the audit calls the caller."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
+    return f"key {key.prefix}"
 
 
 def host_of(request: HttpRequest) -> Host:

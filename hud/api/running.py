@@ -9,14 +9,13 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from hud import matching, run_states, runs, tasklogs
-from hud.api.auth import reader, scope, spend_call
-from hud.api.rows import row_of
+from hud.api.auth import reader, scope, spend_call, who
 from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
 from hud.ingest.errors import Fault
 from hud.matching import ResourceRequest
-from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
-from hud.problems import Problem
+from hud.models import Artifact, Experiment, Host, Run, Task
+from hud.problems import Problem, row_of
 from hud.queries.queue import progress_of, read_waiting
 from hud.queries.run import artifacts_of
 from hud.runs import RunOptions
@@ -33,8 +32,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     measured in turn, and `repeats` are process pairs; `new_options` are inductor's and hold for `environment`
     alone, against itself where no base is named. `knobs` go before an experiment's own (null: the suite's own
     value); where they make it another experiment, the run is that one's."""
-    key: ApiKey = request.auth  # type: ignore[attr-defined]
-    spend_call(key, settings.HUD_RUNS_PER_MINUTE)
+    spend_call(request, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
     _check_options(given)
     host, device, knobs = _host(given.host), given.device, given.knobs or {}
@@ -42,7 +40,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         device = device or _only_device(given.arch)
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
-        who=f"key {key.prefix}",
+        who=who(request),
         repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
         new_options=given.new_options,
     )
@@ -104,8 +102,7 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     "/runs/{int:run_id}/cancel", auth=scope("run"), response={200: RunOut, (401, 403, 404, 503): Error}
 )
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    key: ApiKey = request.auth  # type: ignore[attr-defined]
-    run_states.cancel(run=row_of(Run, run_id), who=f"key {key.prefix}")
+    run_states.cancel(run=row_of(Run, run_id), who=who(request))
     return _run_out(row_of(Run, run_id))
 
 
