@@ -1,4 +1,4 @@
-"""Which accelerators may take which runs: one rule for claims, the doorbell, queue positions and refusals.
+"""Which accelerators may take which runs: one rule for claims, wake-ups, queue positions and refusals.
 
 In the statements `a` is the accelerator, `h` its host and `r` the run.
 """

@@ -1,6 +1,6 @@
 """Requests for runs: of one experiment again, or of (part of) a suite.
 
-PostgreSQL is the truth; Redis only carries the doorbell. `hud/tasks.py` hands the tasks to hosts.
+PostgreSQL is the truth; Redis only carries wake-ups. `hud/tasks.py` hands the tasks to hosts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from django.db import transaction
 from django.db.models.functions import Now
 
-from hud import audit, doorbell, matching
+from hud import audit, matching, wakeup
 from hud.matching import ResourceRequest
 from hud.models import Accelerator, Experiment, Run, Task
 from hud.models import Firing as ScheduleTrigger
@@ -197,7 +197,7 @@ def request_run(
             for place, spec in enumerate(specs)
         )
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=run.request)
-        transaction.on_commit(lambda: doorbell.ring_for(run.pk), robust=True)
+        transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     run.refresh_from_db()
     return run
 

@@ -18,7 +18,7 @@ from django.db.models import DurationField, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
-from hud import audit, doorbell, life, matching
+from hud import audit, life, matching, wakeup
 from hud.life import TaskState
 from hud.models import Accelerator, Audit, Host, Run, Task
 from hud.run_states import task_state, update_run_state
@@ -179,7 +179,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
                 _note_given_up(task, _GIVEN_BACK, who=f"host {host.name}", now=after.state)
             _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
             if not after.ended:
-                transaction.on_commit(partial(doorbell.ring_for, task.run_id), robust=True)
+                transaction.on_commit(partial(wakeup.ring_for, task.run_id), robust=True)
     task.refresh_from_db()
     return task
 
@@ -187,7 +187,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
 def break_leases() -> list[int]:
     """Gives up on tasks whose lease has ended on the database's clock; tried again once. Returns their ids.
 
-    Only `manage.py tick` calls this, and only while `beacons.trusted()`.
+    Only `manage.py tick` calls this, and only while `heartbeats.trusted()`.
     """
     expired = Task.objects.filter(state=TaskState.RUNNING, lease_until__lt=Now())
     broken = []

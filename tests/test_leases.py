@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from hud import beacons, run_states, tasks
+from hud import heartbeats, run_states, tasks
 from hud.models import Accelerator, Beacon, State, Task
 from tests.claims import attach, claim, end, expire, in_thread, request
 from tests.waiting import wait_for
@@ -161,7 +161,7 @@ def test_tick_breaks_no_lease_before_it_may_trust_the_silence(
     request()
     task = claim(accelerator)
     expire(task)
-    beacons.beat("web")
+    heartbeats.beat("web")
     call_command("tick", "--once")
     assert Task.objects.get().state == Task.State.RUNNING, "tick has only just started"
     Beacon.objects.update(trusted_from=timezone.now() - timedelta(seconds=1))

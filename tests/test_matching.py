@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 from redis import Redis
 
-from hud import doorbell, hosts, queueing, run_states, runs, tasks
+from hud import hosts, queueing, run_states, runs, tasks, wakeup
 from hud.models import Accelerator, Host, Run, Task
 from hud.queries import queue
 from runner.catalog import plan
@@ -107,18 +107,18 @@ def test_the_doorbell_rings_only_where_work_would_be_taken(redis_server: RedisSe
     hosts.pause(host=able["paused"].host, until=timezone.now() + timedelta(hours=1), note="", who="t")
     Host.objects.filter(name="silent").update(last_beat=timezone.now() - timedelta(hours=1))
     Host.objects.filter(name="detached").update(detached_at=timezone.now())
-    assert doorbell.ring_idle() == 1
+    assert wakeup.ring_idle() == 1
     rung = Accelerator.objects.get(rung_at__isnull=False)
     assert rung == able["right"]
     with queueing.connect() as redis:
         assert _length(redis, rung) == 1
-        assert doorbell.ring_idle() == 0, "not again so soon"
-        assert doorbell.ring_for(run.pk) == 1, "but at once for a new run"
+        assert wakeup.ring_idle() == 0, "not again so soon"
+        assert wakeup.ring_for(run.pk) == 1, "but at once for a new run"
         assert _length(redis, rung) == 2
         jobs = [job.decode() for job in redis.lrange(f"rq:queue:{rung.queue}", 0, -1)]
     assert all(job.startswith(f"host-{rung.host_id}-") for job in jobs)
     Host.objects.filter(name="paused").update(paused_until=timezone.now() - timedelta(seconds=1))
-    assert doorbell.ring_idle() == 1, "a pause that is over"
+    assert wakeup.ring_idle() == 1, "a pause that is over"
 
 
 def _length(redis: Redis, accelerator: Accelerator) -> int:
@@ -132,7 +132,7 @@ def test_a_silent_redis_costs_nothing_but_the_ring(settings: Any) -> None:
     attach("one")
     attach("two")
     run = request()
-    assert doorbell.ring_for(run.pk) == 0
+    assert wakeup.ring_for(run.pk) == 0
     assert not Accelerator.objects.filter(rung_at__isnull=False).exists()
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
-from hud import brake
+from hud import rate_limit
 from hud.keys import find_key, take_call
 from hud.models import ApiKey, Host
 from hud.problems import Problem
@@ -31,7 +31,7 @@ def key_of(request: HttpRequest) -> ApiKey | None:
 
 def count_guess(request: HttpRequest) -> None:
     """Raises Problem 429 where too many wrong keys or tokens came from this address."""
-    wait_s = brake.KEYS.take(brake.address_of(request))
+    wait_s = rate_limit.KEYS.take(rate_limit.address_of(request))
     if wait_s:
         raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)
 

@@ -21,7 +21,7 @@ from hud.queries.experiment import ExperimentPage
 from hud.queries.hosts import Place, places_for
 from hud.queries.suite import identity
 from hud.runs import InvalidRunRequest, RunOptions, request_rerun, spec_of
-from hud.views import twins
+from hud.views import data
 from runner.catalog import SUITES, inductor_options
 from runner.catalog.metrics import value_rule
 
@@ -30,15 +30,15 @@ _POINTS_OF_SIBLING = 10  # in its table
 
 
 @require_safe
-def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
+def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     form = ExperimentChoice(request.GET)
-    if twin and (refusal := twins.refusal(form)):
+    if data_format and (refusal := data.refusal(form)):
         return refusal
     page = query.read(pk, **form.wishes())
     if page is None:
-        return twins.missing(twin, f"no experiment has the id {pk}")
-    if twin:
-        return _twin(page, twin)
+        return data.missing(data_format, f"no experiment has the id {pk}")
+    if data_format:
+        return _data(page, data_format)
     rerun_form = _rerun_form(page.experiment, page.places, initial=request.GET.dict())
     complaints = form.complaints()
     wanted = form.kept().get("metric")
@@ -48,15 +48,15 @@ def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
     return _render(request, page, rerun_form, rows=rows, complaints=complaints)
 
 
-def _twin(page: ExperimentPage, twin: str) -> HttpResponse:
+def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
     histories = [history for history in (page.history, *page.siblings) if history]
     rows = [
         {**identity(history.experiment), **point.to_row()}
         for history in histories
         for point in history.points
     ]
-    return twins.answer(
-        twin,
+    return data.answer(
+        data_format,
         f"experiment-{page.experiment.pk}",
         rows,
         experiment=identity(page.experiment),

@@ -18,13 +18,13 @@ from hud.models import Host, Schedule
 from hud.queries import hosts as query
 from hud.queries import queue
 from hud.queries import schedules as schedule_query
-from hud.views import twins
+from hud.views import data
 
 
 @require_safe
-def host_list(request: HttpRequest, twin: str = "") -> HttpResponse:
-    if twin:
-        return twins.answer(twin, "hosts", [row for line in query.read() for row in line.to_rows()])
+def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    if data_format:
+        return data.answer(data_format, "hosts", [row for line in query.read() for row in line.to_rows()])
     return _page(request)
 
 

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from django.db import connection
 
-from hud import doorbell, run_states
+from hud import run_states, wakeup
 from hud.models import Beacon, Measurement, Run, State, Task
 from hud.tasklogs import read
 from tests.faults.site import Site, freeze, only_task, thaw, tree, worker_of
@@ -134,9 +134,9 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
     code = """
 import os, django
 django.setup()
-from hud import doorbell, runs
+from hud import wakeup, runs
 from tests.claims import options
-doorbell.ring_for = lambda _run: os._exit(9)
+wakeup.ring_for = lambda _run: os._exit(9)
 runs.request_suite("micro", options(device="cpu"), cases=["layer_norm"])
 """
     done = subprocess.run(
@@ -268,10 +268,10 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     for _ in range(8):
-        doorbell.ring_for(run.pk)
+        wakeup.ring_for(run.pk)
     site.control.wait_for_start()
     for _ in range(8):
-        doorbell.ring_for(run.pk)
+        wakeup.ring_for(run.pk)
     site.control.go()
     (ended,) = site.wait_for_end(run)
     assert (ended.state, site.control.starts) == (State.SUCCEEDED, 1)

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import beacons, imports
+from hud import heartbeats, imports
 from hud.judge import work_off
 
 ROUND_S = 1.0
@@ -27,7 +27,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         while not stop.is_set():
             try:
-                beacons.beat("judge")
+                heartbeats.beat("judge")
                 done = int(imports.work_off()) or work_off()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")

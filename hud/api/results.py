@@ -1,4 +1,4 @@
-"""`POST /api/v1/results`: the open door for results."""
+"""`POST /api/v1/results`: uploads of results, and the import jobs that large ones become."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hud.problems import Problem
 
 router = Router(tags=["results"])
 _GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
-_CONTENT: dict[str, Any] = {  # for people: the door looks at the content
+_CONTENT: dict[str, Any] = {  # for people: the format is detected from the content
     "application/json": {"type": "array", "items": RECORD},
     "application/x-ndjson": RECORD,
     "text/csv": {"type": "string"},
