@@ -44,15 +44,12 @@ def history(shown: History) -> Figure:
     traces = [_line(present)] if len(present) > 1 else []
     for verdict, (name, colour, symbol) in _LOOKS.items():
         group = [point for point in present if point.verdict == verdict]
-        for same_class, suffix, opened in ((True, "", ""), (False, ", other environment class", "-open")):
+        opened = symbol if symbol.endswith(("-open", "-dot")) else f"{symbol}-open"
+        for same_class, suffix, shape in ((True, "", symbol), (False, ", other environment class", opened)):
             points = [point for point in group if point.same_class is same_class]
             if points:
-                marker = {
-                    "color": colour,
-                    "symbol": _opened(symbol, opened),
-                    "size": 10,
-                    "line": {"width": 1.5, "color": colour},
-                }
+                line = {"width": 1.5, "color": colour}
+                marker = {"color": colour, "symbol": shape, "size": 10, "line": line}
                 traces.append(_markers(points, shown.metric, name + suffix, marker))
     if missing:
         traces.append(_missing(missing, shown.metric))
@@ -63,8 +60,9 @@ def history(shown: History) -> Figure:
         "showlegend": True,
     }
     if shown.target:
-        layout["shapes"] = [_target_line(shown.target.value)]
-        layout["annotations"] = [_target_label(shown.target.value, shown.target.brief)]
+        value = shown.target.value
+        layout["shapes"] = [_line_across(value, {"color": TARGET, "width": 2, "dash": "dash"})]
+        layout["annotations"] = [{**_label_right(value, shown.target.brief), "x": 0, "xanchor": "left"}]
     return {"data": traces, "layout": layout}
 
 
@@ -104,15 +102,11 @@ def axis_title(metric: Metric) -> str:
     return escape(", ".join(filter(None, (metric.unit, better))))
 
 
-def _opened(symbol: str, opened: str) -> str:
-    return symbol if symbol.endswith("-open") or symbol == "circle-dot" else symbol + opened
-
-
 def _line(points: Sequence[Point]) -> Figure:
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": [_time(point) for point in points],
+        "x": [point.at.isoformat() for point in points],
         "y": [point.median for point in points],
         "line": {"color": NEUTRAL, "width": 1},
         "opacity": 0.6,
@@ -127,7 +121,7 @@ def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure)
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "x": [_time(point) for point in points],
+        "x": [point.at.isoformat() for point in points],
         "y": [point.median for point in points],
         "error_y": {"type": "data", "array": spreads, "thickness": 1.5, "width": 4, "visible": any(spreads)},
         "marker": marker,
@@ -143,7 +137,7 @@ def _missing(points: Sequence[Point], metric: Metric) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "name": "no value",
-        "x": [_time(point) for point in points],
+        "x": [point.at.isoformat() for point in points],
         "y": [0.03] * len(points),
         "yaxis": "y2",
         "marker": {"color": FAILED, "symbol": "x", "size": 10},
@@ -151,10 +145,6 @@ def _missing(points: Sequence[Point], metric: Metric) -> Figure:
         "hovertemplate": "%{text}<extra></extra>",
         "customdata": [f"#run-{point.run_id}" for point in points],
     }
-
-
-def _time(point: Point) -> str:
-    return point.at.isoformat()
 
 
 def _hover(point: Point, metric: Metric) -> str:
@@ -202,14 +192,6 @@ def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
 
 def _line_across(value: float, line: Figure) -> Figure:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
-
-
-def _target_line(value: float) -> Figure:
-    return _line_across(value, {"color": TARGET, "width": 2, "dash": "dash"})
-
-
-def _target_label(value: float, name: str) -> Figure:
-    return {**_label_right(value, name), "x": 0, "xanchor": "left"}
 
 
 def _label_right(value: float, text: str) -> Figure:

@@ -37,9 +37,7 @@ def check(schedule: Schedule) -> None:
     """Raises ValidationError, by field, for what could never fire."""
     faults = {
         "cron": _cron_fault(schedule.cron),
-        "time_zone": ""
-        if _zone(schedule.time_zone)
-        else f"{schedule.time_zone!r} is no time zone; it is like UTC or Europe/Berlin",
+        "time_zone": _zone_fault(schedule.time_zone),
         "labels": _labels_fault(schedule.labels),
         "suite": _request_fault(schedule),
     }
@@ -92,9 +90,8 @@ def filters_of(schedule: Schedule) -> dict[str, list[str]]:
 
 
 def create(*, who: str, **fields: Any) -> Schedule:
-    """A new schedule; its first due time is yet to come. Raises ValidationError."""
-    schedule = Schedule(**fields)
-    return save(schedule, who=who)
+    """Create a schedule; its first due time is yet to come. Raise ValidationError."""
+    return save(Schedule(**fields), who=who)
 
 
 def update(*, schedule: Schedule, who: str, **fields: Any) -> Schedule:

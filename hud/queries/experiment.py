@@ -144,16 +144,14 @@ def _same_device(one: Experiment, other: Experiment) -> bool:
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
-    """Series of each experiment, in the order in which its suite is read."""
+    """Return the series of each experiment, its suite's main metrics first."""
     found = Series.objects.filter(experiment__in=experiments).select_related("metric")
-    by_metric = {(one.experiment_id, one.metric_id): one for one in found}
-    ordered: dict[int, list[Series]] = {}
-    for experiment in experiments:
-        metrics = [one.metric for one in by_metric.values() if one.experiment_id == experiment.pk]
-        ordered[experiment.pk] = [
-            by_metric[experiment.pk, metric.pk] for metric in values.reading_order(experiment.suite, metrics)
-        ]
-    return ordered
+    suite = experiments[0].suite
+    ordered = sorted(found, key=lambda one: values.metric_place(suite, one.metric))
+    return {
+        experiment.pk: [one for one in ordered if one.experiment_id == experiment.pk]
+        for experiment in experiments
+    }
 
 
 def _choose(series: Sequence[Series], name: str, measured: Iterable[int] | None = None) -> Series | None:

@@ -11,14 +11,14 @@ from typing import Any
 from django.utils import timezone
 
 from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
-from hud.queries import pairs, values
+from hud.queries import pairs
 from hud.queries.pairs import PairLine
 from hud.queries.queue import Progress, Waiting, progress_of, read_waiting
 from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
-from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue
+from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, metric_place
 
 SHOWN_RESULTS = 150
 SHOWN_ARTIFACTS = 200
@@ -235,28 +235,14 @@ def _fill_results(page: RunPage, limit: int) -> None:
     for one in found:
         about = series[one.series_id]
         one.show(experiments[about.experiment_id], metrics[about.metric_id], targets)
-    page.results = in_reading_order(found)
-
-
-def in_reading_order(readings: Sequence[MetricValue]) -> list[MetricValue]:
-    """By experiment, and inside one as its suite is read."""
-    place = {
-        (suite, metric.pk): index
-        for suite in {one.experiment.suite for one in readings}
-        for index, metric in enumerate(
-            values.reading_order(suite, {one.metric.pk: one.metric for one in readings}.values())
-        )
-    }
-
-    def key(one: MetricValue) -> tuple[str, int, str, str, int, int]:
-        experiment = one.experiment
-        return (
-            experiment.case,
-            len(experiment.title),
-            experiment.title,
-            experiment.dtype,
-            place[experiment.suite, one.metric.pk],
+    page.results = sorted(
+        found,
+        key=lambda one: (
+            one.experiment.case,
+            len(one.experiment.title),
+            one.experiment.title,
+            one.experiment.dtype,
+            metric_place(one.experiment.suite, one.metric),
             one.process,
-        )
-
-    return sorted(readings, key=key)
+        ),
+    )

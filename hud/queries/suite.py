@@ -103,7 +103,7 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     by_id = {experiment.pk: experiment for experiment in experiments}
     series = list(Series.objects.filter(experiment__in=by_id).values_list("pk", "experiment_id", "metric_id"))
     metrics = Metric.objects.in_bulk({metric_id for _pk, _experiment_id, metric_id in series})
-    ordered = values.reading_order(name, metrics.values())
+    ordered = sorted(metrics.values(), key=lambda metric: values.metric_place(name, metric))
     page.columns, page.hidden_columns = ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
     shown = {metric.pk for metric in page.columns}
     series = [one for one in series if one[2] in shown]

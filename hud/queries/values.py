@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from itertools import groupby
 from typing import Any, Self, TypeVar
 
@@ -50,11 +51,16 @@ _MOST_NOTES = 3  # of as many processes of one run
 _REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
 
 
-def reading_order(suite: str, metrics: Iterable[Metric]) -> list[Metric]:
-    """Return the metrics with the suite's main ones first, then by name."""
+@cache
+def _places(suite: str) -> dict[str, int]:
     main = (*MAIN_METRICS.get(suite, _DYNAMO), *_REST)
-    place = {name: index for index, name in enumerate(main)}
-    return sorted(metrics, key=lambda metric: (place.get(metric.name, len(main)), metric.name))
+    return {name: place for place, name in enumerate(main)}
+
+
+def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
+    """Return a sort key: the suite's main metrics first, then by name."""
+    places = _places(suite)
+    return places.get(metric.name, len(places)), metric.name
 
 
 @dataclass(slots=True)
