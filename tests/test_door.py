@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.test import Client, RequestFactory
 
 from hud import imports
-from hud.api.results import body_of
+from hud.api.door import body_of
 from hud.ingest import ingest
 from hud.keys import create_key, revoke_key
 from hud.models import Experiment, Measurement, Upload

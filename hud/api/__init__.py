@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, hosts, reading, results, running, schedules
+from hud.api import agent, door, hosts, reading, running, schedules
 from hud.api.openapi import Api, StrictParser
 from hud.hosts import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
@@ -26,7 +26,7 @@ from hud.tasks import LeaseBroken, UnknownTask
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
-for module in (results, running, reading, hosts, schedules, agent):
+for module in (door, running, reading, hosts, schedules, agent):
     api.add_router("", module.router)
 
 
@@ -77,7 +77,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     TooLarge: lambda error: Problem(413, str(error)),
     UnknownTask: lambda error: Problem(404, str(error)),
     Http404: lambda error: Problem(404, str(error) or "nothing is here"),
-    BadUpload: results.refusal,
+    BadUpload: door.refusal,
     OtherSuite: lambda error: Problem(422, error.detail, errors=error.faults, code="other_suite"),
     ValidationError: _invalid,
     HttpError: _http_error,

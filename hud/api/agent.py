@@ -16,8 +16,8 @@ from ninja import Router, Status
 
 from hud import deliveries, hosts, redis_users, tasklogs, tasks
 from hud.api.auth import count_guess, host_of, scope
+from hud.api.door import body_of, bytes_of
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.models import Accelerator
 from hud.problems import Problem
