@@ -39,32 +39,30 @@ def escape(text: str) -> str:
 
 def history(shown: History) -> Figure:
     """The values of a series over time, with the spread of their samples and the target of the arch."""
-    present = [point for point in shown.points if point.value.median is not None]
-    missing = [point for point in shown.points if point.value.median is None]
+    present = [point for point in shown.points if point.median is not None]
+    missing = [point for point in shown.points if point.median is None]
     traces = [_line(present)] if len(present) > 1 else []
     for verdict, (name, colour, symbol) in _LOOKS.items():
-        group = [point for point in present if point.value.verdict == verdict]
-        for same_class, suffix, opened in ((True, "", ""), (False, ", other environment class", "-open")):
+        group = [point for point in present if point.verdict == verdict]
+        opened = symbol if symbol.endswith(("-open", "-dot")) else f"{symbol}-open"
+        for same_class, suffix, shape in ((True, "", symbol), (False, ", other environment class", opened)):
             points = [point for point in group if point.same_class is same_class]
             if points:
-                marker = {
-                    "color": colour,
-                    "symbol": _opened(symbol, opened),
-                    "size": 10,
-                    "line": {"width": 1.5, "color": colour},
-                }
+                line = {"width": 1.5, "color": colour}
+                marker = {"color": colour, "symbol": shape, "size": 10, "line": line}
                 traces.append(_markers(points, shown.metric, name + suffix, marker))
     if missing:
         traces.append(_missing(missing, shown.metric))
     layout: Figure = {
-        "xaxis": {"type": "date", "range": _time_range([point.value.at for point in shown.points])},
+        "xaxis": {"type": "date", "range": _time_range([point.at for point in shown.points])},
         "yaxis": {"title": {"text": axis_title(shown.metric)}, "range": _value_range(shown, present)},
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
         "showlegend": True,
     }
     if shown.target:
-        layout["shapes"] = [_target_line(shown.target.value)]
-        layout["annotations"] = [_target_label(shown.target.value, shown.target.brief)]
+        value = shown.target.value
+        layout["shapes"] = [_line_across(value, {"color": TARGET, "width": 2, "dash": "dash"})]
+        layout["annotations"] = [{**_label_right(value, shown.target.brief), "x": 0, "xanchor": "left"}]
     return {"data": traces, "layout": layout}
 
 
@@ -104,16 +102,12 @@ def axis_title(metric: Metric) -> str:
     return escape(", ".join(filter(None, (metric.unit, better))))
 
 
-def _opened(symbol: str, opened: str) -> str:
-    return symbol if symbol.endswith("-open") or symbol == "circle-dot" else symbol + opened
-
-
 def _line(points: Sequence[Point]) -> Figure:
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": [_time(point) for point in points],
-        "y": [point.value.median for point in points],
+        "x": [point.at.isoformat() for point in points],
+        "y": [point.median for point in points],
         "line": {"color": NEUTRAL, "width": 1},
         "opacity": 0.6,
         "hoverinfo": "skip",
@@ -122,18 +116,18 @@ def _line(points: Sequence[Point]) -> Figure:
 
 
 def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure) -> Figure:
-    spreads = [abs((point.value.spread or 0.0) * (point.value.median or 0.0)) for point in points]
+    spreads = [abs((point.spread or 0.0) * (point.median or 0.0)) for point in points]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "x": [_time(point) for point in points],
-        "y": [point.value.median for point in points],
+        "x": [point.at.isoformat() for point in points],
+        "y": [point.median for point in points],
         "error_y": {"type": "data", "array": spreads, "thickness": 1.5, "width": 4, "visible": any(spreads)},
         "marker": marker,
         "text": [_hover(point, metric) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
-        "customdata": [f"#run-{point.value.run_id}" for point in points],
+        "customdata": [f"#run-{point.run_id}" for point in points],
     }
 
 
@@ -143,35 +137,30 @@ def _missing(points: Sequence[Point], metric: Metric) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "name": "no value",
-        "x": [_time(point) for point in points],
+        "x": [point.at.isoformat() for point in points],
         "y": [0.03] * len(points),
         "yaxis": "y2",
         "marker": {"color": FAILED, "symbol": "x", "size": 10},
         "text": [_hover(point, metric) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
-        "customdata": [f"#run-{point.value.run_id}" for point in points],
+        "customdata": [f"#run-{point.run_id}" for point in points],
     }
 
 
-def _time(point: Point) -> str:
-    return point.value.at.isoformat()
-
-
 def _hover(point: Point, metric: Metric) -> str:
-    value = point.value
-    if value.median is None:
-        head = f"<b>{escape(value.code or value.status)}</b>"
+    if point.median is None:
+        head = f"<b>{escape(point.code or point.status)}</b>"
     else:
-        head = f"<b>{value.median:.{metric.precision}f} {escape(metric.unit)}</b>"
-        if value.spread:
-            head += f" ± {value.spread:.2%} over {value.n} samples"
-    change = f"{value.change:+.2%} against the baseline" if value.change is not None else ""
+        head = f"<b>{point.median:.{metric.precision}f} {escape(metric.unit)}</b>"
+        if point.spread:
+            head += f" ± {point.spread:.2%} over {point.n} samples"
+    change = f"{point.change:+.2%} against the baseline" if point.change is not None else ""
     lines = [
         head,
-        f"{_LOOKS.get(value.verdict, ('',))[0]} {change}".strip(),
-        *(escape(target.verdict(value.median, metric.direction)) for target in point.reading.targets),
-        f"{value.at:%Y-%m-%d %H:%M} UTC · run {value.run_id}",
-        escape(" · ".join(filter(None, (point.origin.host, point.environment.torch, point.origin.source)))),
+        f"{_LOOKS.get(point.verdict, ('',))[0]} {change}".strip(),
+        *(escape(target.verdict(point.median, metric.direction)) for target in point.targets),
+        f"{point.at:%Y-%m-%d %H:%M} UTC · run {point.run_id}",
+        escape(" · ".join(filter(None, (point.host, point.environment.torch, point.source)))),
         *(escape(change) for change in point.changed[:4]),
     ]
     return "<br>".join(line for line in lines if line)
@@ -187,9 +176,9 @@ def _time_range(times: Sequence[datetime]) -> list[str]:
 def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
     """All values with their spread, and the target, with some air; None lets Plotly choose."""
     ends = [
-        (point.value.median or 0.0) * factor
+        (point.median or 0.0) * factor
         for point in points
-        for factor in (1 - (point.value.spread or 0.0), 1 + (point.value.spread or 0.0))
+        for factor in (1 - (point.spread or 0.0), 1 + (point.spread or 0.0))
     ]
     if not ends:
         return None
@@ -197,20 +186,12 @@ def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
         ends.append(shown.target.value)
     low, high = min(ends), max(ends)
     air = (high - low) * 0.12 or abs(high) * 0.05 or 1.0
-    floor = min(0.0, *(point.value.median or 0.0 for point in points))  # a wide spread ends at 0
+    floor = min(0.0, *(point.median or 0.0 for point in points))  # a wide spread ends at 0
     return [max(low - air, floor), high + air]
 
 
 def _line_across(value: float, line: Figure) -> Figure:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
-
-
-def _target_line(value: float) -> Figure:
-    return _line_across(value, {"color": TARGET, "width": 2, "dash": "dash"})
-
-
-def _target_label(value: float, name: str) -> Figure:
-    return {**_label_right(value, name), "x": 0, "xanchor": "left"}
 
 
 def _label_right(value: float, text: str) -> Figure:

@@ -18,7 +18,7 @@ from hud.knob_fields import knob_field, knob_text
 from hud.models import State
 from hud.queries import experiment, runs, suite
 from hud.queries.hosts import Place
-from hud.runs import MAX_REPEATS, NotPossible
+from hud.runs import MAX_REPEATS, InvalidRunRequest
 from runner.catalog import BadRequest, Knob, KnobValue, inductor_options
 from runner.catalog.inductor_options import InductorOptions
 from runner.summary import LEAST_PAIRS
@@ -196,7 +196,7 @@ class RerunForm(forms.Form):
             return {}
         return {knob.name: self.cleaned_data[name] for name, knob in self._knobs.items()}
 
-    def refuse(self, error: NotPossible) -> bool:
+    def refuse(self, error: InvalidRunRequest) -> bool:
         """Show the reason beside the field that is wrong. Return False where there is none."""
         name = "new_options" if error.options else f"{_KNOB}{error.knob}"
         if name not in self.fields:

@@ -38,7 +38,7 @@ def post_worker_init(_worker: Any) -> None:
     # imported here and not in the thread, where a request's own imports could get in the way
     from django.db import close_old_connections  # noqa: PLC0415 - needs settings
 
-    from hud.beacons import beat  # noqa: PLC0415
+    from hud.heartbeats import beat  # noqa: PLC0415
 
     def sign_of_life() -> None:
         close_old_connections()

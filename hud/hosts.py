@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from hud import audit, runs
+from hud import audit
 from hud.keys import create_key, digest
-from hud.matching import labels_of
-from hud.models import ACTIVE, Accelerator, ApiKey, Host, Run
+from hud.models import Accelerator, ApiKey, Host
 from runner.catalog import PROTOCOL
 
+HIDDEN_AFTER = timedelta(days=14)  # of silence; such a host counts no more, until it beats again
 TOKEN_LIFE = timedelta(hours=1)  # of a registration token
 _REGISTER = "register"  # the scope of a token; no key can be given it
 
@@ -42,8 +44,8 @@ class Device:
     arch: str
     uuid: str = ""
     dirty: str = ""
-    suites: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
+    suites: Sequence[str] = ()
+    pythons: Sequence[str] = ()
 
 
 def state_of(host: Host, now: datetime) -> str:
@@ -63,6 +65,21 @@ def state_of(host: Host, now: datetime) -> str:
 def note_of(host: Host, state: str) -> str:
     """Why it takes no work, while it takes none."""
     return host.note if state in {"paused", "drained"} else ""
+
+
+def visible_hosts() -> QuerySet[Host]:
+    """Hosts that are attached and were heard, or at least made, in the last two weeks."""
+    since = Now() - HIDDEN_AFTER
+    heard = Q(last_beat__gt=since) | Q(last_beat__isnull=True, created__gt=since)
+    return Host.objects.filter(heard, detached_at__isnull=True)
+
+
+def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return why a host does not offer a suite, by the suite's name. A host may say anything."""
+    said = facts.get("lacking")
+    if not isinstance(said, dict):
+        return {}
+    return {name: "" if why is None else str(why)[:300] for name, why in sorted(said.items())}
 
 
 def register(*, token: str, name: str) -> tuple[Host, str]:
@@ -129,15 +146,19 @@ def beat(
                     "dirty": device.dirty,
                     "present": True,
                     "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
-                    "labels": labels_of(
-                        host, labels, name=device.name, device=device.device, arch=device.arch
-                    ),
+                    "labels": _labels(host, labels, device),
                 },
             )
         Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
             present=False
         )
     return {item.name: item for item in Accelerator.objects.filter(host=host, present=True)}
+
+
+def _labels(host: Host, given: Mapping[str, str], device: Device) -> dict[str, str]:
+    """Return those its host was given, and the built-in ones, which nobody can change."""
+    built_in = {"host": host.name, "accelerator": device.name, "device": device.device, "arch": device.arch}
+    return {**given, **built_in}
 
 
 def drain(*, host: Host, note: str, who: str) -> None:
@@ -160,11 +181,8 @@ def resume(*, host: Host, who: str) -> None:
 
 
 def detach(*, host: Host, who: str) -> None:
-    """The host's keys end. What it still runs is lost when its lease ends, and goes to another host; runs
-    that were asked of this very host are cancelled, since nobody else may take them."""
+    """End the host's keys. `run_states.detach_host` also cancels the runs that only it could take."""
     with transaction.atomic():
         Host.objects.filter(pk=host.pk).update(detached_at=Now())
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
         audit.note(who=who, action="host.detach", subject=host.name)
-    for run in Run.objects.filter(host=host, state__in=ACTIVE):
-        runs.cancel(run=run, who=f"{who}, who detached {host.name}")

@@ -1,8 +1,8 @@
-"""Life of tasks and runs as pure code: states, what may happen to them, and what follows.
+"""The life of tasks and runs as pure code: their states, and what each event changes.
 
-`hud/tasks.py` and `hud/runs.py` read rows, ask here, and write what comes out; nothing else decides. A task
-has one method for each thing that can happen to it; each returns the task as it is afterwards, the very
-same one where nothing changes, because it was said before.
+`hud/tasks.py` and `hud/run_states.py` read rows, ask here and write the result; nothing else decides. A task
+has one method for each event, which returns the task afterwards: the very same object where the event is a
+repetition and changes nothing.
 
     queued ── claimed ──▶ running ── finished ──▶ done, cancelled
       ▲                      │
@@ -42,12 +42,12 @@ CANCELLED = "cancelled"  # what a host says instead of a status, where it stoppe
 NOT_RUN = "not_run"  # status of a task that ended without an outcome of its own
 
 
-class Fenced(Exception):
+class StaleToken(Exception):
     """The token is not, or no longer, that of a running task: nothing may be written under it."""
 
 
-class NotNow(ValueError):
-    """This cannot happen to the task as it is; the text says why."""
+class InvalidTransition(ValueError):
+    """This cannot happen to the task in its state; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -65,30 +65,30 @@ class Task:
         return self.state not in {TaskState.QUEUED, TaskState.RUNNING}
 
     def claimed(self, token: UUID, *, cancelling: bool) -> Task:
-        """A host has taken it. Raises NotNow."""
+        """Record that a host took it. Raise InvalidTransition."""
         if self.state is not TaskState.QUEUED or cancelling:
-            raise NotNow("only a queued task of a run that goes on can be claimed")
+            raise InvalidTransition("only a queued task of a run that goes on can be claimed")
         return replace(self, state=TaskState.RUNNING, attempt=self.attempt + 1, token=token)
 
     def written(self, token: UUID) -> Task:
-        """Its host reports, delivers or logs. Raises Fenced."""
+        """Check that its host may write under this token. Raise StaleToken."""
         if self.state is not TaskState.RUNNING or self.token != token:
-            raise Fenced("the lease of this task has ended")
+            raise StaleToken("the lease of this task has ended")
         return self
 
     def finished(self, token: UUID, status: str, *, cancelling: bool) -> Task:
-        """Its host says how it ended; the first word counts. Raises Fenced, NotNow."""
+        """End it as its host says; the first report counts. Raise StaleToken, InvalidTransition."""
         if self._said_before(token):
             return self
         self.written(token)
         if status != CANCELLED:
             return replace(self, state=TaskState.DONE, status=status)
         if not cancelling:
-            raise NotNow("nobody asked to cancel this run")
+            raise InvalidTransition("nobody asked to cancel this run")
         return self._ended(TaskState.CANCELLED)
 
     def handed_back(self, token: UUID, *, cancelling: bool) -> Task:
-        """Its host gives it back undone, which uses no attempt. Raises Fenced."""
+        """Queue it again, undone and without using an attempt. Raise StaleToken."""
         if self._said_before(token):
             return self
         self.written(token)
@@ -97,9 +97,9 @@ class Task:
         return replace(self, state=TaskState.QUEUED, attempt=self.attempt - 1)
 
     def lease_broken(self, *, cancelling: bool, max_attempts: int) -> Task:
-        """Its host was silent for too long: tried again, unless that was the last attempt. Raises NotNow."""
+        """Give up on a silent host: try again, unless it was the last attempt. Raise InvalidTransition."""
         if self.state is not TaskState.RUNNING:
-            raise NotNow("only a running task has a lease")
+            raise InvalidTransition("only a running task has a lease")
         fenced = replace(self, token=None)
         if cancelling:
             return fenced._ended(TaskState.CANCELLED)
@@ -108,7 +108,7 @@ class Task:
         return fenced._ended(TaskState.LOST)
 
     def cancel_asked(self) -> Task:
-        """Somebody cancels its run: what waits ends now, what runs is told with its next report."""
+        """End it if it waits; a running task is told with its next report."""
         return self._ended(TaskState.CANCELLED) if self.state is TaskState.QUEUED else self
 
     def _said_before(self, token: UUID) -> bool:
@@ -128,7 +128,7 @@ _ENDS: tuple[tuple[RunState, Callable[[Task], bool]], ...] = (
 
 
 def run_state(tasks: Sequence[Task]) -> tuple[RunState, int | None]:
-    """State of a run with these tasks (at least one), and which of them decided it where it ended badly."""
+    """Return the state of a run with these tasks (at least one), and which task decided a bad end."""
     if not all(task.ended for task in tasks):
         untouched = all(task.state is TaskState.QUEUED and task.attempt == 0 for task in tasks)
         return (RunState.QUEUED if untouched else RunState.RUNNING), None

@@ -1,4 +1,4 @@
-"""Which accelerators may take which runs: one rule for claims, the doorbell, queue positions and refusals.
+"""Which accelerators may take which runs: one rule for claims, wake-ups, queue positions and refusals.
 
 In the statements `a` is the accelerator, `h` its host and `r` the run.
 """
@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from functools import partial
 
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
-
+from hud.hosts import unavailable_suites, visible_hosts
 from hud.models import Accelerator, Host
-from hud.queries.facts import lacking
-
-HIDDEN_AFTER = timedelta(days=14)  # of silence; such a host counts no more, until it beats again
 
 # This accelerator could take a task of this run, now or later.
 FITS = """
@@ -37,7 +32,7 @@ ORDER = "NOT r.watched, r.created, r.id"
 
 
 @dataclass(frozen=True)
-class Wish:
+class ResourceRequest:
     """What a run asks of an accelerator; '' and None mean any."""
 
     device: str  # cuda or cpu
@@ -48,41 +43,29 @@ class Wish:
     base_environment: str = ""  # another one, to be measured in turn with it
 
 
-def visible_hosts() -> QuerySet[Host]:
-    """Hosts that are attached and were heard, or at least made, in the last two weeks."""
-    since = Now() - HIDDEN_AFTER
-    heard = Q(last_beat__gt=since) | Q(last_beat__isnull=True, created__gt=since)
-    return Host.objects.filter(heard, detached_at__isnull=True)
-
-
 def attached() -> list[Accelerator]:
-    """Of every visible host."""
+    """Return the accelerators of every visible host."""
     found = Accelerator.objects.filter(present=True, host__in=visible_hosts())
     return list(found.select_related("host").order_by("host__name", "name"))
 
 
-def labels_of(host: Host, given: Mapping[str, str], *, name: str, device: str, arch: str) -> dict[str, str]:
-    """Labels of an accelerator: those its host was given, and the built-in ones, which nobody can change."""
-    return {**given, "host": host.name, "accelerator": name, "device": device, "arch": arch}
-
-
-def fitting(
-    wish: Wish, suites: set[str], accelerators: Sequence[Accelerator]
+def eligible_accelerators(
+    request: ResourceRequest, suites: set[str], accelerators: Sequence[Accelerator]
 ) -> tuple[list[Accelerator], str]:
-    """Which of these accelerators could take such a run; where none could, the reason in words."""
+    """Return the accelerators that could take such a run, and the reason where none could."""
     if not accelerators:
         return [], "no host is attached; attach one with: python -m runner attach --hud URL --token TOKEN"
-    left = [item for item in accelerators if wish.host is None or item.host_id == wish.host.pk]
-    if wish.host and not left:
-        return [], f"host {wish.host.name} is not attached"
-    whose = f"host {wish.host.name}" if wish.host else "no attached host"
+    left = [item for item in accelerators if request.host is None or item.host_id == request.host.pk]
+    if request.host and not left:
+        return [], f"host {request.host.name} is not attached"
+    whose = f"host {request.host.name}" if request.host else "no attached host"
     fulfilled: list[str] = []
-    for need in _needs(wish, suites):
+    for need in _needs(request, suites):
         having = [item for item in left if need.wanted <= need.offered(item)]
         if not having:
             there = ", ".join(sorted(set().union(*map(need.offered, left)))) or "nothing"
             such = f" with {' and '.join(fulfilled)}" if fulfilled else ""
-            lacks = "has not" if wish.host else "has"
+            lacks = "has not" if request.host else "has"
             why = "; ".join(sorted(set().union(*map(need.why, left))))
             return [], f"{whose}{such} {lacks} {need.text}{why and f' ({why})'}; there are: {there}"
         left = having
@@ -91,9 +74,9 @@ def fitting(
 
 
 def not_offered(suites: Iterable[str]) -> dict[str, str]:
-    """Which of these suites no attached host offers, and why; none where none is attached. 1 statement."""
+    """Return why no attached host offers these suites; nothing where none is attached. 1 statement."""
     there = attached()
-    lacks = {name: why for item in there for name, why in lacking(item.host.facts).items()}
+    lacks = {name: why for item in there for name, why in unavailable_suites(item.host.facts).items()}
     offered = {name for item in there for name in item.catalog.get("suites", [])}
     missing = set(suites) - offered if there else set()
     return {name: lacks.get(name, "no attached host offers it") for name in missing}
@@ -107,29 +90,23 @@ class _Need:
     why: Callable[[Accelerator], set[str]] = lambda _item: set()  # it is not offered
 
 
-def _needs(wish: Wish, suites: set[str]) -> list[_Need]:
+def _needs(request: ResourceRequest, suites: set[str]) -> list[_Need]:
     """In the order in which they are looked at."""
-    needs = [_Need(f"arch {wish.arch}", {wish.arch}, lambda item: {item.arch})] if wish.arch else []
-    needs.append(_Need(f"device {wish.device}", {wish.device}, lambda item: {item.device}))
-    needs += [_label(key, value) for key, value in sorted(wish.labels.items())]
-    for name in filter(None, (wish.environment, wish.base_environment)):
+
+    def label(item: Accelerator, key: str) -> set[str]:
+        return {f"{key}={item.labels[key]}"} if key in item.labels else set()
+
+    def why(item: Accelerator) -> set[str]:
+        found = unavailable_suites(item.host.facts)
+        return {found[suite] for suite in suites if suite in found}
+
+    needs = [_Need(f"arch {request.arch}", {request.arch}, lambda item: {item.arch})] if request.arch else []
+    needs.append(_Need(f"device {request.device}", {request.device}, lambda item: {item.device}))
+    for key, value in sorted(request.labels.items()):
+        needs.append(_Need(f"the label {key}={value}", {f"{key}={value}"}, partial(label, key=key)))
+    for name in filter(None, (request.environment, request.base_environment)):
         text = f"an interpreter called {name}"
         needs.append(_Need(text, {name}, lambda item: set(item.catalog.get("pythons", []))))
     text = f"the suite {', '.join(sorted(suites))}"
-    needs.append(_Need(text, suites, lambda item: set(item.catalog.get("suites", [])), _lacking(suites)))
+    needs.append(_Need(text, suites, lambda item: set(item.catalog.get("suites", [])), why))
     return needs
-
-
-def _lacking(suites: set[str]) -> Callable[[Accelerator], set[str]]:
-    def why(item: Accelerator) -> set[str]:
-        found = lacking(item.host.facts)
-        return {found[suite] for suite in suites if suite in found}
-
-    return why
-
-
-def _label(key: str, value: str) -> _Need:
-    def offered(item: Accelerator) -> set[str]:
-        return {f"{key}={item.labels[key]}"} if key in item.labels else set()
-
-    return _Need(f"the label {key}={value}", {f"{key}={value}"}, offered)

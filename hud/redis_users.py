@@ -1,6 +1,6 @@
 """A Redis user of its own for each host, where the server lets us make one.
 
-Such a user reaches the queues, doorbells and workers of its own host and RQ's list of workers, and no
+Such a user reaches the queues, wake-ups and workers of its own host and RQ's list of workers, and no
 command that rules the server. Its password is derived from the host's key, so it is stored nowhere and ends
 with the key. Redis forgets its users when it restarts: `manage.py tick` brings them back.
 """

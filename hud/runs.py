@@ -1,22 +1,21 @@
-"""Life of a run: requested, worked off task by task (`hud/tasks.py`), cancelled, settled.
+"""Requests for runs: of one experiment again, or of (part of) a suite.
 
-A run's state is derived from its tasks (`hud/life.py`) and ends once; terminal states never change.
-PostgreSQL is the truth; Redis only carries the doorbell. Rows are locked tasks first, then their run.
+PostgreSQL is the truth; Redis only carries wake-ups. `hud/tasks.py` hands the tasks to hosts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Required, TypedDict, Unpack
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
-from hud import audit, doorbell, life, matching
-from hud.matching import Wish
-from hud.models import ACTIVE, Accelerator, Audit, Experiment, Firing, Host, Run, State, Task
+from hud import audit, matching, wakeup
+from hud.matching import ResourceRequest
+from hud.models import Accelerator, Experiment, Run, Task
+from hud.models import Firing as ScheduleTrigger
 from hud.queries import facts
 from runner.catalog import SUITES, BadRequest, KnobValue, Selection, TaskSpec, inductor_options, plan
 from runner.catalog.backends import backend_of, identity
@@ -26,13 +25,12 @@ from runner.catalog.suites.operators import asked_inputs
 MAX_REPEATS = 20
 MAX_TASKS = 500
 DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
-_NO_LABELS: Mapping[str, str] = MappingProxyType({})
-_NO_OPTIONS: Mapping[str, OptionValue] = MappingProxyType({})
+_NO_KNOBS: Mapping[str, KnobValue | None] = MappingProxyType({})
 
 
-class NotPossible(ValueError):
-    """The request cannot be run; the text says why, in words for a person. `knob` is the knob that is wrong,
-    or '', and `options` has a reason for each option of inductor that is."""
+class InvalidRunRequest(ValueError):
+    """The request cannot be run; the text says why. `knob` names the knob that is wrong, if it is one, and
+    `options` has a reason for each option of inductor that is."""
 
     def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(text)
@@ -40,132 +38,123 @@ class NotPossible(ValueError):
         self.options = options
 
 
-class Terms(TypedDict, total=False):
-    """Where a run goes, in which environments, how often, and who asks for it."""
+@dataclass(frozen=True)
+class RunOptions:
+    """Where a run goes, how often each task is repeated, and who asks for it.
 
-    host: Required[Host | None]
-    arch: Required[str]
-    repeats: Required[int]
-    who: Required[str]
-    labels: Mapping[str, str]
-    environment: str
-    base_environment: str
-    new_options: Mapping[str, OptionValue]
+    With a base environment each task is a pair, one process in either environment. `new_options` are
+    inductor's and hold for the new side alone; they need no other base than the environment itself.
+    """
+
+    resources: ResourceRequest
+    who: str
+    repeats: int = 1
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    interactive: bool = True  # a person waits: it goes ahead of a schedule's runs
+    trigger: ScheduleTrigger | None = None  # the schedule's due time that asks for it
 
 
 def request_rerun(
-    *,
-    experiment: Experiment,
-    device: str,
-    knobs: Mapping[str, KnobValue | None] = MappingProxyType({}),
-    **terms: Unpack[Terms],
+    experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
 ) -> Run:
-    """A new run of one experiment, on a host or any host of an arch, device or labels; `knobs` go before the
-    experiment's own, as `spec_of` has them. Where they make it another experiment, the run is that one's.
-    Raises NotPossible."""
-    device = device or (host_device(terms["host"]) if terms["host"] else experiment.device)
-    spec = spec_of(experiment, device=device, knobs=knobs)
+    """Request a run of one experiment. `knobs` replace the experiment's own, as in `spec_of`; where they
+    make it another experiment, the run is that one's. Raise InvalidRunRequest."""
+    spec = spec_of(experiment, device=_device(options.resources, experiment.device), knobs=knobs)
     other = _is_other(spec, experiment)
     subject = _experiment_of(spec, experiment.arch) if other else experiment
     earlier = Run.objects.filter(experiment=subject).order_by("-created").values_list("pk", flat=True)
     return request_run(
-        specs=[spec],
+        [spec],
+        _on_device(options, spec.device),
         title=f"{experiment.suite}: {_title(spec, experiment) if other else experiment.title}",
-        device=spec.device,
         experiment=subject,
         retry_of=earlier.first() if subject else None,
-        watched=True,
-        **terms,
     )
 
 
-def request_suite(*, selection: Selection, firing: Firing | None = None, **terms: Unpack[Terms]) -> Run:
-    """Store a new run of (part of) a suite; without a device, on the host's. Raise NotPossible."""
+def request_suite(selection: Selection, options: RunOptions) -> Run:
+    """Request a run of (part of) a suite; without a device, on the host's. Raise InvalidRunRequest."""
     if not selection.device:
-        device = host_device(terms["host"]) if terms["host"] else "cuda"
-        selection = replace(selection, device=device)
+        selection = replace(selection, device=_device(options.resources, "cuda"))
     specs = plan_suite(selection)
-    cases = selection.cases
-    return request_run(
-        specs=specs,
-        title=f"{selection.suite}: {', '.join(cases) if cases else 'all cases'}",
-        device=specs[0].device,
-        watched=firing is None,
-        firing=firing,
-        **terms,
-    )
+    cases = ", ".join(selection.cases) or "all cases"
+    return request_run(specs, _on_device(options, specs[0].device), title=f"{selection.suite}: {cases}")
+
+
+def _device(resources: ResourceRequest, default: str) -> str:
+    """Return the device that was asked for, else what the host works on: cuda where it has a GPU."""
+    if resources.device or resources.host is None:
+        return resources.device or default
+    found = Accelerator.objects.filter(host=resources.host, present=True, device="cuda")
+    return "cuda" if found.exists() else "cpu"
+
+
+def _on_device(options: RunOptions, device: str) -> RunOptions:
+    return replace(options, resources=replace(options.resources, device=device))
 
 
 def plan_suite(selection: Selection) -> list[TaskSpec]:
-    """Return the tasks of (part of) a suite. Raise NotPossible for what the catalogue does not offer."""
+    """Return the tasks of (part of) a suite. Raise InvalidRunRequest for what the catalogue has not."""
     try:
         return plan(selection)
     except BadRequest as error:
-        raise NotPossible(str(error), error.knob) from error
+        raise InvalidRunRequest(str(error), error.knob) from error
 
 
 def request_run(
-    *,
     specs: Sequence[TaskSpec],
+    options: RunOptions,
+    *,
     title: str,
-    host: Host | None,
-    arch: str,
-    device: str,
-    repeats: int,
-    who: str,
-    labels: Mapping[str, str] = _NO_LABELS,
-    environment: str = "",
-    base_environment: str = "",
-    new_options: Mapping[str, OptionValue] = _NO_OPTIONS,
     experiment: Experiment | None = None,
     retry_of: int | None = None,
-    watched: bool = False,
-    firing: Firing | None = None,
 ) -> Run:
-    """Store the run with its tasks and ring the doorbell after the commit. With a base environment each task
-    is a pair, one process in either environment; options of inductor are the new one's alone, and need no
-    other base than itself. Raise NotPossible."""
-    check_size(specs, repeats)
-    if base_environment or new_options:
-        environment = environment or DEFAULT_ENVIRONMENT
-        base_environment = base_environment or environment
-    wish = Wish(device, host, arch, labels, environment, base_environment)
-    able, problem = matching.fitting(wish, {spec.suite for spec in specs}, matching.attached())
+    """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
+    check_size(specs, options.repeats)
+    new_options = dict(options.new_options)
+    resources = options.resources
+    if resources.base_environment or new_options:
+        environment = resources.environment or DEFAULT_ENVIRONMENT
+        base = resources.base_environment or environment
+        resources = replace(resources, environment=environment, base_environment=base)
+    able, problem = matching.eligible_accelerators(
+        resources, {spec.suite for spec in specs}, matching.attached()
+    )
     if problem:
-        raise NotPossible(problem)
+        raise InvalidRunRequest(problem)
     if new_options:
-        _check_options(new_options, specs, facts.inductor_options(able, environment))
+        _check_options(new_options, specs, facts.inductor_options(able, resources.environment))
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
             request={
                 "suite": specs[0].suite,
                 "cases": sorted({spec.case for spec in specs}),
-                "repeats": repeats,
+                "repeats": options.repeats,
             },
-            host=host,
-            arch=arch,
-            device=device,
-            labels=dict(labels),
-            environment=environment,
-            base_environment=base_environment,
-            new_options=dict(new_options),
-            firing=firing,
+            host=resources.host,
+            arch=resources.arch,
+            device=resources.device,
+            labels=dict(resources.labels),
+            environment=resources.environment,
+            base_environment=resources.base_environment,
+            new_options=new_options,
+            firing=options.trigger,
             source="runner",
             at=Now(),
             at_source="run",
             experiment=experiment,
             retry_of_id=retry_of,
-            requested_by=who[:150],
-            watched=watched,
+            requested_by=options.who[:150],
+            watched=options.interactive,
         )
         Task.objects.bulk_create(
             Task(run=run, position=process * len(specs) + place, process=process, spec=spec.to_json())
-            for process in range(repeats)
+            for process in range(options.repeats)
             for place, spec in enumerate(specs)
         )
-        audit.note(who=who, action="run.request", subject=f"run {run.pk}", detail=run.request)
-        transaction.on_commit(lambda: doorbell.ring_for(run.pk), robust=True)
+        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=run.request)
+        transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     run.refresh_from_db()
     return run
 
@@ -173,37 +162,38 @@ def request_run(
 def _check_options(
     options: Mapping[str, object], specs: Sequence[TaskSpec], kinds: inductor_options.Kinds
 ) -> None:
-    """Raise NotPossible for options that cannot be set there and for tasks that take none."""
+    """Raise InvalidRunRequest for options that cannot be set there and for tasks that take none."""
     problems = inductor_options.problems(options, kinds)
     if problems:
         said = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        raise NotPossible(f"options of inductor cannot be set: {said}", options=problems)
+        raise InvalidRunRequest(f"options of inductor cannot be set: {said}", options=problems)
     for spec in specs:
         if not inductor_options.fits(spec):
-            raise NotPossible(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
+            raise InvalidRunRequest(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
 
 
 def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
-    """Raises NotPossible for more than one run may be."""
+    """Raise InvalidRunRequest for more repeats or tasks than a run may have."""
     if not 1 <= repeats <= MAX_REPEATS:
-        raise NotPossible(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
-    if len(specs) * repeats > MAX_TASKS:
-        raise NotPossible(f"a run has at most {MAX_TASKS} tasks; this one would have {len(specs) * repeats}")
+        raise InvalidRunRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
+    tasks = len(specs) * repeats
+    if tasks > MAX_TASKS:
+        raise InvalidRunRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {tasks}")
 
 
 def spec_of(
-    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = MappingProxyType({})
+    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
 ) -> TaskSpec:
-    """What the runner would do for this experiment on a device; `knobs` go before its own, and None is the
-    suite's own value. Raises NotPossible."""
+    """Return the task that measures this experiment on a device. `knobs` replace its own; None stands for the
+    suite's default. Raise InvalidRunRequest."""
     if experiment.suite not in SUITES:
-        raise NotPossible(
+        raise InvalidRunRequest(
             f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
         )
     offered = {knob.name for knob in SUITES[experiment.suite].knobs}
     unknown = next((name for name in knobs if name not in offered), "")
     if unknown:
-        raise NotPossible(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
+        raise InvalidRunRequest(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
     said = {**_asked_knobs(experiment), **knobs}
     (spec,) = plan_suite(
         Selection(
@@ -221,7 +211,7 @@ def spec_of(
 
 
 def _asked_knobs(experiment: Experiment) -> dict[str, KnobValue]:
-    """The knobs of its identity as a task asks for them; results tell more than can be asked for."""
+    """Return the knobs of its identity as a task asks for them; results tell more than can be asked for."""
     own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
     if isinstance(inputs := own.get("inputs"), str):
         own["inputs"] = asked_inputs(inputs)
@@ -231,7 +221,7 @@ def _asked_knobs(experiment: Experiment) -> dict[str, KnobValue]:
 
 
 def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
-    """Whether a task that began as this experiment's measures another one, whatever its device."""
+    """Return whether a rerun's task measures another experiment, whatever its device."""
     offered = {knob.name for knob in SUITES[spec.suite].knobs}
     asked = _asked_knobs(experiment)
     if not asked.keys() <= offered:
@@ -242,7 +232,7 @@ def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
 
 
 def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
-    """The experiment that a task measures, where it has ever been measured on that arch."""
+    """Return the experiment that a task measures, if it has been measured on that arch."""
     size = spec.knobs.get("D")
     alone = {"D": size[0]} if isinstance(size, list) and len(size) == 1 else {}
     return Experiment.objects.filter(
@@ -259,7 +249,7 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
 
 
 def _title(spec: TaskSpec, experiment: Experiment) -> str:
-    """Of the experiment that a task measures where it is another one than asked."""
+    """Return the title for a rerun whose knobs make it a different experiment."""
     knobs = {
         name: "+".join(map(str, value)) if isinstance(value, list) else value
         for name, value in identity(spec).items()
@@ -267,92 +257,3 @@ def _title(spec: TaskSpec, experiment: Experiment) -> str:
     title = Experiment(case=spec.case, knobs=knobs).title
     backend = backend_of(spec).name(spec.device)
     return title if backend == experiment.backend else f"{title}, {backend}"
-
-
-def host_device(host: Host) -> str:
-    """The device a host works on: cuda where it has a GPU."""
-    devices = set(Accelerator.objects.filter(host=host, present=True).values_list("device", flat=True))
-    return "cuda" if "cuda" in devices else "cpu"
-
-
-def cancel(*, run: Run, who: str) -> None:
-    """Queued tasks end at once, a running one is told with its next report. Twice is the same as once."""
-    with transaction.atomic():
-        # every task that could move is held, so that none slips back into the queue unseen
-        unended = Task.objects.select_for_update().filter(run=run, state__in=_UNENDED)
-        rows = list(unended.order_by("pk"))
-        asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(
-            cancel_asked=Now()
-        )
-        if not asked:
-            return
-        ended = [row.pk for row in rows if life_of(row).cancel_asked().ended]
-        Task.objects.filter(pk__in=ended).update(
-            state=life.TaskState.CANCELLED,
-            status=life.NOT_RUN,
-            finished=Now(),
-            reason=f"cancelled by {who}"[:1000],
-        )
-        audit.note(who=who, action="run.cancel", subject=f"run {run.pk}")
-        settle(run.pk)
-
-
-_UNENDED = (life.TaskState.QUEUED, life.TaskState.RUNNING)
-
-
-def life_of(row: Task) -> life.Task:
-    """What decides about a task, out of its row."""
-    return life.Task(life.TaskState(row.state), row.attempt, row.token, row.status)
-
-
-def settle(run_id: int) -> None:
-    """Derives a run's state from its tasks anew; inside the transaction that changed one of them."""
-    run = Run.objects.select_for_update().get(pk=run_id)
-    if run.state not in ACTIVE:
-        return
-    rows = list(Task.objects.filter(run_id=run_id).order_by("position").defer("spec", "progress"))
-    state, place = life.run_state([life_of(row) for row in rows])
-    if state == run.state:
-        return
-    run.state = state
-    if state == State.QUEUED:  # all of it was handed back
-        run.started, run.host_name = None, ""
-    elif state == State.RUNNING:
-        run.started = Now()
-    else:
-        run.finished = Now()
-    if place is not None:
-        said = _cancelled_by(run) if state == State.CANCELLED else rows[place].status
-        run.reason = (rows[place].reason or said)[:500]
-    run.save(update_fields=["state", "reason", "started", "finished", "host_name"])
-
-
-def _cancelled_by(run: Run) -> str:
-    """For a task that its host stopped: the host knows only that somebody asked for it."""
-    asked = Audit.objects.filter(
-        at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
-    ).first()
-    return f"cancelled by {asked.who}" if asked else "cancelled"
-
-
-def queue_position(run: Run) -> int | None:
-    """How many runs go ahead of a queued one on accelerators it could use; None once it has started."""
-    if run.state != State.QUEUED:
-        return None
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            WITH mine AS (
-                SELECT a.id FROM hud_run r JOIN hud_accelerator a ON true JOIN hud_host h ON h.id = a.host_id
-                WHERE r.id = %(id)s AND {matching.FITS}
-            )
-            SELECT count(*) FROM hud_run r
-            WHERE r.state IN ('queued', 'running') AND r.id <> %(id)s
-              AND (r.state = 'running' OR ({matching.ORDER}) < (NOT %(watched)s, %(created)s, %(id)s))
-              AND EXISTS (
-                SELECT 1 FROM mine JOIN hud_accelerator a USING (id) JOIN hud_host h ON h.id = a.host_id
-                WHERE {matching.FITS})
-            """,  # noqa: S608 - constants of ours
-            {"id": run.pk, "watched": run.watched, "created": run.created},
-        )
-        return int(cursor.fetchone()[0])

@@ -21,7 +21,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from hud import audit, matching, runs
-from hud.matching import Wish
+from hud.matching import ResourceRequest
 from hud.models import Accelerator, Firing, Run, Schedule, State
 from runner.catalog import SUITES, Selection
 
@@ -37,9 +37,7 @@ def check(schedule: Schedule) -> None:
     """Raises ValidationError, by field, for what could never fire."""
     faults = {
         "cron": _cron_fault(schedule.cron),
-        "time_zone": ""
-        if _zone(schedule.time_zone)
-        else f"{schedule.time_zone!r} is no time zone; it is like UTC or Europe/Berlin",
+        "time_zone": _zone_fault(schedule.time_zone),
         "labels": _labels_fault(schedule.labels),
         "suite": _request_fault(schedule),
     }
@@ -78,7 +76,7 @@ def _request_fault(schedule: Schedule) -> str:
     device = schedule.device or SUITES[schedule.suite].devices[0]
     try:
         runs.check_size(runs.plan_suite(selection_of(schedule, device)), schedule.repeats)
-    except runs.NotPossible as error:
+    except runs.InvalidRunRequest as error:
         return str(error)
     return ""
 
@@ -98,9 +96,8 @@ def selection_of(schedule: Schedule, device: str) -> Selection:
 
 
 def create(*, who: str, **fields: Any) -> Schedule:
-    """A new schedule; its first due time is yet to come. Raises ValidationError."""
-    schedule = Schedule(**fields)
-    return save(schedule, who=who)
+    """Create a schedule; its first due time is yet to come. Raise ValidationError."""
+    return save(Schedule(**fields), who=who)
 
 
 def update(*, schedule: Schedule, who: str, **fields: Any) -> Schedule:
@@ -249,8 +246,8 @@ def _places(schedule: Schedule) -> list[_Place]:
     able = [
         item
         for device in devices
-        for item in matching.fitting(
-            Wish(device, labels=schedule.labels, environment=schedule.environment),
+        for item in matching.eligible_accelerators(
+            ResourceRequest(device, labels=schedule.labels, environment=schedule.environment),
             {schedule.suite},
             accelerators,
         )[0]
@@ -270,16 +267,16 @@ def _request(schedule: Schedule, firing: Firing, place: _Place) -> str:
         return f"run {waiting.pk} of an earlier time has not started yet"
     try:
         runs.request_suite(
-            selection=selection_of(schedule, place.device),
-            host=host,
-            arch="",
-            labels=labels,
-            environment=schedule.environment,
-            repeats=schedule.repeats,
-            who=f"schedule {schedule.name}",
-            firing=firing,
+            selection_of(schedule, place.device),
+            runs.RunOptions(
+                ResourceRequest(place.device, host, labels=labels, environment=schedule.environment),
+                who=f"schedule {schedule.name}",
+                repeats=schedule.repeats,
+                interactive=False,
+                trigger=firing,
+            ),
         )
-    except runs.NotPossible as error:
+    except runs.InvalidRunRequest as error:
         return str(error)
     return ""
 

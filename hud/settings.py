@@ -76,10 +76,10 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "hud.access.ReadAccessMiddleware",
-    "hud.brake.LoginBrakeMiddleware",
+    "hud.rate_limit.LoginRateLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "hud.api.problems.ProblemMiddleware",
+    "hud.problems.ProblemMiddleware",
 ]
 ROOT_URLCONF = "hud.urls"
 WSGI_APPLICATION = "hud.wsgi.application"

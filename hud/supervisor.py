@@ -1,7 +1,7 @@
-"""Keeps programs running: starts them in order, brings dead ones back, stops them in the opposite order.
+"""Keep programs running: start them in order, restart dead ones, stop them in the opposite order.
 
-circus does the supervising. What is ours: programs start and stop by stages (circus stops all at once),
-signals are taken here (circus reloads on SIGHUP), logs are limited, and nothing survives the supervisor.
+circus does the supervising. This file adds stages (circus stops all at once), signals (circus reloads on
+SIGHUP), limited logs, and an end of everything that a program left behind.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from circus import logger as circus_logger
 from circus.arbiter import Arbiter
 from circus.exc import ConflictError
@@ -26,7 +27,7 @@ from circus.process import DEAD_OR_ZOMBIE, UNEXISTING
 from circus.watcher import Watcher
 from tornado.ioloop import IOLoop
 
-from hud.processes import adopt_orphans, descendants
+from hud.processes import adopt_orphans
 
 MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
 CHECK_S = 0.5  # dead programs are looked for this often
@@ -84,23 +85,23 @@ class Supervisor:
     # hence _start and _stop, which its own arbiter calls.
 
     async def start(self, stage: int) -> None:
-        """Starts one stage, and from now on brings its programs back when they die."""
+        """Start one stage, and from now on restart its programs when they die."""
         if not self._arbiter.running:
             await self._arbiter.start()
         for watcher in self._stages[stage]:
             await watcher._start()
 
     async def stop(self) -> None:
-        """Stops the stages, last one first, then whatever their programs left behind."""
+        """Stop the stages, last one first, then whatever their programs left behind."""
         for stage in reversed(self._stages):
             await asyncio.gather(*(watcher._stop() for watcher in stage))
         while self._arbiter.running:
             with suppress(ConflictError):
                 await self._arbiter.stop()
             await asyncio.sleep(0.05)
-        for number in descendants():
-            with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 class PatientWatcher(Watcher):  # type: ignore[misc]

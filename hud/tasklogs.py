@@ -12,7 +12,7 @@ from django.db import transaction
 
 from hud.embedded import make_folder
 from hud.models import Artifact, Host, Task
-from hud.tasks import held
+from hud.tasks import leased_task
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -43,7 +43,7 @@ def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: b
     """Adds a piece at its offset; returns the log's size in bytes. A piece that is there already is
     taken as said again. Raises WrongOffset, TooLarge, LeaseBroken, UnknownTask."""
     with transaction.atomic():
-        task = held(uid=uid, token=token, host=host, lock=True)
+        task = leased_task(uid=uid, token=token, host=host, lock=True)
         if offset > task.log_bytes:
             raise WrongOffset(task.log_bytes)
         new = data[task.log_bytes - offset :]
@@ -93,7 +93,7 @@ def keep_artifact(
     if sha256 and sha256 != digest:
         raise BadArtifact("the content does not match its checksum")
     with transaction.atomic():
-        task = held(uid=uid, token=token, host=host, lock=True)
+        task = leased_task(uid=uid, token=token, host=host, lock=True)
         known = Artifact.objects.filter(task=task, kind=kind, sha256=digest).first()
         if known:
             return known

@@ -14,18 +14,19 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DurationField, F, Subquery, Value
+from django.db.models import DurationField, Value
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 
-from hud import audit, doorbell, ingest, life, matching, runs
+from hud import audit, life, matching, wakeup
 from hud.life import TaskState
-from hud.models import Accelerator, Audit, Environment, Host, Run, Task
+from hud.models import Accelerator, Audit, Host, Run, Task
+from hud.run_states import task_state, update_run_state
 from runner.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host gives back undone
 _LOST, _GIVEN_BACK = "task.lost", "task.handed_back"  # actions in the audit
-LeaseBroken = life.Fenced
+LeaseBroken = life.StaleToken
 
 
 class UnknownTask(LookupError):
@@ -36,13 +37,6 @@ class UnknownTask(LookupError):
 class Claim:
     task: Task
     run: Run
-
-
-@dataclass(frozen=True)
-class Orders:
-    """What the hud answers to a report of progress."""
-
-    cancel: bool
 
 
 _NEXT = f"""
@@ -78,10 +72,10 @@ def _claim_next(accelerator: Accelerator, nonce: str) -> Claim | None:
     task = Task.objects.get(pk=row[0])
     _save(
         task,
-        runs.life_of(task).claimed(uuid.uuid4(), cancelling=False),
+        task_state(task).claimed(uuid.uuid4(), cancelling=False),
         accelerator=accelerator,
         nonce=nonce[:64],
-        lease_until=_lease_end(),
+        lease_until=lease_end(),
         started=Now(),
         progress={},
         log_bytes=0,
@@ -100,15 +94,15 @@ def _save(row: Task, after: life.Task, **columns: Any) -> None:
     Task.objects.filter(pk=row.pk).update(
         state=after.state, attempt=after.attempt, token=after.token, status=after.status, **columns
     )
-    runs.settle(row.run_id)
+    update_run_state(row.run_id)
 
 
-def _lease_end() -> Combinable:
+def lease_end() -> Combinable:
     return Now() + Value(timedelta(seconds=settings.HUD_LEASE_S), output_field=DurationField())
 
 
 def _cancelling(row: Task) -> bool:
-    """Whether its run was asked to stop; `row` is locked, as `runs.cancel` would lock it."""
+    """Whether its run was asked to stop; `row` is locked, as `run_states.cancel` would lock it."""
     return Run.objects.filter(pk=row.run_id, cancel_asked__isnull=False).exists()
 
 
@@ -148,41 +142,21 @@ def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None
     audit.note(who=who, action=action, subject=f"run {task.run_id}", detail=detail)
 
 
-def held(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
+def leased_task(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
     """The running task of this token. Raises UnknownTask for another host's, LeaseBroken for an old token."""
     task = _find(uid, host, lock=lock)
-    runs.life_of(task).written(token)
+    task_state(task).written(token)
     return task
 
 
-def report(*, task: Task, progress: dict[str, Any]) -> Orders:
-    """Extends the lease and keeps the progress. Raises LeaseBroken."""
+def report(*, task: Task, progress: dict[str, Any]) -> bool:
+    """Extend the lease and keep the progress; return whether to stop. Raise LeaseBroken."""
     kept = Task.objects.filter(pk=task.pk, token=task.token, state=TaskState.RUNNING).update(
-        lease_until=_lease_end(), progress=progress
+        lease_until=lease_end(), progress=progress
     )
     if not kept:
         raise LeaseBroken("the lease of this task has ended")
-    return Orders(cancel=_cancelling(task))
-
-
-def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> ingest.Receipt:
-    """Stores what the task measured, under its lease. Raises LeaseBroken, UnknownTask, ingest.BadUpload."""
-    with transaction.atomic():
-        task = held(uid=uid, token=token, host=host, lock=True)
-        run = Run.objects.get(pk=task.run_id)
-        receipt = ingest.deliver(body, run, suite=task.spec["suite"], process=task.process)
-        _note_environment(run)
-        Task.objects.filter(pk=task.pk).update(lease_until=_lease_end())
-    return receipt
-
-
-def _note_environment(run: Run) -> None:
-    """A run's commit is torch's, where its measurements say one; in pairs that of the new side."""
-    found = Environment.objects.filter(measurement__run_id=run.pk)
-    if run.in_pairs:
-        found = found.alias(side=F("measurement__process") % 2).filter(side=1)
-    first = found.order_by("pk").values("torch_git")[:1]
-    Run.objects.filter(pk=run.pk, commit="").update(commit=Coalesce(Subquery(first), Value("")))
+    return _cancelling(task)
 
 
 def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:
@@ -194,7 +168,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
         raise ValueError(f"a task ends as one of {', '.join(STATUSES)} or cancelled, not {status!r}")
     with transaction.atomic():
         task = _find(uid, host, lock=True)
-        before, cancelling = runs.life_of(task), _cancelling(task)
+        before, cancelling = task_state(task), _cancelling(task)
         if code == HANDED_BACK:
             after = before.handed_back(token, cancelling=cancelling)
             reason = "cancelled while its host stopped" if after.ended else ""
@@ -205,7 +179,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
                 _note_given_up(task, _GIVEN_BACK, who=f"host {host.name}", now=after.state)
             _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
             if not after.ended:
-                transaction.on_commit(partial(doorbell.ring_for, task.run_id), robust=True)
+                transaction.on_commit(partial(wakeup.ring_for, task.run_id), robust=True)
     task.refresh_from_db()
     return task
 
@@ -213,7 +187,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
 def break_leases() -> list[int]:
     """Gives up on tasks whose lease has ended on the database's clock; tried again once. Returns their ids.
 
-    Only `manage.py tick` calls this, and only while `beacons.trusted()`.
+    Only `manage.py tick` calls this, and only while `heartbeats.trusted()`.
     """
     expired = Task.objects.filter(state=TaskState.RUNNING, lease_until__lt=Now())
     broken = []
@@ -227,7 +201,7 @@ def break_leases() -> list[int]:
 
 
 def _lose(task: Task) -> None:
-    after = runs.life_of(task).lease_broken(
+    after = task_state(task).lease_broken(
         cancelling=_cancelling(task), max_attempts=settings.HUD_MAX_ATTEMPTS
     )
     assert task.accelerator

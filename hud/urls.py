@@ -4,66 +4,55 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path, register_converter
+from django.urls.converters import StringConverter
 
-from hud.api import api
-from hud.views import account, experiments, health, hosts, metrics, overview, runs, suites
+from hud.api import api, metrics
+from hud.views import account, experiments, health, hosts, overview, runs, suites
 
 
-class _Name:
+class _Name(StringConverter):
     """A name out of the data: no slash, no control character (PostgreSQL refuses NUL)."""
 
     regex = r"[^/\x00-\x1f\x7f]{1,60}?"
 
-    def to_python(self, value: str) -> str:
-        return value
 
-    def to_url(self, value: str) -> str:
-        return value
-
-
-class _Twin:
+class _DataFormat(StringConverter):
     """The formats in which every page of tables and charts can be had."""
 
     regex = "json|csv"
 
-    def to_python(self, value: str) -> str:
-        return value
-
-    def to_url(self, value: str) -> str:
-        return value
-
 
 register_converter(_Name, "name")
-register_converter(_Twin, "twin")
+register_converter(_DataFormat, "format")
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
-    path("overview.<twin:twin>", overview.overview, name="overview"),
-    path(".<twin:twin>", overview.overview),
+    path("overview.<format:data_format>", overview.overview, name="overview"),
+    path(".<format:data_format>", overview.overview),
     path("suites/", suites.suite_list, name="suites"),
-    path("suites.<twin:twin>", suites.suite_list, name="suites"),
-    path("suites/<name:name>.<twin:twin>", suites.suite, name="suite"),
+    path("suites.<format:data_format>", suites.suite_list, name="suites"),
+    path("suites/<name:name>.<format:data_format>", suites.suite, name="suite"),
     path("suites/<name:name>/", suites.suite, name="suite"),
     path("experiments/<int:pk>/", experiments.experiment, name="experiment"),
-    path("experiments/<int:pk>.<twin:twin>", experiments.experiment, name="experiment"),
+    path("experiments/<int:pk>.<format:data_format>", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>/rerun", experiments.rerun, name="rerun"),
     path("runs/", runs.run_list, name="runs"),
-    path("runs.<twin:twin>", runs.run_list, name="runs"),
+    path("runs.<format:data_format>", runs.run_list, name="runs"),
     path("runs/<int:pk>/", runs.run, name="run"),
-    path("runs/<int:pk>.<twin:twin>", runs.run, name="run"),
+    path("runs/<int:pk>.<format:data_format>", runs.run, name="run"),
     path("runs/<int:pk>/live", runs.live, name="run_live"),
     path("runs/<int:pk>/log", runs.log, name="run_log"),
     path("runs/<int:pk>/artifacts/<int:artifact_pk>", runs.artifact, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("hosts/", hosts.host_list, name="hosts"),
-    path("hosts.<twin:twin>", hosts.host_list, name="hosts"),
+    path("hosts.<format:data_format>", hosts.host_list, name="hosts"),
     path("hosts/live", hosts.live, name="hosts_live"),
     path("hosts/token", hosts.token, name="host_token"),
     path("hosts/<int:pk>/<str:action>", hosts.act, name="host_act"),
     path("schedules/<int:pk>", hosts.schedule, name="schedule_act"),
     path("schedules/<int:pk>/delete", hosts.delete_schedule, name="schedule_delete"),
     path("keys/", account.key_list, name="keys"),
-    path("keys.<twin:twin>", account.key_list, name="keys"),
+    path("keys.<format:data_format>", account.key_list, name="keys"),
     path("keys/<int:pk>/revoke", account.revoke, name="key_revoke"),
     path("login/", account.login, name="login"),
     path("logout/", account.logout, name="logout"),

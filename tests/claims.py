@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connection
 from django.utils import timezone
 
 from hud import hosts, runs, tasks
-from hud.models import Accelerator, Host, Run, Task
+from hud.matching import ResourceRequest
+from hud.models import Accelerator, Experiment, Host, Run, Task
+from hud.runs import RunOptions
 from runner.catalog import Selection, plan
 
 
@@ -28,11 +31,18 @@ def attach(name: str, **labels: str) -> Accelerator:
 
 def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
     """A run of cases of `micro` on any host's processor."""
-    specs = plan(Selection("micro", cases=cases, device="cpu"))
-    given: dict[str, Any] = {
-        "specs": specs, "title": "t", "host": None, "arch": "", "device": "cpu", "repeats": 1, "who": "me",
-    }  # fmt: skip
-    return runs.request_run(**{**given, **over})
+    specs = over.pop("specs", None) or plan(Selection("micro", cases=cases, device="cpu"))
+    return runs.request_run(specs, options(**{"device": "cpu", "interactive": False, **over}), title="t")
+
+
+def options(**given: Any) -> RunOptions:
+    """Options of a run: those of `RunOptions`, everything else is asked of the accelerator."""
+    names = {name: given.pop(name) for name in ("repeats", "new_options", "interactive") if name in given}
+    return RunOptions(ResourceRequest(**{"device": "", **given}), who="me", **names)
+
+
+def rerun(experiment: Experiment, *, knobs: Any = MappingProxyType({}), **given: Any) -> Run:
+    return runs.request_rerun(experiment, options(**{"device": "cpu", **given}), knobs=knobs)
 
 
 def claim(accelerator: Accelerator, nonce: str = "n") -> Task:

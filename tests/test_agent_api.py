@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from hud import hosts
+from hud import hosts, run_states
 from hud.keys import create_key
 from hud.models import Artifact, Audit, Host, Measurement, State
 from tests.claims import request
@@ -185,5 +185,5 @@ def test_a_host_s_key_opens_nothing_else_and_others_open_no_task(agent: Agent) -
 
 def test_a_detached_host_s_key_is_dead(agent: Agent) -> None:
     agent.beat()
-    hosts.detach(host=Host.objects.get(), who="op")
+    run_states.detach_host(host=Host.objects.get(), who="op")
     assert agent.beat().status_code == 401

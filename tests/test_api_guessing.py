@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpRequest
 from django.test import Client
 
-from hud import brake
+from hud import rate_limit
 from hud.keys import create_key
 from tests.factories import create_user
 from tests.servers import RedisServer
@@ -70,10 +70,10 @@ def test_wrong_passwords(stranger: Client, redis: None, path: str) -> None:
 def test_addresses(settings: Any) -> None:
     request = HttpRequest()
     request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}
-    assert brake.address_of(request) == "10.0.0.1"
+    assert rate_limit.address_of(request) == "10.0.0.1"
     settings.HUD_PROXIES = ["10.0.0.1"]
     request = HttpRequest()
     request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}
-    assert brake.address_of(request) == "198.51.100.7"
+    assert rate_limit.address_of(request) == "198.51.100.7"
     request.META = {"REMOTE_ADDR": "2001:db8::1"}
-    assert brake.address_of(request) == "2001:db8::/64"
+    assert rate_limit.address_of(request) == "2001:db8::/64"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hud import tasklogs, tasks
+from hud import deliveries, tasklogs
 from hud.models import Accelerator, Measurement
 from tests.claims import claim, end, request
 from tests.records import as_list, v3_record
@@ -24,7 +24,7 @@ def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: 
 
     def deliver(value: float) -> None:
         body = as_list(v3_record(values=[value]))
-        tasks.take_results(uid=task.uid, token=token, host=accelerator.host, body=body)
+        deliveries.take_results(uid=task.uid, token=token, host=accelerator.host, body=body)
 
     deliver(1.0)
     deliver(1.0)
@@ -40,7 +40,7 @@ def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
         task = claim(accelerator, uuid.uuid4().hex)
         assert task.token
         body = as_list(v3_record(values=[value]))
-        tasks.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
+        deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
         end(task, accelerator)
     points = Measurement.objects.filter(run=run).order_by("process")
     assert [(point.process, point.median) for point in points] == [(0, 1.0), (1, 2.0), (2, 3.0)]

@@ -29,7 +29,7 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 12
+STATEMENTS = 11
 GPT_FAST = "memory_bandwidth(GB/s)"
 FRACTION = TargetFraction(GPT_FAST, "layer_norm", "bfloat16", "mean", 0.55)
 
@@ -155,7 +155,7 @@ def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
     page = query.read(experiment.pk)
     assert page
     assert page.history
-    assert [point.value.median for point in page.history.points] == [1.0, 2.0]
+    assert [point.median for point in page.history.points] == [1.0, 2.0]
     first, last = page.history.points
     assert first.changed == []
     assert "torch 2.11.0+cu130 → 2.12.0" in last.changed
@@ -413,9 +413,9 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
     newest = page.history.newest
     assert newest
     assert len(page.history.points) == 2
-    assert (newest.value.median, newest.value.n, newest.value.processes) == (200.0, 8, 3)
+    assert (newest.median, newest.n, newest.processes) == (200.0, 8, 3)
     assert len(page.samples) == 8
-    assert page.metrics[0].value.median == 200.0
+    assert page.metrics[0].median == 200.0
     text = text_of(client, experiment)
     assert "in 3 processes" in text
     assert "median of 3 fresh processes" in text

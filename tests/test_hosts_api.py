@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from hud import hosts, tasks
+from hud import hosts, run_states, tasks
 from hud.keys import create_key
 from hud.models import Accelerator, Audit, Host, Run, State
 from tests.claims import request
@@ -113,7 +113,7 @@ def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> 
     agent.beat()
     anywhere, here = request(), request()
     Run.objects.filter(pk=here.pk).update(host=Host.objects.get())
-    hosts.detach(host=Host.objects.get(), who="olga")
+    run_states.detach_host(host=Host.objects.get(), who="olga")
     states = dict(Run.objects.values_list("pk", "state"))
     assert states == {anywhere.pk: State.QUEUED, here.pk: State.CANCELLED}
     assert "who detached gpu-1" in Run.objects.get(pk=here.pk).reason

@@ -90,7 +90,7 @@ def test_what_cannot_run_is_no_failure_and_no_baseline() -> None:
     page = experiment.read(Experiment.objects.get().pk, metric="speedup")
     assert page
     assert page.history
-    words = [point.value.verdict for point in page.history.points]
+    words = [point.verdict for point in page.history.points]
     assert words == ["new", "not_run", "not_run", "unchanged", "failed"]
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from django.test import Client
 
-from hud import runs
 from hud.keys import create_key
 from hud.models import Accelerator, Experiment, Run
 from runner.__main__ import main
@@ -23,6 +22,7 @@ from runner.suites.torchdynamo import subject
 from runner.suites.torchdynamo.bench import Bench
 from runner.suites.torchdynamo.models import timm
 from runner.suites.torchdynamo.models.built import Built, mean_of
+from tests import claims
 from tests.factories import create_experiment, create_user
 
 
@@ -152,8 +152,6 @@ def test_as_many_pairs_are_taken_as_are_asked_for() -> None:
 
 # Knobs of a rerun
 
-OF_PLACE: dict[str, Any] = {"host": None, "arch": "", "device": "cpu", "repeats": 1, "who": "me"}
-
 
 def a_model(**fields: Any) -> Experiment:
     about = {"suite": "huggingface", "case": "DistillGPT2", "dtype": "float32", "backend": "inductor"}
@@ -173,7 +171,7 @@ def test_knobs_of_a_rerun_go_before_the_experiment_s_own() -> None:
     tiny, plain = a_model(knobs={"size": "tiny"}), a_model(knobs={})
 
     def rerun(**knobs: Any) -> Run:
-        return runs.request_rerun(experiment=tiny, knobs=knobs, **OF_PLACE)
+        return claims.rerun(tiny, knobs=knobs)
 
     def said(run: Run) -> tuple[Any, ...]:
         return run.title, run.experiment, run.tasks.get().spec["knobs"]

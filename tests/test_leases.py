@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from hud import beacons, runs, tasks
+from hud import heartbeats, run_states, tasks
 from hud.models import Accelerator, Beacon, State, Task
 from tests.claims import attach, claim, end, expire, in_thread, request
 from tests.waiting import wait_for
@@ -42,7 +42,7 @@ def test_a_late_report_within_the_lease_s_grace_is_taken(accelerator: Accelerato
     request()
     task = claim(accelerator)
     expire(task)
-    assert not tasks.report(task=task, progress={"phase": "measure"}).cancel
+    assert not tasks.report(task=task, progress={"phase": "measure"})
     assert tasks.break_leases() == []
 
 
@@ -70,7 +70,7 @@ def test_a_hand_back_said_again_is_the_same_until_somebody_else_has_the_task(
 def test_a_cancelled_run_whose_host_fell_silent_ends_cancelled(accelerator: Accelerator) -> None:
     run = request()
     task = claim(accelerator)
-    runs.cancel(run=run, who="me")
+    run_states.cancel(run=run, who="me")
     expire(task)
     tasks.break_leases()
     run.refresh_from_db()
@@ -83,11 +83,11 @@ def test_cancelled_while_its_host_is_silent_it_ends_when_the_lease_does(
     settings.HUD_LEASE_S = 0.4
     run = request(("layer_norm", "mlp_layer_norm_gelu"))
     task = claim(accelerator)
-    runs.cancel(run=run, who="me")
+    run_states.cancel(run=run, who="me")
     run.refresh_from_db()
     assert run.state == State.RUNNING, "something may still be running there"
     wait_for(lambda: Task.objects.filter(pk=task.pk, lease_until__lt=Now()).exists(), "the end of the lease")
-    assert tasks.report(task=task, progress={}).cancel, "it wakes in time, and is told"
+    assert tasks.report(task=task, progress={}), "it wakes in time, and is told"
     assert tasks.break_leases() == []
     wait_for(tasks.break_leases, "the end of the lease")
     run.refresh_from_db()
@@ -133,7 +133,7 @@ def test_a_task_that_returns_to_the_queue_while_its_run_is_cancelled_ends_too(
     def look_then_let_somebody_cancel(row: Task) -> bool:
         """As if the cancel came at the very moment after nobody had asked for it."""
         found = looked(row)
-        cancelled.append(in_thread(lambda: runs.cancel(run=run, who="me")))
+        cancelled.append(in_thread(lambda: run_states.cancel(run=run, who="me")))
         wait_for(lambda: not cancelled[0].is_alive() or _somebody_waits(), "the cancel")
         return found
 
@@ -161,7 +161,7 @@ def test_tick_breaks_no_lease_before_it_may_trust_the_silence(
     request()
     task = claim(accelerator)
     expire(task)
-    beacons.beat("web")
+    heartbeats.beat("web")
     call_command("tick", "--once")
     assert Task.objects.get().state == Task.State.RUNNING, "tick has only just started"
     Beacon.objects.update(trusted_from=timezone.now() - timedelta(seconds=1))

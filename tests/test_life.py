@@ -28,10 +28,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from hud import hosts, life, runs, tasklogs, tasks
+from hud import deliveries, hosts, life, run_states, runs, tasklogs, tasks
 from hud.life import TaskState
 from hud.models import Accelerator, Audit, Host, Run, Task
 from runner.catalog import Selection, plan
+from tests.claims import options
 from tests.life_pure import (
     CASES,
     MAX_ATTEMPTS,
@@ -56,9 +57,10 @@ class Database:
 
     def request(self, count: int, watched: bool, labels: dict[str, str]) -> None:
         run = runs.request_run(
-            specs=plan(Selection("micro", cases=CASES[:count], device="cpu")), title="t", host=None, arch="",
-            device="cpu", labels=labels, repeats=1, who="me", watched=watched,
-        )  # fmt: skip
+            plan(Selection("micro", cases=CASES[:count], device="cpu")),
+            options(device="cpu", labels=labels, interactive=watched),
+            title="t",
+        )
         self.runs.append(run.pk)
 
     def claim(self, place: int, nonce: str) -> int | None:
@@ -75,12 +77,12 @@ class Database:
     def write(self, number: int, kind: str) -> bool:
         uid, token, host = self.leases[number]
         if kind == "report":
-            task = tasks.held(uid=uid, token=token, host=host)
-            return tasks.report(task=task, progress={}).cancel
+            task = tasks.leased_task(uid=uid, token=token, host=host)
+            return tasks.report(task=task, progress={})
         if kind == "log":
             tasklogs.append(uid=uid, token=token, host=host, offset=0, data=b"hello")
         else:
-            tasks.take_results(uid=uid, token=token, host=host, body=as_list(v3_record(values=[1.0])))
+            deliveries.take_results(uid=uid, token=token, host=host, body=as_list(v3_record(values=[1.0])))
         return False
 
     def finish(self, number: int, status: str) -> str:
@@ -94,7 +96,7 @@ class Database:
         return tasks.finish(uid=uid, token=token, host=host, status=status, code=code, reason="").state
 
     def cancel(self, number: int) -> None:
-        runs.cancel(run=Run.objects.get(pk=self.runs[number]), who="me")
+        run_states.cancel(run=Run.objects.get(pk=self.runs[number]), who="me")
 
     def lose(self, handle: Handle) -> None:
         silent = Task.objects.filter(run_id=self.runs[handle[0]], position=handle[1])
@@ -293,7 +295,7 @@ class Machine(RuleBasedStateMachine):
 def _said(call: Callable[[], Any]) -> Said:
     try:
         return "said", call()
-    except (life.Fenced, life.NotNow, tasks.UnknownTask) as error:
+    except (life.StaleToken, life.InvalidTransition, tasks.UnknownTask) as error:
         return type(error).__name__, None
 
 

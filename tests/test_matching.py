@@ -9,9 +9,9 @@ import pytest
 from django.utils import timezone
 from redis import Redis
 
-from hud import doorbell, hosts, queueing, runs, tasks
-from hud.models import Accelerator, Host, Task
-from hud.queries.progress import starts_in_s
+from hud import hosts, queueing, run_states, runs, tasks, wakeup
+from hud.models import Accelerator, Host, Run, Task
+from hud.queries import queue
 from runner.catalog import Selection, plan
 from tests.claims import attach, request
 from tests.factories import create_run, create_task
@@ -76,7 +76,7 @@ def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> No
     attach("one", gpu="a100", site="oslo")
     attach("two", gpu="h200", site="berlin")
     Host.objects.filter(name="two").update(facts={"lacking": {"timm": "no interpreter has timm"}})
-    with pytest.raises(runs.NotPossible) as caught:
+    with pytest.raises(runs.InvalidRunRequest) as caught:
         request(**over)
     assert words in str(caught.value)
 
@@ -84,14 +84,14 @@ def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> No
 def test_a_refusal_for_one_host_speaks_of_that_host() -> None:
     attach("one", gpu="a100")
     attach("two", gpu="h200")
-    with pytest.raises(runs.NotPossible, match="host one with device cpu has not the label gpu=h200"):
+    with pytest.raises(runs.InvalidRunRequest, match="host one with device cpu has not the label gpu=h200"):
         request(host=Host.objects.get(name="one"), labels={"gpu": "h200"})
 
 
 def test_a_host_silent_for_two_weeks_is_no_place_to_run() -> None:
     attach("one")
     Host.objects.update(last_beat=timezone.now() - timedelta(days=15))
-    with pytest.raises(runs.NotPossible, match="no host is attached"):
+    with pytest.raises(runs.InvalidRunRequest, match="no host is attached"):
         request()
 
 
@@ -107,18 +107,18 @@ def test_the_doorbell_rings_only_where_work_would_be_taken(redis_server: RedisSe
     hosts.pause(host=able["paused"].host, until=timezone.now() + timedelta(hours=1), note="", who="t")
     Host.objects.filter(name="silent").update(last_beat=timezone.now() - timedelta(hours=1))
     Host.objects.filter(name="detached").update(detached_at=timezone.now())
-    assert doorbell.ring_idle() == 1
+    assert wakeup.ring_idle() == 1
     rung = Accelerator.objects.get(rung_at__isnull=False)
     assert rung == able["right"]
     with queueing.connect() as redis:
         assert _length(redis, rung) == 1
-        assert doorbell.ring_idle() == 0, "not again so soon"
-        assert doorbell.ring_for(run.pk) == 1, "but at once for a new run"
+        assert wakeup.ring_idle() == 0, "not again so soon"
+        assert wakeup.ring_for(run.pk) == 1, "but at once for a new run"
         assert _length(redis, rung) == 2
         jobs = [job.decode() for job in redis.lrange(f"rq:queue:{rung.queue}", 0, -1)]
     assert all(job.startswith(f"host-{rung.host_id}-") for job in jobs)
     Host.objects.filter(name="paused").update(paused_until=timezone.now() - timedelta(seconds=1))
-    assert doorbell.ring_idle() == 1, "a pause that is over"
+    assert wakeup.ring_idle() == 1, "a pause that is over"
 
 
 def _length(redis: Redis, accelerator: Accelerator) -> int:
@@ -132,8 +132,18 @@ def test_a_silent_redis_costs_nothing_but_the_ring(settings: Any) -> None:
     attach("one")
     attach("two")
     run = request()
-    assert doorbell.ring_for(run.pk) == 0
+    assert wakeup.ring_for(run.pk) == 0
     assert not Accelerator.objects.filter(rung_at__isnull=False).exists()
+
+
+def position(run: Run) -> int | None:
+    waiting = queue.read_waiting(run)
+    return waiting.position if waiting else None
+
+
+def starts_in_s(run: Run) -> float | None:
+    waiting = queue.read_waiting(run)
+    return waiting.starts_in_s if waiting else None
 
 
 def test_the_position_counts_what_wants_the_same_accelerators() -> None:
@@ -142,8 +152,8 @@ def test_the_position_counts_what_wants_the_same_accelerators() -> None:
     first = request(labels={"gpu": "a100"})
     second = request(labels={"gpu": "h200"})
     third = request()
-    watched = request(labels={"gpu": "h200"}, watched=True)
-    assert [runs.queue_position(run) for run in (first, second, third, watched)] == [0, 1, 3, 0]
+    watched = request(labels={"gpu": "h200"}, interactive=True)
+    assert [position(run) for run in (first, second, third, watched)] == [0, 1, 3, 0]
 
 
 def test_a_queued_run_says_when_it_will_probably_start() -> None:
@@ -157,9 +167,9 @@ def test_a_queued_run_says_when_it_will_probably_start() -> None:
     assert starts_in_s(second) == 70.0, "140 s of work for two accelerators"
     on_a100 = request(labels={"gpu": "a100"})
     assert starts_in_s(on_a100) == 240.0, "one accelerator, and everything ahead may use it"
-    watched = request(watched=True)
+    watched = request(interactive=True)
     assert starts_in_s(watched) == 0.0
-    runs.cancel(run=watched, who="me")
+    run_states.cancel(run=watched, who="me")
     assert claimed(one) == first.pk
     Task.objects.filter(state="running").update(started=timezone.now() - timedelta(seconds=60))
     first.refresh_from_db()
@@ -168,7 +178,7 @@ def test_a_queued_run_says_when_it_will_probably_start() -> None:
     assert ahead_s == pytest.approx((40 + 40) / 2, abs=5)
     hosts.drain(host=Host.objects.get(name="two"), note="", who="t")
     assert starts_in_s(second) == pytest.approx(40 + 40, abs=10), "one accelerator is left"
-    request(("gemv",), watched=True)
+    request(("gemv",), interactive=True)
     assert starts_in_s(second) is None, "nobody knows how long a gemv takes"
     Host.objects.update(drained=True)
     assert starts_in_s(second) is None, "nobody takes work"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from hud import beacons
+from hud import heartbeats
 from hud.keys import create_key
 from tests.factories import create_host, create_run, create_task, create_upload
 
@@ -22,7 +22,7 @@ def test_every_line_is_one_prometheus_can_read(client: Client) -> None:
     create_host(age_s=1)
     create_host(age_s=3600)
     create_upload()
-    beacons.beat("tick")
+    heartbeats.beat("tick")
     answer = client.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.content.decode().splitlines()

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud import judge, tasks
+from hud import deliveries, judge, tasks
 from hud.forms import RerunForm
 from hud.ingest import ingest
 from hud.ingest.export import export
@@ -193,7 +193,7 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
             pair_record("base", 99, 1000.0 + number, "2.9.0"),
             pair_record("new", 99, 1100.0 + number, "2.13.0"),
         )
-        tasks.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
+        deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
         tasks.finish(uid=task.uid, token=task.token, host=accelerator.host, status="ok", code="", reason="")
     processes = Measurement.objects.filter(run=run).order_by("process").values_list("process", flat=True)
     assert list(processes) == list(range(10))

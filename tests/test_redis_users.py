@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as NoConnection
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from hud import doorbell, hosts, redis_users
+from hud import hosts, redis_users, run_states, wakeup
 from hud.models import Accelerator, Host
 from runner.station import Station
 from runner.worker import AcceleratorWorker
@@ -99,7 +99,7 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
     assert url.startswith(f"redis://host-{host.pk}:")
     assert "boss" not in url
     request()
-    assert doorbell.ring_idle() == 1
+    assert wakeup.ring_idle() == 1
     accelerator = Accelerator.objects.get()
     station = Station(
         hud="http://127.0.0.1:9", key="k", host="one", accelerator=accelerator.pk, name="cpu", lock="cpu",
@@ -157,7 +157,7 @@ def test_the_users_come_back_when_redis_forgot_them_and_go_with_their_hosts(open
     with Redis.from_url(url) as connected:
         assert connected.ping()
         assert redis_users.url_of(host) == url, "the same, as long as its key is the same"
-        hosts.detach(host=host, who="t")
+        run_states.detach_host(host=host, who="t")
         redis_users.sync()
         with pytest.raises(RedisError):
             connected.execute_command("LLEN", f"rq:queue:host-{host.pk}-accelerator-1")

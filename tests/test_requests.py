@@ -12,7 +12,7 @@ from hud.ingest import ingest
 from hud.models import Accelerator, Experiment, Host, Run
 from runner.catalog.suites import operators
 from runner.formats.parameters import Parameters
-from tests.claims import request
+from tests.claims import request, rerun
 from tests.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -25,23 +25,23 @@ def test_requests_that_no_host_can_take_say_why(accelerator: Accelerator) -> Non
         ({"repeats": 0}, "repeats are 1 to 20"),
         ({"host": Host.objects.create(name="gone")}, "host gone is not attached"),
     ):
-        with pytest.raises(runs.NotPossible, match=words):
+        with pytest.raises(runs.InvalidRunRequest, match=words):
             request(**over)
     Accelerator.objects.all().delete()
-    with pytest.raises(runs.NotPossible, match="no host is attached"):
+    with pytest.raises(runs.InvalidRunRequest, match="no host is attached"):
         request()
     assert not Run.objects.exists()
 
 
 def test_a_rerun_of_an_experiment_the_runner_does_not_know_says_so(accelerator: Accelerator) -> None:
     unknown = Experiment.objects.create(suite="elsewhere", case="x")
-    with pytest.raises(runs.NotPossible, match="has no suite 'elsewhere'"):
-        runs.request_rerun(experiment=unknown, host=None, arch="", device="cpu", repeats=1, who="me")
+    with pytest.raises(runs.InvalidRunRequest, match="has no suite 'elsewhere'"):
+        rerun(unknown)
     case = Experiment.objects.create(
         suite="micro", case="nonsense", dtype="bfloat16", backend="inductor", mode="inference"
     )
-    with pytest.raises(runs.NotPossible, match="no case 'nonsense'"):
-        runs.request_rerun(experiment=case, host=None, arch="", device="cpu", repeats=1, who="me")
+    with pytest.raises(runs.InvalidRunRequest, match="no case 'nonsense'"):
+        rerun(case)
 
 
 def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> None:
@@ -49,7 +49,7 @@ def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> N
         suite="micro", case="gemv", knobs={"D": 256}, dtype="int8", backend="inductor",
         mode="inference", device="cuda", arch="h200",
     )  # fmt: skip
-    run = runs.request_rerun(experiment=experiment, host=None, arch="", device="cpu", repeats=1, who="me")
+    run = rerun(experiment)
     spec = run.tasks.get().spec
     assert (spec["case"], spec["dtype"], spec["knobs"], spec["device"]) == (
         "gemv",
@@ -57,7 +57,7 @@ def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> N
         {"D": [256]},
         "cpu",
     )
-    again = runs.request_rerun(experiment=experiment, host=None, arch="", device="cpu", repeats=1, who="me")
+    again = rerun(experiment)
     assert again.retry_of_id == run.pk
 
 

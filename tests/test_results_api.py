@@ -11,11 +11,11 @@ import pytest
 from django.core.management import call_command
 from django.test import Client, RequestFactory
 
-from hud.api.problems import Problem
 from hud.api.results import body_of
 from hud.ingest import import_jobs, ingest
 from hud.keys import create_key, revoke_key
 from hud.models import Experiment, Measurement, Upload
+from hud.problems import Problem
 from tests.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -194,9 +194,10 @@ def test_an_import_that_fails_by_our_fault_holds_up_no_other(
 
 
 def test_a_body_that_was_cut_off_is_refused() -> None:
-    request = RequestFactory().post(RESULTS, as_lines(v3_record()), content_type="text/plain")
-    assert body_of(request)
-    request.META["CONTENT_LENGTH"] = str(len(request.body) + 1)
+    body = as_lines(v3_record())
+    assert body_of(RequestFactory().post(RESULTS, body, content_type="text/plain")) == body
+    request = RequestFactory().post(RESULTS, body, content_type="text/plain")
+    request.META["CONTENT_LENGTH"] = str(len(body) + 1)
     with pytest.raises(Problem) as caught:
         body_of(request)
     assert caught.value.status == 400

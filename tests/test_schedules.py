@@ -22,6 +22,7 @@ from django.utils import timezone
 from hud import audit, runs, schedules, tasks
 from hud.models import Accelerator, Audit, Beacon, Firing, Run, Schedule, State
 from runner.catalog import Selection, plan
+from tests.claims import options
 from tests.factories import create_accelerator, create_host
 from tests.servers import start_process
 from tests.waiting import wait_for
@@ -179,9 +180,7 @@ def test_a_watched_rerun_goes_ahead_of_a_nightly_between_its_tasks(accelerator: 
     first = tasks.claim(accelerator=accelerator, nonce="1")
     assert first
     assert first.run == nightly
-    rerun = runs.request_suite(
-        selection=Selection("micro", "cpu", cases=["layer_norm"]), host=None, arch="", repeats=1, who="olga"
-    )
+    rerun = runs.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), options(device="cpu"))
     assert tasks.claim(accelerator=accelerator, nonce="2") is None, "what runs is not interrupted"
     for expected in (rerun, nightly):
         running = Run.objects.get(tasks__state="running").tasks.get(state="running")

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.queries.suite import PAGE_ROWS
-from hud.views.twins import to_csv
+from hud.views.data import to_csv
 from tests.factories import (
     create_accelerator,
     create_ceiling,

@@ -6,14 +6,12 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from hud import supervisor
-from hud.processes import descendants
 from tests.hosts import alive
 from tests.waiting import wait_for
 
@@ -27,16 +25,6 @@ def test_a_log_keeps_its_size_and_one_predecessor(tmp_path: Path, monkeypatch: p
     assert len(kept) < 300
     assert kept.endswith("line 099 of the log\n")
     assert {path.name for path in tmp_path.iterdir()} == {"web.log", "web.log.1"}
-
-
-def test_descendants_are_the_living_ones_of_all_generations() -> None:
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    before = set(descendants())
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
-    wait_for(lambda: len(set(descendants()) - before) == 2, "the grandchild")
-    assert child.pid in descendants()
-    child.communicate(b"\n")
-    assert set(descendants()) <= before
 
 
 def test_a_program_that_was_reaped_leaves_no_pipe_behind(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
-from hud import runs, tasks
+from hud import run_states, tasks
 from hud.models import Accelerator, Audit, Run, State, Task
+from hud.queries import queue
 from tests.claims import attach, claim, end, in_thread, request
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +42,7 @@ def test_finish_is_idempotent_and_terminal_states_never_change(accelerator: Acce
     task = claim(accelerator)
     assert end(task, accelerator).state == Task.State.DONE
     assert end(task, accelerator, "failed").status == "ok", "the first word counts"
-    runs.cancel(run=run, who="late")
+    run_states.cancel(run=run, who="late")
     run.refresh_from_db()
     assert run.state == State.SUCCEEDED
 
@@ -67,10 +68,10 @@ def test_a_run_ends_as_its_tasks_say(accelerator: Accelerator, status: str, stat
 def test_cancel_ends_queued_tasks_at_once_and_tells_the_running_one(accelerator: Accelerator) -> None:
     run = request(("layer_norm", "mlp_layer_norm_gelu"))
     task = claim(accelerator)
-    runs.cancel(run=run, who="me")
-    runs.cancel(run=run, who="me")
+    run_states.cancel(run=run, who="me")
+    run_states.cancel(run=run, who="me")
     assert Task.objects.get(position=1).state == Task.State.CANCELLED
-    assert tasks.report(task=task, progress={}).cancel
+    assert tasks.report(task=task, progress={})
     end(task, accelerator, "cancelled")
     run.refresh_from_db()
     assert (run.state, run.reason) == (State.CANCELLED, "cancelled by me")
@@ -79,7 +80,7 @@ def test_cancel_ends_queued_tasks_at_once_and_tells_the_running_one(accelerator:
 
 def test_cancelling_a_queued_run_ends_it(accelerator: Accelerator) -> None:
     run = request()
-    runs.cancel(run=run, who="me")
+    run_states.cancel(run=run, who="me")
     run.refresh_from_db()
     assert run.state == State.CANCELLED
     assert tasks.claim(accelerator=accelerator, nonce="x") is None
@@ -88,12 +89,13 @@ def test_cancelling_a_queued_run_ends_it(accelerator: Accelerator) -> None:
 def test_a_watched_run_goes_ahead_and_says_its_place(accelerator: Accelerator) -> None:
     nightly = request(("layer_norm", "mlp_layer_norm_gelu"))
     running = claim(accelerator)
-    watched = request(watched=True)
+    watched = request(interactive=True)
     later = request()
     nightly.refresh_from_db()
-    assert runs.queue_position(nightly) is None
-    assert runs.queue_position(watched) == 1, "behind what runs now"
-    assert runs.queue_position(later) == 2
+    positions = {line.run: line.position for line in queue.read().lines}
+    assert positions[nightly.pk] is None
+    assert positions[watched.pk] == 1, "behind what runs now"
+    assert positions[later.pk] == 2
     end(running, accelerator)
     assert claim(accelerator, "next").run_id == watched.pk
 
@@ -104,7 +106,7 @@ def test_another_host_s_task_does_not_exist(accelerator: Accelerator) -> None:
     other = attach("h2")
     assert task.token
     with pytest.raises(tasks.UnknownTask):
-        tasks.held(uid=task.uid, token=task.token, host=other.host)
+        tasks.leased_task(uid=task.uid, token=task.token, host=other.host)
     with pytest.raises(tasks.UnknownTask):
         end(task, other)
 
@@ -141,12 +143,12 @@ def test_cancel_racing_claims_ends_in_one_true_state() -> None:
         def work(accelerator: Accelerator, start: threading.Barrier = start) -> None:
             start.wait(30)
             while got := tasks.claim(accelerator=accelerator, nonce=uuid.uuid4().hex):
-                cancel = tasks.report(task=got.task, progress={}).cancel
+                cancel = tasks.report(task=got.task, progress={})
                 end(got.task, accelerator, "cancelled" if cancel else "ok")
 
         def stop(run: Run = run, start: threading.Barrier = start) -> None:
             start.wait(30)
-            runs.cancel(run=run, who="me")
+            run_states.cancel(run=run, who="me")
 
         for thread in [*(in_thread(partial(work, item)) for item in accelerators), in_thread(stop)]:
             thread.join(60)

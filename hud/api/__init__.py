@@ -1,101 +1,103 @@
-"""The API, `/api/v1/`: the door, runs, reading, and the talk with hosts. Errors are problem+json."""
+"""The API, `/api/v1/`: results, runs, reading, and what hosts call. Errors are problem+json."""
 
 from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
 
-from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
+from django.core.exceptions import TooManyFieldsSent
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
 from hud.api import agent, hosts, reading, results, running, schedules
-from hud.api.bodies import StrictParser
-from hud.api.openapi import Api
-from hud.api.problems import Problem
+from hud.api.openapi import Api, StrictParser
+from hud.hosts import OtherProtocol
+from hud.ingest import KeyInUse, KeyMisused
+from hud.problems import Problem
+from hud.tasklogs import BadArtifact, TooLarge, WrongOffset
 from hud.tasks import LeaseBroken, UnknownTask
-from runner.formats.errors import BadUpload, Fault
+from runner.formats.errors import BadUpload, Fault, OtherSuite
 
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
-for room in (results, running, reading, hosts, schedules, agent):
-    api.add_router("", room.router)
+for module in (results, running, reading, hosts, schedules, agent):
+    api.add_router("", module.router)
 
 
-@api.exception_handler(Problem)
-def _problem(request: HttpRequest, error: Problem) -> HttpResponse:
-    return error.response()
-
-
-@api.exception_handler(LeaseBroken)
-def _lease_broken(request: HttpRequest, error: LeaseBroken) -> HttpResponse:
-    return Problem(409, str(error), code="lease_broken").response()
-
-
-@api.exception_handler(UnknownTask)
-@api.exception_handler(Http404)
-def _not_found(request: HttpRequest, error: Exception) -> HttpResponse:
-    return Problem(404, str(error) or "nothing is here").response()
-
-
-@api.exception_handler(ValidationError)
-def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+def _invalid(error: ValidationError) -> Problem:
     faults = [
         Fault("/" + "/".join(str(step) for step in fault["loc"][1:]), fault["msg"]) for fault in error.errors
     ]
-    return Problem(422, "the request is not what this call takes", errors=faults).response()
+    return Problem(422, "the request is not what this call takes", errors=faults)
 
 
-@api.exception_handler(HttpError)
-def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+def _http_error(error: HttpError) -> Problem:
     reason = f": {error.__cause__}" if error.__cause__ else ""
-    return Problem(error.status_code, f"{error}{reason}").response()
+    return Problem(error.status_code, f"{error}{reason}")
 
 
-@api.exception_handler(TooManyFieldsSent)
-def _too_many(request: HttpRequest, error: TooManyFieldsSent) -> HttpResponse:
-    return Problem(400, "the query has too many parts").response()
+def _not_storable(_error: Exception) -> Problem:
+    return Problem(422, "a text holds a character, or a number a value, that cannot be stored")
 
 
-@api.exception_handler(BadUpload)
-def _bad_upload(request: HttpRequest, error: BadUpload) -> HttpResponse:
-    return results.refusal(error).response()
-
-
-@api.exception_handler(RequestDataTooBig)
-def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
-    return Problem(413, "the body is over the limit").response()
-
-
-@api.exception_handler(DataError)
-@api.exception_handler(UnicodeEncodeError)
-def _not_storable(request: HttpRequest, error: Exception) -> HttpResponse:
-    return Problem(422, "a text holds a character, or a number a value, that cannot be stored").response()
-
-
-@api.exception_handler(OperationalError)
-@api.exception_handler(InterfaceError)
-def _database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+def _database_away(error: Exception) -> Problem:
     if isinstance(error.__cause__, DiskFull):
         logger.warning("the database's disk is full: %s", error)
-        return Problem(507, "the disk of the database is full; try again", retry_after_s=30).response()
+        return Problem(507, "the disk of the database is full; try again", retry_after_s=30)
     logger.warning("the database is away: %s", error)
-    return Problem(503, "the database is away; try again", retry_after_s=5).response()
+    return Problem(503, "the database is away; try again", retry_after_s=5)
 
 
-@api.exception_handler(OSError)
-def _disk_full(request: HttpRequest, error: OSError) -> HttpResponse:
-    """A disk, or a quota, that takes nothing more; any other is an error of ours."""
+def _disk_full(error: OSError) -> Problem:
+    """Answer for a disk, or a quota, that takes nothing more; any other OSError is an error of ours."""
     if error.errno not in _FULL:
-        return _unexpected(request, error)
+        return _unexpected(error)
     logger.warning("a file could not be written: %s", error)
-    return Problem(507, "the disk of the hud is full; try again", retry_after_s=30).response()
+    return Problem(507, "the disk of the hud is full; try again", retry_after_s=30)
 
 
-@api.exception_handler(Exception)
-def _unexpected(request: HttpRequest, error: Exception) -> HttpResponse:
-    logger.error("unexpected error on %s", request.path, exc_info=error)
-    return Problem(500, "an error of ours; it is in the log").response()
+def _unexpected(_error: Exception) -> Problem:
+    return Problem(500, "an error of ours; it is in the log")
+
+
+_PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
+    Problem: lambda error: error,
+    LeaseBroken: lambda error: Problem(409, str(error), code="lease_broken"),
+    OtherProtocol: lambda error: Problem(409, str(error), code="other_protocol"),
+    WrongOffset: lambda error: Problem(409, str(error), code="log_offset", size=error.size_bytes),
+    KeyInUse: lambda error: Problem(409, str(error), retry_after_s=1),
+    KeyMisused: lambda error: Problem(422, str(error)),
+    BadArtifact: lambda error: Problem(422, str(error)),
+    TooLarge: lambda error: Problem(413, str(error)),
+    UnknownTask: lambda error: Problem(404, str(error)),
+    Http404: lambda error: Problem(404, str(error) or "nothing is here"),
+    BadUpload: results.refusal,
+    OtherSuite: lambda error: Problem(422, error.detail, errors=error.faults, code="other_suite"),
+    ValidationError: _invalid,
+    HttpError: _http_error,
+    TooManyFieldsSent: lambda _error: Problem(400, "the query has too many parts"),
+    DataError: _not_storable,
+    UnicodeEncodeError: _not_storable,
+    OperationalError: _database_away,
+    InterfaceError: _database_away,
+    OSError: _disk_full,
+    Exception: _unexpected,
+}
+
+
+def _answer(request: HttpRequest, error: Any) -> HttpResponse:
+    kind = next(kind for kind in type(error).__mro__ if kind in _PROBLEMS)
+    problem = _PROBLEMS[kind](error)
+    if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        logger.error("unexpected error on %s", request.path, exc_info=error)
+    return problem.response()
+
+
+for _kind in _PROBLEMS:
+    api.add_exception_handler(_kind, _answer)

@@ -14,14 +14,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
 
-from hud import hosts, redis_users, tasklogs, tasks
+from hud import deliveries, hosts, redis_users, tasklogs, tasks
 from hud.api.auth import count_guess, host_of, scope
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.problems import Problem
-from hud.api.results import body_of, bytes_of, refusal
+from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
-from hud.ingest import BadUpload, OtherSuite
 from hud.models import Accelerator
+from hud.problems import Problem
 from runner.catalog import PROTOCOL
 
 router = Router(tags=["hosts"])
@@ -49,26 +48,14 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     """The host lives, and this is what it has."""
     host = host_of(request)
-    try:
-        accelerators = hosts.beat(
-            host=host,
-            protocol=given.protocol,
-            sent_at=given.sent_at,
-            facts=given.facts,
-            labels=given.labels,
-            devices=[
-                hosts.Device(
-                    **{
-                        **device.model_dump(),
-                        "suites": tuple(device.suites),
-                        "pythons": tuple(device.pythons),
-                    }
-                )
-                for device in given.devices
-            ],
-        )
-    except hosts.OtherProtocol as error:
-        raise Problem(409, str(error), code="other_protocol") from error
+    accelerators = hosts.beat(
+        host=host,
+        protocol=given.protocol,
+        sent_at=given.sent_at,
+        facts=given.facts,
+        labels=given.labels,
+        devices=[hosts.Device(**device.model_dump()) for device in given.devices],
+    )
     host.refresh_from_db()
     state = hosts.state_of(host, timezone.now())
     return {
@@ -124,9 +111,8 @@ def _token(request: HttpRequest) -> uuid.UUID:
 )
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
     """Extends the lease; says whether to stop."""
-    task = tasks.held(uid=uid, token=_token(request), host=host_of(request))
-    orders = tasks.report(task=task, progress=given.model_dump())
-    return {"cancel": orders.cancel}
+    task = tasks.leased_task(uid=uid, token=_token(request), host=host_of(request))
+    return {"cancel": tasks.report(task=task, progress=given.model_dump())}
 
 
 @router.put(
@@ -137,14 +123,9 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     """v3 records of this task, all of its own suite."""
-    try:
-        receipt = tasks.take_results(
-            uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
-        )
-    except OtherSuite as error:
-        raise Problem(422, error.detail, errors=error.faults, code="other_suite") from error
-    except BadUpload as error:
-        raise refusal(error) from error
+    receipt = deliveries.take_results(
+        uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
+    )
     return receipt.to_json()
 
 
@@ -158,18 +139,13 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     """A piece of the log at its offset."""
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
-    try:
-        size = tasklogs.append(
-            uid=uid,
-            token=_token(request),
-            host=host_of(request),
-            offset=offset,
-            data=bytes_of(request, settings.HUD_MAX_BODY_BYTES),
-        )
-    except tasklogs.WrongOffset as error:
-        raise Problem(409, str(error), code="log_offset", size=error.size_bytes) from error
-    except tasklogs.TooLarge as error:
-        raise Problem(413, str(error)) from error
+    size = tasklogs.append(
+        uid=uid,
+        token=_token(request),
+        host=host_of(request),
+        offset=offset,
+        data=bytes_of(request, settings.HUD_MAX_BODY_BYTES),
+    )
     return {"size": size}
 
 
@@ -181,19 +157,14 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
 )
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """A file that the task left."""
-    try:
-        kept = tasklogs.keep_artifact(
-            uid=uid,
-            token=_token(request),
-            host=host_of(request),
-            kind=kind,
-            data=bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES),
-            sha256=request.headers.get("X-Sha256", ""),
-        )
-    except tasklogs.TooLarge as error:
-        raise Problem(413, str(error)) from error
-    except tasklogs.BadArtifact as error:
-        raise Problem(422, str(error)) from error
+    kept = tasklogs.keep_artifact(
+        uid=uid,
+        token=_token(request),
+        host=host_of(request),
+        kind=kind,
+        data=bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES),
+        sha256=request.headers.get("X-Sha256", ""),
+    )
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
 
 

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
-from hud import brake
-from hud.api.problems import Problem
+from hud import rate_limit
 from hud.keys import find_key, take_call
 from hud.models import ApiKey, Host
+from hud.problems import Problem
 
 
 def key_of(request: HttpRequest) -> ApiKey | None:
@@ -31,7 +31,7 @@ def key_of(request: HttpRequest) -> ApiKey | None:
 
 def count_guess(request: HttpRequest) -> None:
     """Raises Problem 429 where too many wrong keys or tokens came from this address."""
-    wait_s = brake.KEYS.take(brake.address_of(request))
+    wait_s = rate_limit.KEYS.take(rate_limit.address_of(request))
     if wait_s:
         raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)
 
@@ -77,11 +77,17 @@ def reader(request: HttpRequest) -> ApiKey | bool:
     raise Problem(401, "reading needs a key: Authorization: Bearer KEY")
 
 
-def spend_call(key: ApiKey, per_minute: int) -> None:
-    """Counts a call against the key's allowance. Raises Problem 429 with the seconds to wait."""
-    wait_s = take_call(key, per_minute)
+def spend_call(request: HttpRequest, per_minute: int) -> None:
+    """Count a call against the key's allowance. Raise Problem 429 with the seconds to wait."""
+    wait_s = take_call(request.auth, per_minute)  # type: ignore[attr-defined]
     if wait_s:
         raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
+
+
+def who(request: HttpRequest) -> str:
+    """Return what the audit calls the caller."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
+    return f"key {key.prefix}"
 
 
 def host_of(request: HttpRequest) -> Host:

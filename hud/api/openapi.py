@@ -1,16 +1,20 @@
-"""What the OpenAPI document says beyond what ninja knows: errors are problem+json, every call may answer
-some of them, and a key opens the calls."""
+"""What ninja lacks: strict JSON bodies, and an OpenAPI document in which errors are problem+json, calls need
+a key, and every call lists its errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+import orjson
 from django.conf import settings
+from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
+from ninja.parser import Parser
 
-from hud.api.problems import PROBLEM
+from hud.problems import PROBLEM
+from runner.formats import json_text
 from runner.records import Record
 
 (RECORD,), _RECORDS = msgspec.json.schema_components([Record], ref_template="#/components/schemas/{name}")
@@ -24,6 +28,19 @@ _KEY = {
 _PATH = {404: "nothing is here"}
 _GIVEN = {422: "not what this call takes; `errors` says where"}
 _BODY = {400: "the body is not of its format", 413: "the body is over the limit"}
+
+
+class StrictParser(Parser):
+    """Reads JSON bodies as strictly as uploads: no NaN, no duplicate key, no NUL (PostgreSQL)."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        """Raise ValueError, which ninja makes a 400."""
+        body = request.body.removeprefix(b"\xef\xbb\xbf")  # with which some editors begin a text
+        value: dict[str, Any] = orjson.loads(body)
+        json_text.refuse_nul(body)
+        if problem := json_text.problem(body):
+            raise ValueError(problem)
+        return value
 
 
 class Api(NinjaAPI):

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from hud.api.auth import reader
 from hud.api.openapi import parameter
-from hud.api.problems import Problem
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
 from hud.ingest.export import FORMATS, export
 from hud.models import Experiment
+from hud.problems import Problem
 from hud.queries.series import series_points, series_stamp
 from runner.formats.errors import Fault
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/results`: the open door for results."""
+"""`POST /api/v1/results`: uploads of results, and the import jobs that large ones become."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import Router, Status
 
 from hud.api.auth import reader, scope, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.problems import Problem
 from hud.api.schemas import Error, ImportOut, ReceiptOut
-from hud.ingest import BadUpload, KeyInUse, KeyMisused, TooManyRecords, import_jobs, inflate, ingest
+from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
+from hud.problems import Problem
 from runner.formats import FORMATS
 from runner.formats.errors import MalformedUpload, UploadTooLarge
 from runner.formats.parameters import Parameters
 
 router = Router(tags=["results"])
 _GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
-_CONTENT: dict[str, Any] = {  # for people: the door looks at the content
+_CONTENT: dict[str, Any] = {  # for people: the format is detected from the content
     "application/json": {"type": "array", "items": RECORD},
     "application/x-ndjson": RECORD,
     "text/csv": {"type": "string"},
@@ -43,18 +42,8 @@ _UNLIKE: dict[str, Any] = {  # upload parameters that are not just any text
 
 
 def body_of(request: HttpRequest) -> bytes:
-    """The body, inflated. Raises Problem 411, 413 or 400."""
-    if not request.META.get("CONTENT_LENGTH"):
-        # under WSGI a chunked body would read as empty: never an empty success
-        raise Problem(411, "say Content-Length; a chunked body cannot be read here")
-    try:
-        body = request.body
-    except RequestDataTooBig as error:
-        raise Problem(413, f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes") from error
-    except UnreadablePostError as error:
-        raise Problem(400, "the body was cut off on its way") from error
-    if len(body) != int(request.META["CONTENT_LENGTH"]):
-        raise Problem(400, "the body is shorter than its Content-Length says: it was cut off on its way")
+    """Return the body, inflated. Raise Problem 411, 413, 415 or 400."""
+    body = bytes_of(request, settings.HUD_MAX_BODY_BYTES)
     encoding = request.headers.get("Content-Encoding", "identity").lower()
     if encoding == "gzip" or (encoding in {"identity", ""} and body.startswith(_GZIP)):
         return inflate(body)
@@ -64,9 +53,10 @@ def body_of(request: HttpRequest) -> bytes:
 
 
 def bytes_of(request: HttpRequest, most: int) -> bytes:
-    """The body as it is, whatever it holds. Raises Problem 411, 413 or 400."""
+    """Return the body as it is, whatever it holds. Raise Problem 411, 413 or 400."""
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
+        # under WSGI a chunked body would read as empty: never an empty success
         raise Problem(411, "say Content-Length; a chunked body cannot be read here")
     if int(length) > most:
         raise Problem(413, f"the body is over {most} bytes")
@@ -114,7 +104,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     idempotency_key = request.headers.get("Idempotency-Key", "")
     if len(idempotency_key) > 200 or "\0" in idempotency_key:
         raise Problem(422, "an Idempotency-Key is a text of at most 200 characters")
-    spend_call(key, settings.HUD_UPLOADS_PER_MINUTE)
+    spend_call(request, settings.HUD_UPLOADS_PER_MINUTE)
     twice = [name for name, values in request.GET.lists() if len(values) > 1]
     if twice:
         raise Problem(422, f"the parameter {twice[0][:60]!r} is said twice")
@@ -130,28 +120,13 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
             max_records=None if parameters.is_dry_run else settings.HUD_MAX_RECORDS,
         )
     except TooManyRecords:
-        job = _import(body, parameters, key, idempotency_key)
+        job = import_jobs.submit(body, parameters, key=key, idempotency_key=idempotency_key)
         response["Location"] = f"/api/v1/imports/{job.uid}"
         response["Retry-After"] = "2"
         return Status(202, _import_out(job))
-    except BadUpload as error:
-        raise refusal(error) from error
-    except KeyInUse as error:
-        raise Problem(409, str(error), retry_after_s=1) from error
-    except KeyMisused as error:
-        raise Problem(422, str(error)) from error
     response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
     made = receipt.stored and not parameters.is_dry_run
     return Status(201 if made else 200, receipt.to_json())
-
-
-def _import(body: bytes, parameters: Parameters, key: ApiKey, idempotency_key: str) -> Import:
-    try:
-        return import_jobs.submit(body, parameters, key=key, idempotency_key=idempotency_key)
-    except KeyInUse as error:
-        raise Problem(409, str(error), retry_after_s=1) from error
-    except KeyMisused as error:
-        raise Problem(422, str(error)) from error
 
 
 @router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})

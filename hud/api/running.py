@@ -8,16 +8,16 @@ from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from hud import matching, runs, tasklogs
-from hud.api.auth import reader, scope, spend_call
-from hud.api.problems import Problem
-from hud.api.rows import row_of
+from hud import matching, run_states, runs, tasklogs
+from hud.api.auth import reader, scope, spend_call, who
 from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
 from hud.downloads import artifact_response
-from hud.models import ApiKey, Artifact, Experiment, Host, Run, Task
-from hud.queries.progress import progress_of
+from hud.matching import ResourceRequest
+from hud.models import Artifact, Experiment, Host, Run, Task
+from hud.problems import Problem, row_of
+from hud.queries.queue import progress_of, read_waiting
 from hud.queries.run import artifacts_of
-from hud.queries.waiting import read as read_waiting
+from hud.runs import RunOptions
 from runner.catalog import Selection
 from runner.formats.errors import Fault
 from runner.summary import LEAST_PAIRS
@@ -32,33 +32,26 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     measured in turn, and `repeats` are process pairs; `new_options` are inductor's and hold for `environment`
     alone, against itself where no base is named. `knobs` go before an experiment's own (null: the suite's own
     value); where they make it another experiment, the run is that one's."""
-    key: ApiKey = request.auth  # type: ignore[attr-defined]
-    spend_call(key, settings.HUD_RUNS_PER_MINUTE)
+    spend_call(request, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
-    host = _host(given.host)
-    wish: Any = {
-        "host": host,
-        "arch": given.arch,
-        "labels": given.labels,
-        "environment": given.environment,
-        "base_environment": given.base_environment,
-        "new_options": given.new_options,
-        "repeats": given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
-        "who": f"key {key.prefix}",
-    }
+    host, device, knobs = _host(given.host), given.device, given.knobs or {}
+    if given.experiment is None and host is None:
+        device = device or _only_device(given.arch)
+    options = RunOptions(
+        ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
+        who=who(request),
+        repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
+        new_options=given.new_options,
+    )
     try:
         if given.experiment is not None:
-            experiment = row_of(Experiment, given.experiment)
-            run = runs.request_rerun(
-                experiment=experiment, device=given.device, knobs=given.knobs or {}, **wish
-            )
+            run = runs.request_rerun(row_of(Experiment, given.experiment), options, knobs=knobs)
         else:
-            device = given.device or ("" if host else _only_device(given.arch))
-            knobs = {name: value for name, value in (given.knobs or {}).items() if value is not None}
-            selection = Selection(given.suite, device, cases=given.cases, knobs=knobs)
-            run = runs.request_suite(selection=selection, **wish)
-    except runs.NotPossible as error:
-        pointer = f"/knobs/{error.knob}" if error.knob in (given.knobs or {}) else ""
+            chosen = {name: value for name, value in knobs.items() if value is not None}
+            selection = Selection(given.suite, device, cases=given.cases, knobs=chosen)
+            run = runs.request_suite(selection, options)
+    except runs.InvalidRunRequest as error:
+        pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
     return Status(201, _run_out(run))
@@ -103,8 +96,7 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     "/runs/{int:run_id}/cancel", auth=scope("run"), response={200: RunOut, (401, 403, 404, 503): Error}
 )
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    key: ApiKey = request.auth  # type: ignore[attr-defined]
-    runs.cancel(run=row_of(Run, run_id), who=f"key {key.prefix}")
+    run_states.cancel(run=row_of(Run, run_id), who=who(request))
     return _run_out(row_of(Run, run_id))
 
 

@@ -9,11 +9,10 @@ from django.http import HttpRequest
 from ninja import Router, Status
 
 from hud import schedules
-from hud.api.auth import reader, scope
-from hud.api.problems import Problem
-from hud.api.rows import row_of
+from hud.api.auth import reader, scope, who
 from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
-from hud.models import ApiKey, Schedule
+from hud.models import Schedule
+from hud.problems import Problem, row_of
 from hud.queries import schedules as query
 from runner.formats.errors import Fault
 
@@ -33,7 +32,7 @@ def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, A
     """A new schedule: a cron expression (minute, hour, day of month, month, day of week), a suite with
     filters, an environment, and the labels that an accelerator must have."""
     try:
-        made = schedules.create(who=_who(request), **given.model_dump())
+        made = schedules.create(who=who(request), **given.model_dump())
     except ValidationError as error:
         raise _refusal(error) from error
     return Status(201, _out(made))
@@ -44,7 +43,7 @@ def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> d
     """Other settings for it, all of them; `enabled` switches it on and off."""
     found = row_of(Schedule, schedule_id)
     try:
-        changed = schedules.update(schedule=found, who=_who(request), **given.model_dump())
+        changed = schedules.update(schedule=found, who=who(request), **given.model_dump())
     except ValidationError as error:
         raise _refusal(error) from error
     return _out(changed)
@@ -53,7 +52,7 @@ def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> d
 @router.delete("/schedules/{int:schedule_id}", auth=_ADMIN, response={204: None, **_ERRORS})
 def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
     """It comes no more; its runs stay."""
-    schedules.delete(schedule=row_of(Schedule, schedule_id), who=_who(request))
+    schedules.delete(schedule=row_of(Schedule, schedule_id), who=who(request))
     return Status(204, None)
 
 
@@ -64,8 +63,3 @@ def _out(schedule: Schedule) -> dict[str, Any]:
 def _refusal(error: ValidationError) -> Problem:
     faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
     return Problem(422, "this schedule could never fire", errors=faults)
-
-
-def _who(request: HttpRequest) -> str:
-    key: ApiKey = request.auth  # type: ignore[attr-defined]
-    return f"key {key.prefix}"

@@ -38,9 +38,9 @@ class Accelerator(models.Model):
     uuid = models.CharField(max_length=80, blank=True)
     dirty = models.CharField(max_length=300, blank=True)  # why it must not be used, as its host says
     present = models.BooleanField(default=True)
-    rung_at = models.DateTimeField(null=True)  # last doorbell
+    rung_at = models.DateTimeField(null=True)  # last wake-up
     catalog = models.JSONField(default=dict)  # what it can run: suites, pythons (interpreters by name)
-    labels = models.JSONField(default=dict)  # its host's, and those of `hud.matching.labels_of`
+    labels = models.JSONField(default=dict)  # its host's, and the built-in ones of `hud.hosts`
 
     class Meta:
         constraints: ClassVar = [

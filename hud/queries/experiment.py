@@ -4,62 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from hud.models import ACTIVE, Environment, Experiment, Measurement, Metric, Run, Series
+from hud.models import ACTIVE, Environment, Experiment, Measurement, Metric, Run, Series, Upload
 from hud.queries import values
 from hud.queries.hosts import Place, places_for
 from hud.queries.sql import fetch
-from hud.queries.suite import identity
 from hud.queries.targets import AppliedTarget, Targets
-from hud.queries.uploads import File, files
-from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
+from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
 _SAME = ("suite", "case", "mode", "dtype", "backend", "dynamic")  # of an experiment and its relatives
 
 
-@dataclass(slots=True)
-class Origin:
-    """Where the numbers of one run came from."""
+@dataclass(slots=True, kw_only=True)
+class Point(MetricValue):
+    """A value in its series: where it came from, and what differs from the point before."""
 
-    run_id: int
-    state: str
-    title: str
-    host: str
+    host: str  # of its run, like all up to `uploaded`
     source: str
     commit: str
     branch: str
     repo: str
     at_source: str  # commit, run or upload: which time places the run in its series
     provenance: str
-    created: Any
+    created: datetime
     requested_by: str
-    upload_id: int | None  # the first one of the run
-
-
-@dataclass(slots=True)
-class Point:
-    reading: Reading
-    origin: Origin
-    environment: Environment
+    uploaded: bool
+    environment: Environment = field(init=False)
     changed: list[str] = field(default_factory=list)  # facts that differ from the point before
     same_class: bool = True  # as the newest point: may be its baseline
-    file: File | None = None  # it came in
-
-    @property
-    def value(self) -> Value:
-        return self.reading.value
+    file: Upload | None = None  # it came in
 
     def to_row(self) -> dict[str, Any]:
-        origin, environment = self.origin, self.environment
+        environment = self.environment
         return {
-            **self.reading.to_row(),
-            "placed_by": origin.at_source,
-            "host": origin.host,
-            "source": origin.source,
-            "commit": origin.commit,
+            **MetricValue.to_row(self),
+            "placed_by": self.at_source,
+            "host": self.host,
+            "source": self.source,
+            "commit": self.commit,
             "file": self.file.filename if self.file else None,
             "environment": environment.fingerprint,
             "environment_class": environment.class_key,
@@ -83,7 +69,7 @@ class History:
 
     @property
     def processes(self) -> int:
-        return sum(point.value.processes for point in self.points)
+        return sum(point.processes for point in self.points)
 
     @property
     def newest_first(self) -> list[Point]:
@@ -92,13 +78,13 @@ class History:
     @property
     def order(self) -> list[str]:
         """By which time the points are placed; more than one where they differ."""
-        return sorted({point.origin.at_source for point in self.points})
+        return sorted({point.at_source for point in self.points})
 
 
 @dataclass
 class ExperimentPage:
     experiment: Experiment
-    metrics: list[Reading] = field(default_factory=list)  # the latest value of each metric
+    metrics: list[MetricValue] = field(default_factory=list)  # the latest value of each metric
     history: History | None = None  # None: nothing was measured yet
     siblings: list[History] = field(default_factory=list)
     shapes: list[Experiment] = field(default_factory=list)  # the same case with other knobs, same arch
@@ -110,7 +96,7 @@ class ExperimentPage:
 
 
 def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
-    """The page in 12 statements; None where there is no such experiment.
+    """Return the page, in 11 statements and one more for uploaded points; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first.
     """
@@ -126,7 +112,7 @@ def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> Experime
     page.active = list(Run.objects.filter(experiment=experiment, state__in=ACTIVE).order_by("-created")[:5])
     own = series.get(experiment.pk, [])
     latest = values.latest(one.pk for one in own)
-    page.metrics = values.read_with_targets(own, {experiment.pk: experiment}, latest, targets)
+    page.metrics = values.shown(own, {experiment.pk: experiment}, latest, targets)
     chosen = _choose(own, metric, latest)
     histories = [History(experiment, chosen.metric)] if chosen else []
     wanted = {chosen.pk: histories[0]} if chosen else {}
@@ -158,16 +144,14 @@ def _same_device(one: Experiment, other: Experiment) -> bool:
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
-    """Series of each experiment, in the order in which its suite is read."""
+    """Return the series of each experiment, its suite's main metrics first."""
     found = Series.objects.filter(experiment__in=experiments).select_related("metric")
-    by_metric = {(one.experiment_id, one.metric_id): one for one in found}
-    ordered: dict[int, list[Series]] = {}
-    for experiment in experiments:
-        metrics = [one.metric for one in by_metric.values() if one.experiment_id == experiment.pk]
-        ordered[experiment.pk] = [
-            by_metric[experiment.pk, metric.pk] for metric in values.reading_order(experiment.suite, metrics)
-        ]
-    return ordered
+    suite = experiments[0].suite
+    ordered = sorted(found, key=lambda one: values.metric_place(suite, one.metric))
+    return {
+        experiment.pk: [one for one in ordered if one.experiment_id == experiment.pk]
+        for experiment in experiments
+    }
 
 
 def _choose(series: Sequence[Series], name: str, measured: Iterable[int] | None = None) -> Series | None:
@@ -176,30 +160,18 @@ def _choose(series: Sequence[Series], name: str, measured: Iterable[int] | None 
     return next((one for one in there if one.metric.name == name), there[0] if there else None)
 
 
-@dataclass(slots=True)
-class _Line:
-    """A row of the statement below: the columns of `Value`, then those of `Origin`."""
-
-    columns: tuple[Any, ...]
-
-    def __init__(self, *columns: Any) -> None:
-        self.columns = columns
-
-
-_VALUE_WIDTH = len(Value.__slots__)
-
-
 def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
-    """Gives each history the latest points of its series, oldest first: three statements.
+    """Give each history the latest points of its series, oldest first: three statements.
 
     `points` counts fresh processes: those of one run in one environment are one point.
     """
-    lines = fetch(
-        _Line,
+    rows = fetch(
+        Point,
         f"""
         SELECT {VALUE_COLUMNS},
-            r.id, r.state, r.title, coalesce(nullif(r.host_name, ''), h.name, ''), r.source,
-            r.commit, r.branch, r.repo, r.at_source, r.provenance, r.created, r.requested_by, r.upload_id
+            coalesce(nullif(r.host_name, ''), h.name, '') host, r.source, r.commit,
+            r.branch, r.repo, r.at_source, r.provenance, r.created, r.requested_by,
+            r.upload_id IS NOT NULL uploaded
         FROM hud_series s
         JOIN LATERAL (
             SELECT * FROM hud_measurement WHERE series_id = s.id
@@ -214,16 +186,14 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         """,  # noqa: S608 — constants of this room
         {"series": list(wanted), "points": points},
     )
-    origins = {origin.run_id: origin for line in lines for origin in [Origin(*line.columns[_VALUE_WIDTH:])]}
-    found = values.by_run(Value(*line.columns[:_VALUE_WIDTH]) for line in lines)
-    environments = Environment.objects.in_bulk({value.environment_id for value in found})
-    uploads = files({value.upload_id for value in found if value.upload_id})
-    for value in found:
-        history = wanted[value.series_id]
-        one = values.reading(history.experiment, history.metric, value, targets)
-        point = Point(one, origins[value.run_id], environments[value.environment_id])
-        point.file = uploads.get(value.upload_id or 0)
-        history.points.append(point)
+    found = values.by_run(rows)
+    environments = Environment.objects.in_bulk({point.environment_id for point in found})
+    files = Upload.objects.only("filename", "format").in_bulk({point.upload_id for point in found} - {None})
+    for point in found:
+        history = wanted[point.series_id]
+        point.environment = environments[point.environment_id]
+        point.file = files.get(point.upload_id or 0)
+        history.points.append(point.show(history.experiment, history.metric, targets))
     for history in wanted.values():
         history.target = targets.own(history.experiment, history.metric)
         _compare_neighbours(history)
@@ -234,7 +204,7 @@ def _compare_neighbours(history: History) -> None:
     if history.newest is None:
         return
     if history.target is None:
-        history.target = history.newest.reading.own_target
+        history.target = history.newest.own_target
     for point in history.points:
         point.same_class = point.environment.class_key == history.newest.environment.class_key
     for before, point in zip(history.points, history.points[1:], strict=False):
@@ -268,21 +238,8 @@ def _samples(history: History | None) -> list[float]:
     """All samples of the newest point, process after process; none where only medians are known."""
     if history is None or history.newest is None:
         return []
-    value = history.newest.value
+    newest = history.newest
     found = Measurement.objects.filter(
-        run_id=value.run_id, series_id=value.series_id, environment_id=value.environment_id
+        run_id=newest.run_id, series_id=newest.series_id, environment_id=newest.environment_id
     ).order_by("process")
     return [sample for samples in found.values_list("samples", flat=True) for sample in samples or []]
-
-
-def history_row(history: History) -> dict[str, Any]:
-    """A history as JSON says it."""
-    return {
-        **identity(history.experiment),
-        "metric": history.metric.name,
-        "unit": history.metric.unit,
-        "direction": history.metric.direction,
-        "target": history.target.value if history.target else None,
-        "target_name": history.target.name if history.target else None,
-        "points": [point.to_row() for point in history.points],
-    }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hud.hosts import unavailable_suites
 from hud.models import Accelerator
 
 _LINES = {
@@ -57,14 +58,10 @@ class Facts:
 
 
 def read(facts: Mapping[str, Any]) -> Facts:
-    """The facts of a host's last beat."""
+    """Read the facts of a host's last heartbeat."""
     pythons = [_python(name, said) for name, said in sorted(_object(facts.get("pythons")).items())]
-    return Facts(list(_lines(facts)), list(_gpus(facts)), pythons, list(_ceilings(facts)), lacking(facts))
-
-
-def lacking(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Why a host does not offer a suite, by its name."""
-    return {name: _text(why) for name, why in sorted(_object(facts.get("lacking")).items())}
+    lacking = unavailable_suites(facts)
+    return Facts(list(_lines(facts)), list(_gpus(facts)), pythons, list(_ceilings(facts)), lacking)
 
 
 def inductor_options(accelerators: Iterable[Accelerator], python: str) -> dict[str, Any]:

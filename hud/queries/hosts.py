@@ -12,7 +12,7 @@ from hud.hosts import state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.queries.facts import Facts
 from hud.queries.facts import read as read_facts
-from hud.queries.sql import fetch
+from hud.queries.sql import fetch_tuples
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -82,12 +82,6 @@ class HostLine:
         ]
 
 
-@dataclass(slots=True)
-class _Waiting:
-    accelerator_id: int
-    tasks: int
-
-
 def read() -> list[HostLine]:
     """Every host, in 4 statements."""
     now = timezone.now()
@@ -122,8 +116,7 @@ def _running() -> list[Task]:
 
 def _waiting() -> dict[int, int]:
     """Queued tasks for each accelerator that may take them; one that fits two counts for both."""
-    lines = fetch(
-        _Waiting,
+    lines = fetch_tuples(
         """
         SELECT a.id, count(*)
         FROM hud_task t
@@ -135,7 +128,7 @@ def _waiting() -> dict[int, int]:
         """,
         {},
     )
-    return {line.accelerator_id: line.tasks for line in lines}
+    return dict(lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from hud.models import Series
 from hud.queries import hosts, runs, suite, values
 from hud.queries.hosts import HostsInLine
 from hud.queries.runs import RunLine
-from hud.queries.sql import fetch
+from hud.queries.sql import fetch_tuples
 from hud.queries.suite import SuiteLine, identity
 from hud.queries.targets import Targets
-from hud.queries.values import Reading
+from hud.queries.values import MetricValue
 
 ROWS = 20  # of each list; the page says how many there are
 LAST_RUNS = 10
@@ -21,8 +21,8 @@ _RECENT_RUNS = 10  # whose records' own targets count as current
 
 @dataclass
 class Overview:
-    regressed: list[Reading]
-    missed: list[Reading]  # the largest shortfall first
+    regressed: list[MetricValue]
+    missed: list[MetricValue]  # the largest shortfall first
     met: int  # series that reach their target
     runs: list[RunLine]
     hosts: HostsInLine
@@ -37,22 +37,16 @@ class Overview:
         ]
 
 
-@dataclass(slots=True)
-class _Found:
-    series_id: int
-    regressed: bool
-
-
 def read() -> Overview:
     """The page in 11 statements."""
     targets = Targets.read()
-    found = {one.series_id: one.regressed for one in _candidates(targets)}
+    found = _candidates(targets)
     series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
     experiments = {one.experiment_id: one.experiment for one in series}
-    readings = values.read_with_targets(series, experiments, values.latest(found), targets)
-    regressed = [one for one in readings if found[one.value.series_id]]
+    readings = values.shown(series, experiments, values.latest(found), targets)
+    regressed = [one for one in readings if found[one.series_id]]
     return Overview(
-        regressed=sorted(regressed, key=lambda one: -abs(one.value.change or 0)),
+        regressed=sorted(regressed, key=lambda one: -abs(one.change or 0)),
         missed=sorted((one for one in readings if one.met == "missed"), key=shortfall, reverse=True),
         met=sum(one.met == "met" for one in readings),
         runs=runs.latest(LAST_RUNS),
@@ -61,22 +55,21 @@ def read() -> Overview:
     )
 
 
-def shortfall(reading: Reading) -> float:
+def shortfall(value: MetricValue) -> float:
     """How far a value stays from its target, as a share of the target."""
-    own, value = reading.own_target, reading.value.median
-    if own is None or value is None or own.value == 0:
+    own = value.own_target
+    if own is None or value.median is None or own.value == 0:
         return 0.0
-    return abs(own.value - value) / abs(own.value)
+    return abs(own.value - value.median) / abs(own.value)
 
 
-def _candidates(targets: Targets) -> list[_Found]:
-    """Series to look at: those whose newest point regressed, and those that can have a target.
+def _candidates(targets: Targets) -> dict[int, bool]:
+    """Return the series to look at, each with whether its newest point regressed; others can have a target.
 
     A record's own target counts while one of the latest runs says it; looking through all measurements
     for targets would grow with the history.
     """
-    return fetch(
-        _Found,
+    found = fetch_tuples(
         """
         WITH regressed AS (
             SELECT v.series_id FROM hud_verdict v
@@ -107,3 +100,4 @@ def _candidates(targets: Targets) -> list[_Found]:
             "recent": _RECENT_RUNS,
         },
     )
+    return dict(found)

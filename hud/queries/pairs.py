@@ -10,7 +10,7 @@ from hud.analysis.pairs import PairVerdict, judge_pairs
 from hud.models import STATUS_NAMES, Experiment, Metric, Run, Series
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
-from hud.queries.values import reading_order
+from hud.queries.values import metric_place
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def read(run: Run) -> list[PairLine]:
     rows = fetch(
         _Row,
         """
-        SELECT series_id, process, median, status FROM hud_measurement WHERE run_id = %(run)s
+        SELECT series_id, process, median, status status_code FROM hud_measurement WHERE run_id = %(run)s
         ORDER BY series_id, process
         """,
         {"run": run.pk},
@@ -93,20 +93,13 @@ def read(run: Run) -> list[PairLine]:
         by_series.setdefault(row.series_id, {})[row.process] = row
     series = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     lines = [_line(series[pk], processes) for pk, processes in by_series.items()]
-    order = {
-        (suite, metric.pk): place
-        for suite in {line.experiment.suite for line in lines}
-        for place, metric in enumerate(
-            reading_order(suite, {line.metric.pk: line.metric for line in lines}.values())
-        )
-    }
     return sorted(
         lines,
         key=lambda line: (
             line.experiment.case,
             line.experiment.title,
             line.experiment.dtype,
-            order[line.experiment.suite, line.metric.pk],
+            metric_place(line.experiment.suite, line.metric),
         ),
     )
 

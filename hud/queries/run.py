@@ -11,16 +11,14 @@ from typing import Any
 from django.utils import timezone
 
 from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
-from hud.queries import pairs, values, waiting
+from hud.queries import pairs
 from hud.queries.pairs import PairLine
-from hud.queries.progress import Progress, progress_of
+from hud.queries.queue import Progress, Waiting, progress_of, read_waiting
 from hud.queries.runs import host_of, seconds_of, title_of
 from hud.queries.sql import fetch
 from hud.queries.suite import identity
 from hud.queries.targets import Targets
-from hud.queries.uploads import uploads_of_run
-from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Reading, Value
-from hud.queries.waiting import Waiting
+from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, metric_place
 
 SHOWN_RESULTS = 150
 SHOWN_ARTIFACTS = 200
@@ -90,7 +88,7 @@ class RunPage:
     progress: Progress
     retries: list[Run] = field(default_factory=list)
     waiting: Waiting | None = None  # while it is queued
-    results: list[Reading] = field(default_factory=list)
+    results: list[MetricValue] = field(default_factory=list)
     more_results: bool = False
     environments: list[Environment] = field(default_factory=list)
     pairs: list[PairLine] = field(default_factory=list)  # base against new, of a run in pairs
@@ -115,7 +113,7 @@ class RunPage:
         finished = self.run.finished
         if self.active or finished is None:
             return True
-        judged = all(reading.value.verdict for reading in self.results)
+        judged = all(value.verdict for value in self.results)
         return not judged and timezone.now() - finished < _JUDGED_SOON
 
     @property
@@ -172,9 +170,9 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
         return None
     page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
     page.artifacts = artifacts_of(run, page.tasks)
-    page.waiting = waiting.read(run)
+    page.waiting = read_waiting(run)
     if run.upload_id:
-        page.uploads = uploads_of_run(run.pk)
+        page.uploads = _uploads(run.pk)
     _fill_results(page, results)
     if run.in_pairs:
         page.pairs = pairs.read(run)
@@ -203,9 +201,21 @@ def name_of(spec: dict[str, Any]) -> str:
     return f"{name}, {knobs}" if knobs else name
 
 
+def _uploads(run_id: int) -> list[Upload]:
+    """Return the upload that made a run, and every other one that brought measurements of it."""
+    statement = """
+        SELECT * FROM hud_upload
+        WHERE id IN (
+            SELECT upload_id FROM hud_run WHERE id = %(run)s
+            UNION SELECT upload_id FROM hud_measurement WHERE run_id = %(run)s)
+        ORDER BY id
+    """
+    return list(Upload.objects.raw(statement, {"run": run_id}))
+
+
 def _fill_results(page: RunPage, limit: int) -> None:
     found = fetch(
-        Value,
+        MetricValue,
         f"""
         SELECT {VALUE_COLUMNS}
         FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
@@ -222,37 +232,17 @@ def _fill_results(page: RunPage, limit: int) -> None:
     metrics = Metric.objects.in_bulk({one.metric_id for one in series.values()})
     page.environments = list(Environment.objects.filter(pk__in={one.environment_id for one in found}))
     targets = Targets.read()
-    readings = [
-        values.reading(
-            experiments[series[one.series_id].experiment_id],
-            metrics[series[one.series_id].metric_id],
-            one,
-            targets,
-        )
-        for one in found
-    ]
-    page.results = in_reading_order(readings)
-
-
-def in_reading_order(readings: Sequence[Reading]) -> list[Reading]:
-    """By experiment, and inside one as its suite is read."""
-    place = {
-        (suite, metric.pk): index
-        for suite in {one.experiment.suite for one in readings}
-        for index, metric in enumerate(
-            values.reading_order(suite, {one.metric.pk: one.metric for one in readings}.values())
-        )
-    }
-
-    def key(one: Reading) -> tuple[str, int, str, str, int, int]:
-        experiment = one.experiment
-        return (
-            experiment.case,
-            len(experiment.title),
-            experiment.title,
-            experiment.dtype,
-            place[experiment.suite, one.metric.pk],
-            one.value.process,
-        )
-
-    return sorted(readings, key=key)
+    for one in found:
+        about = series[one.series_id]
+        one.show(experiments[about.experiment_id], metrics[about.metric_id], targets)
+    page.results = sorted(
+        found,
+        key=lambda one: (
+            one.experiment.case,
+            len(one.experiment.title),
+            one.experiment.title,
+            one.experiment.dtype,
+            metric_place(one.experiment.suite, one.metric),
+            one.process,
+        ),
+    )

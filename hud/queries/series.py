@@ -10,7 +10,7 @@ from typing import Any
 from hud.models import Series
 from hud.queries.sql import fetch
 from hud.queries.targets import Targets
-from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, Value, reading
+from hud.queries.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue
 
 MAX_POINTS = 2000  # of the latest
 
@@ -23,11 +23,8 @@ class Stamp:
     etag: str
 
 
-@dataclass(slots=True)
-class _Origin:
-    run_id: int
-    environment_id: int
-    process: int
+@dataclass(slots=True, kw_only=True)
+class _Point(MetricValue):
     samples: list[float] | None
     commit: str
     source: str
@@ -55,10 +52,10 @@ def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
     (state,) = fetch(
         _State,
         """
-        SELECT count(*), max(run_id), max(at),
-            (SELECT count(*) FROM hud_verdict WHERE series_id = %(series)s),
-            bool_or(run_id IN (SELECT run_id FROM hud_touchedrun)),
-            (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t)
+        SELECT count(*) AS rows, max(run_id) latest_run, max(at) latest_at,
+            (SELECT count(*) FROM hud_verdict WHERE series_id = %(series)s) verdicts,
+            bool_or(run_id IN (SELECT run_id FROM hud_touchedrun)) waiting,
+            (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t) targets
         FROM hud_measurement WHERE series_id = %(series)s
         """,
         {"series": series.pk},
@@ -70,35 +67,18 @@ def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
 def series_points(stamp: Stamp) -> dict[str, Any]:
     """The latest `MAX_POINTS` points, oldest first."""
     series = stamp.series
-    params = {"series": series.pk, "limit": MAX_POINTS}
-    values = fetch(
-        Value,
+    found = fetch(
+        _Point,
         f"""
-        SELECT * FROM (
-            SELECT {VALUE_COLUMNS}
-            FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id {VERDICT_JOIN}
-            WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
-        ) newest ORDER BY at, run_id, process
+        SELECT {VALUE_COLUMNS}, m.samples, r.commit, r.source
+        FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id JOIN hud_run r ON r.id = m.run_id
+        {VERDICT_JOIN}
+        WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
         """,  # noqa: S608 — constants of the room
-        params,
+        {"series": series.pk, "limit": MAX_POINTS},
     )
-    origins = {
-        (origin.run_id, origin.environment_id, origin.process): origin
-        for origin in fetch(
-            _Origin,
-            """
-            SELECT m.run_id, m.environment_id, m.process, m.samples, r."commit", r.source
-            FROM hud_measurement m JOIN hud_run r ON r.id = m.run_id WHERE m.series_id = %(series)s
-            ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
-            """,
-            params,
-        )
-    }
     targets = Targets.read()
-    points = [
-        _point(series, value, origins[value.run_id, value.environment_id, value.process], targets)
-        for value in values
-    ]
+    points = [_row(point.show(series.experiment, series.metric, targets)) for point in reversed(found)]
     return {
         "unit": series.metric.unit,
         "direction": series.metric.direction,
@@ -107,23 +87,21 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
     }
 
 
-def _point(series: Series, value: Value, origin: _Origin, targets: Targets) -> dict[str, Any]:
-    one = reading(series.experiment, series.metric, value, targets)
-    own = one.own_target
-    alone = [] if value.median is None else [value.median]
+def _row(point: _Point) -> dict[str, Any]:
+    own = point.own_target
     return {
-        "run": value.run_id,
-        "time": value.at.isoformat(),
-        "commit": origin.commit,
-        "value": value.median,
-        "samples": origin.samples or alone,
-        "n": value.n,
-        "status": value.status,
-        "code": value.code,
-        "target": own.value if own else value.target,
-        "target_arch": None if own else value.target_arch,
-        "target_met": {"met": True, "missed": False}.get(one.met),
-        "verdict": value.verdict or None,
-        "source": origin.source,
-        "process": value.process,
+        "run": point.run_id,
+        "time": point.at.isoformat(),
+        "commit": point.commit,
+        "value": point.median,
+        "samples": point.samples or ([] if point.median is None else [point.median]),
+        "n": point.n,
+        "status": point.status,
+        "code": point.code,
+        "target": own.value if own else point.target,
+        "target_arch": None if own else point.target_arch,
+        "target_met": {"met": True, "missed": False}.get(point.met),
+        "verdict": point.verdict or None,
+        "source": point.source,
+        "process": point.process,
     }

@@ -1,4 +1,4 @@
-"""One way to run a statement of our own: rows come back as a small dataclass."""
+"""SQL statements of our own, where the ORM cannot say it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from django.db import connection
+from psycopg.rows import class_row
 
 T = TypeVar("T")
 
 
 def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
-    """Rows of `statement`, its columns in the order of the fields of the dataclass `row`."""
+    """Return the rows of `statement`; its columns have the names of the fields of the dataclass `row`."""
+    with connection.cursor() as cursor:
+        cursor.cursor.row_factory = class_row(row)
+        cursor.execute(statement, params)
+        rows: list[T] = cursor.fetchall()
+        return rows
+
+
+def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
-        return [row(*columns) for columns in cursor.fetchall()]
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows

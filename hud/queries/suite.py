@@ -13,9 +13,9 @@ from django.db.models.functions import Cast, Length
 from hud.matching import not_offered
 from hud.models import Experiment, Measurement, Metric, Series
 from hud.queries import values
-from hud.queries.sql import fetch
+from hud.queries.sql import fetch_tuples
 from hud.queries.targets import Targets
-from hud.queries.values import Reading
+from hud.queries.values import MetricValue
 from runner.catalog import SUITES
 
 PAGE_ROWS = 100
@@ -42,9 +42,9 @@ class Filters:
 class Row:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
-    cells: list[Reading | None]  # one for each column
+    cells: list[MetricValue | None]  # one for each column
     trend: list[float]  # medians of the leading metric, oldest first
-    leading: Reading | None
+    leading: MetricValue | None
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [{**identity(self.experiment), **cell.to_row()} for cell in self.cells if cell]
@@ -80,12 +80,6 @@ class SuitePage:
         return [words[0] for words in self.words.values() if len(words) == 1 and words[0]]
 
 
-@dataclass(slots=True)
-class _Trend:
-    series_id: int
-    medians: list[float]
-
-
 def identity(experiment: Experiment) -> dict[str, Any]:
     """An experiment as the API names it."""
     names = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
@@ -109,21 +103,21 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     by_id = {experiment.pk: experiment for experiment in experiments}
     series = list(Series.objects.filter(experiment__in=by_id).values_list("pk", "experiment_id", "metric_id"))
     metrics = Metric.objects.in_bulk({metric_id for _pk, _experiment_id, metric_id in series})
-    ordered = values.reading_order(name, metrics.values())
+    ordered = sorted(metrics.values(), key=lambda metric: values.metric_place(name, metric))
     page.columns, page.hidden_columns = ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
     shown = {metric.pk for metric in page.columns}
     series = [one for one in series if one[2] in shown]
     latest = values.latest(pk for pk, _experiment_id, _metric_id in series)
     targets = Targets.read()
-    readings: dict[int, dict[int, Reading]] = {}
+    readings: dict[int, dict[int, MetricValue]] = {}
     for pk, experiment_id, metric_id in series:
         if pk in latest:
-            reading = values.reading(by_id[experiment_id], metrics[metric_id], latest[pk], targets)
-            readings.setdefault(experiment_id, {})[metric_id] = reading
+            value = latest[pk].show(by_id[experiment_id], metrics[metric_id], targets)
+            readings.setdefault(experiment_id, {})[metric_id] = value
     page.rows = [_row(one, page, readings.get(one.pk, {})) for one in experiments]
-    trends = _trends(row.leading.value.series_id for row in page.rows if row.leading)
+    trends = _trends(row.leading.series_id for row in page.rows if row.leading)
     for row in page.rows:
-        row.trend = trends.get(row.leading.value.series_id, []) if row.leading else []
+        row.trend = trends.get(row.leading.series_id, []) if row.leading else []
     return page
 
 
@@ -184,19 +178,18 @@ def _experiments(name: str, filters: Filters) -> list[Experiment]:
     return list(found[first : first + PAGE_ROWS])
 
 
-def _row(experiment: Experiment, page: SuitePage, readings: dict[int, Reading]) -> Row:
+def _row(experiment: Experiment, page: SuitePage, readings: dict[int, MetricValue]) -> Row:
     words = [
         place(experiment.arch, experiment.device) if name == "arch" else getattr(experiment, name)
         for name in page.varying
     ]
     cells = [readings.get(metric.pk) for metric in page.columns]
-    leading = next((cell for cell in cells if cell and cell.value.median is not None), None)
+    leading = next((cell for cell in cells if cell and cell.median is not None), None)
     return Row(experiment, words, cells, trend=[], leading=leading)
 
 
 def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
-    trends = fetch(
-        _Trend,
+    trends = fetch_tuples(
         """
         SELECT s.id, ARRAY(
             SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY median) FROM (
@@ -208,7 +201,7 @@ def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
         """,
         {"series": list(series_ids), "points": SPARKLINE_POINTS},
     )
-    return {trend.series_id: trend.medians[::-1] for trend in trends}
+    return {series_id: medians[::-1] for series_id, medians in trends}
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hud.models import Experiment, Metric, Target
-from hud.queries.sql import fetch
+from hud.queries.sql import fetch_tuples
 from runner.catalog.targets import FRACTIONS, TargetFraction
 from runner.summary import median
 
@@ -45,12 +45,6 @@ class AppliedTarget:
         met = self.met_by(value, direction)
         name = self.brief if brief else self.name
         return name if met == "none" else f"{name}: {met}"
-
-
-@dataclass(slots=True)
-class _Reading:
-    arch: str
-    bandwidth_gbps: float
 
 
 class Targets:
@@ -149,8 +143,7 @@ def number(value: float) -> str:
 
 def _measured_copies() -> dict[str, float]:
     """Copy bandwidth in GB/s that each arch measured: the median of its latest seven readings."""
-    readings = fetch(
-        _Reading,
+    readings = fetch_tuples(
         """
         SELECT experiment.arch, reading.median
         FROM hud_experiment experiment
@@ -166,6 +159,6 @@ def _measured_copies() -> dict[str, float]:
         {"readings": CEILING_READINGS},
     )
     by_arch: dict[str, list[float]] = {}
-    for reading in readings:
-        by_arch.setdefault(reading.arch, []).append(reading.bandwidth_gbps)
+    for arch, bandwidth_gbps in readings:
+        by_arch.setdefault(arch, []).append(bandwidth_gbps)
     return {arch: median(values) for arch, values in by_arch.items()}

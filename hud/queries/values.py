@@ -1,12 +1,13 @@
-"""What every page shows of a measurement: its value, how sure it is, its verdict and its targets."""
+"""The values that every page shows, with their spread, verdict and targets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series, words_are_reason
 from hud.queries.sql import fetch
@@ -46,20 +47,28 @@ _DYNAMO = (
     "compression_ratio",
     "dynamo_peak_mem",
 )
-_MOST_WORDS = 3  # of as many processes of one run
+_MOST_NOTES = 3  # of as many processes of one run
 _REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
 
 
-def reading_order(suite: str, metrics: Iterable[Metric]) -> list[Metric]:
-    """These metrics as the suite reads them: its main ones first, then by name."""
+@cache
+def _places(suite: str) -> dict[str, int]:
     main = (*MAIN_METRICS.get(suite, _DYNAMO), *_REST)
-    place = {name: index for index, name in enumerate(main)}
-    return sorted(metrics, key=lambda metric: (place.get(metric.name, len(main)), metric.name))
+    return {name: place for place, name in enumerate(main)}
+
+
+def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
+    """Return a sort key: the suite's main metrics first, then by name."""
+    places = _places(suite)
+    return places.get(metric.name, len(places)), metric.name
 
 
 @dataclass(slots=True)
-class Value:
-    """One measurement. `median` is None where there is no number; then `status` or `code` says why."""
+class MetricValue:
+    """A measurement as the pages show it: the columns of a row, then what `show` adds to it.
+
+    `median` is None where there is no number; then `status` or `code` says why.
+    """
 
     series_id: int
     at: datetime
@@ -73,8 +82,8 @@ class Value:
     target: float | None  # as its record says it
     target_arch: str | None
     code: str | None
-    words: str | None  # a warning, or the reason of the status
-    said: str | None  # the judge's verdict; None: it had nothing to say
+    note: str | None  # a warning, or the reason of the status
+    judged: str | None  # the judge's verdict; None: it had nothing to say
     change: float | None
     noise: float | None
     factor: float | None
@@ -82,7 +91,16 @@ class Value:
     touched: datetime | None  # the judge has not looked at the series from there on
     in_pairs: bool  # its run compares its own two sides, and is not judged
     upload_id: int | None  # the upload it came in; None: this hud's own runner
-    processes: int  # fresh processes whose median this is
+    experiment: Experiment = field(init=False)
+    metric: Metric = field(init=False)
+    targets: list[AppliedTarget] = field(init=False)
+    processes: int = 1  # fresh processes whose median this is
+
+    def show(self, experiment: Experiment, metric: Metric, targets: Targets) -> Self:
+        """Add whose value it is, and the targets that apply to it."""
+        self.experiment, self.metric = experiment, metric
+        self.targets = targets.of(experiment, metric, self.target, self.target_arch)
+        return self
 
     @property
     def status(self) -> str:
@@ -91,20 +109,20 @@ class Value:
     @property
     def reason(self) -> str | None:
         """Why there is no number, or why its status is not ok."""
-        return self.words if words_are_reason(self.status_code, self.median) else None
+        return self.note if words_are_reason(self.status_code, self.median) else None
 
     @property
     def warning(self) -> str | None:
-        """What to know of the number."""
-        return None if words_are_reason(self.status_code, self.median) else self.words
+        """What a reader must know about the number."""
+        return None if words_are_reason(self.status_code, self.median) else self.note
 
     @property
     def verdict(self) -> str:
-        """The judge's word; where it has no row, what follows from that. '' while it has not looked."""
+        """The judge's verdict, or what its silence means; '' while it has not looked."""
         if self.median is None and self.status in NEVER_RAN:
             return "not_run"
-        if self.said or (self.status_code and self.median is None):
-            return self.said or "failed"
+        if self.judged or (self.status_code and self.median is None):
+            return self.judged or "failed"
         if self.in_pairs:
             return "in_pairs"
         if not self.earlier:
@@ -113,18 +131,57 @@ class Value:
             return ""
         return "unchanged"
 
+    @property
+    def own_target(self) -> AppliedTarget | None:
+        return next((target for target in self.targets if target.own), None)
 
-# Columns of `Value` for measurement m of series s, judged by v.
+    @property
+    def met(self) -> str:
+        own = self.own_target
+        return own.met_by(self.median, self.metric.direction) if own else "none"
+
+    def to_row(self) -> dict[str, Any]:
+        """Return one flat line of the JSON and CSV views."""
+        own = self.own_target
+        return {
+            "metric": self.metric.name,
+            "unit": self.metric.unit,
+            "direction": self.metric.direction,
+            "value": self.median,
+            "spread": self.spread,
+            "n": self.n,
+            "status": self.status,
+            "code": self.code,
+            "reason": self.reason,
+            "verdict": self.verdict,
+            "change": self.change,
+            "noise": self.noise,
+            "target": own.value if own else None,
+            "target_name": own.name if own else None,
+            "target_met": {"met": True, "missed": False}.get(self.met),
+            "record_target": self.target,
+            "record_target_arch": self.target_arch,
+            "warning": self.warning,
+            "time": self.at,
+            "run": self.run_id,
+            "process": self.process,
+            "processes": self.processes,
+        }
+
+
+V = TypeVar("V", bound=MetricValue)
+
+# Columns of `MetricValue` for measurement m of series s, judged by v.
 VALUE_COLUMNS = """
-    s.id, m.at, m.run_id, m.environment_id, m.process,
-    m.median, m.spread, m.n, m.status, m.target, m.target_arch,
-    m.code, m.warning, v.verdict, v.change, v.noise, v.factor,
+    s.id series_id, m.at, m.run_id, m.environment_id, m.process,
+    m.median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
+    m.code, m.warning note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
-        WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one),
-    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END,
-    m.run_id IN (SELECT id FROM hud_run WHERE base_environment <> ''),
-    m.upload_id, 1
+        WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one)
+        earlier,
+    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END touched,
+    m.run_id IN (SELECT id FROM hud_run WHERE base_environment <> '') in_pairs
 """
 VERDICT_JOIN = """
     LEFT JOIN hud_verdict v
@@ -132,11 +189,14 @@ VERDICT_JOIN = """
 """
 
 
-def latest(series_ids: Iterable[int]) -> dict[int, Value]:
-    """The value of each series in its newest run, over all its processes: one statement, three index look-ups
-    a series. A run in pairs tries something out: it counts only where there is no other."""
+def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
+    """Return the value of each series in its newest run, over all its processes.
+
+    One statement, three index look-ups a series. A run in pairs tries something out: it counts only where
+    there is no other.
+    """
     values = fetch(
-        Value,
+        MetricValue,
         f"""
         SELECT {VALUE_COLUMNS}
         FROM hud_series s
@@ -161,23 +221,21 @@ def latest(series_ids: Iterable[int]) -> dict[int, Value]:
     return {value.series_id: value for value in by_run(values)}
 
 
-def by_run(values: Iterable[Value]) -> list[Value]:
-    """One value for each run and environment of a series; those of one run stand together in `values`.
-
-    As the judge takes them: the median over the fresh processes that gave a number.
-    """
+def by_run(values: Iterable[V]) -> list[V]:
+    """Return one value for each run and environment of a series, as the judge takes them: the median over
+    the fresh processes that gave a number. Those of one run stand together in `values`."""
     groups = groupby(values, key=lambda value: (value.series_id, value.run_id, value.environment_id))
     return [_over_processes(list(group)) for _place, group in groups]
 
 
-def _over_processes(values: list[Value]) -> Value:
+def _over_processes(values: list[V]) -> V:
     if len(values) == 1:
         return values[0]
     there = [value for value in values if value.median is not None]
     spreads = [value.spread for value in values if value.spread is not None]
-    warnings = [value.words for value in values]
+    notes = [value.note for value in values]
     if 0 < len(there) < len(values):
-        warnings.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
+        notes.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
     return replace(
         (there or values)[0],
         process=0,
@@ -185,73 +243,25 @@ def _over_processes(values: list[Value]) -> Value:
         median=median([value.median for value in there if value.median is not None]) if there else None,
         spread=median(spreads) if spreads else None,
         n=sum(value.n for value in values),
-        words=_joined(list(dict.fromkeys(filter(None, warnings)))),
+        note=_joined(list(dict.fromkeys(filter(None, notes)))),
     )
 
 
-def _joined(words: list[str]) -> str | None:
-    """Each process has numbers of its own to tell; a reader needs those of a few."""
-    more = [f"and {len(words) - _MOST_WORDS} more like these"] if len(words) > _MOST_WORDS else []
-    return "; ".join([*words[:_MOST_WORDS], *more]) or None
+def _joined(notes: list[str]) -> str | None:
+    """Join the notes of the first few processes; each has its own numbers."""
+    more = [f"and {len(notes) - _MOST_NOTES} more like these"] if len(notes) > _MOST_NOTES else []
+    return "; ".join([*notes[:_MOST_NOTES], *more]) or None
 
 
-@dataclass(slots=True)
-class Reading:
-    """A value with what it is a value of: enough for a table's cell, a badge or a line of JSON."""
-
-    experiment: Experiment
-    metric: Metric
-    value: Value
-    targets: list[AppliedTarget] = field(default_factory=list)
-
-    @property
-    def own_target(self) -> AppliedTarget | None:
-        return next((target for target in self.targets if target.own), None)
-
-    @property
-    def met(self) -> str:
-        own = self.own_target
-        return own.met_by(self.value.median, self.metric.direction) if own else "none"
-
-    def to_row(self) -> dict[str, Any]:
-        """One flat line of the .json and .csv twins."""
-        own, value = self.own_target, self.value
-        return {
-            "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            "value": value.median,
-            "spread": value.spread,
-            "n": value.n,
-            "status": value.status,
-            "code": value.code,
-            "reason": value.reason,
-            "verdict": value.verdict,
-            "change": value.change,
-            "noise": value.noise,
-            "target": own.value if own else None,
-            "target_name": own.name if own else None,
-            "target_met": {"met": True, "missed": False}.get(self.met),
-            "record_target": value.target,
-            "record_target_arch": value.target_arch,
-            "warning": value.warning,
-            "time": value.at,
-            "run": value.run_id,
-            "process": value.process,
-            "processes": value.processes,
-        }
-
-
-def read_with_targets(
-    series: Iterable[Series], experiments: dict[int, Experiment], values: dict[int, Value], targets: Targets
-) -> list[Reading]:
-    """Readings of those series that have a measurement. `series` come with their metric."""
+def shown(
+    series: Iterable[Series],
+    experiments: dict[int, Experiment],
+    values: dict[int, MetricValue],
+    targets: Targets,
+) -> list[MetricValue]:
+    """Return the values of those series that have one. `series` come with their metric."""
     return [
-        reading(experiments[one.experiment_id], one.metric, values[one.pk], targets)
+        values[one.pk].show(experiments[one.experiment_id], one.metric, targets)
         for one in series
         if one.pk in values
     ]
-
-
-def reading(experiment: Experiment, metric: Metric, value: Value, targets: Targets) -> Reading:
-    return Reading(experiment, metric, value, targets.of(experiment, metric, value.target, value.target_arch))

@@ -101,13 +101,13 @@ class _Newest:
     metric: str
     median: float | None
     code: str | None
-    words: str | None
+    note: str | None
 
     @property
     def is_steady_time(self) -> bool:
         """A time without compilation in it: one run alone has none."""
         there = self.metric == "per_iter_time" and self.median is not None
-        return there and FIRST_RUN_ONLY not in (self.words or "")
+        return there and FIRST_RUN_ONLY not in (self.note or "")
 
 
 def read() -> XlaPart:
@@ -115,8 +115,8 @@ def read() -> XlaPart:
     newest = fetch(
         _Newest,
         """
-        SELECT e.id, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text, m.name,
-               found.median, found.code, found.warning
+        SELECT e.id experiment, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text,
+               m.name metric, found.median, found.code, found.warning note
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
         JOIN hud_metric m ON m.id = s.metric_id

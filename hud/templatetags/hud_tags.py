@@ -15,46 +15,24 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import FIRST_RUN_ONLY, Metric
 from hud.queries.targets import AppliedTarget
-from hud.queries.values import Reading, Value
+from hud.queries.values import MetricValue
 
 register = template.Library()
 
 _UNIT_ALREADY_SAID = {"", "count", "ratio"}
-# Word → (icon, tone). The tone is a class of hud.css; icon and word say the same without colour.
-_LOOKS = {
-    "improved": ("▲", "better"),
-    "regressed": ("▼", "worse"),
-    "unchanged": ("=", "quiet"),
-    "inconclusive": ("?", "doubt"),
-    "confirmed": ("●", "active"),
-    "dismissed": ("=", "quiet"),
-    "new": ("+", "quiet"),
-    "": ("…", "quiet"),
-    "met": ("✓", "better"),
-    "missed": ("✗", "worse"),
-    "none": ("◎", "quiet"),
-    "ok": ("✓", "better"),
-    "succeeded": ("✓", "better"),
-    "done": ("✓", "better"),
-    "online": ("●", "better"),
-    "idle": ("○", "quiet"),
-    "busy": ("▶", "active"),
-    "running": ("▶", "active"),
-    "queued": ("…", "quiet"),
-    "late": ("◔", "doubt"),
-    "cannot_tell": ("?", "doubt"),
-    "timed_out": ("⏱", "worse"),
-    "paused": ("‖", "doubt"),
-    "drained": ("⏏", "doubt"),
-    "dirty": ("!", "worse"),
-    "cancelled": ("⊘", "quiet"),
-    "unsupported": ("—", "quiet"),
-    "not_run": ("○", "quiet"),
-    "detached": ("○", "quiet"),
-    "gone": ("○", "quiet"),
-    "in_pairs": ("⇄", "quiet"),
-    "unknown": ("?", "quiet"),
-}
+# Tone (a class of hud.css) → word → icon; icon and word say the same without colour.
+_ICONS = {
+    "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
+    "worse": {"regressed": "▼", "missed": "✗", "timed_out": "⏱", "dirty": "!"},
+    "doubt": {"inconclusive": "?", "cannot_tell": "?", "late": "◔", "paused": "‖", "drained": "⏏"},
+    "active": {"confirmed": "●", "busy": "▶", "running": "▶"},
+    "quiet": {
+        "unchanged": "=", "dismissed": "=", "new": "+", "": "…", "none": "◎", "idle": "○", "queued": "…",
+        "cancelled": "⊘", "unsupported": "—", "not_run": "○", "detached": "○", "gone": "○", "in_pairs": "⇄",
+        "unknown": "?",
+    },
+}  # fmt: skip
+_LOOKS = {word: (icon, tone) for tone, icons in _ICONS.items() for word, icon in icons.items()}
 _WORDS = {
     "": "not judged yet",
     "in_pairs": "in pairs, judged by the run",
@@ -65,6 +43,10 @@ _WORDS = {
 _OTHERWISE = ("✗", "worse")
 _FOREIGN = "as the record says it; it was set for another device and judges nothing here"
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
+
+
+def _text(word: str) -> str:
+    return _WORDS.get(word, word)
 
 
 @lru_cache(maxsize=2048)
@@ -81,15 +63,14 @@ def badge_html(key: str, text: str, title: str = "") -> SafeString:
 
 @register.simple_tag
 def badge(word: str, title: str = "") -> SafeString:
-    """A verdict, status or state by word, icon and colour."""
-    return badge_html(word, _WORDS.get(word, word), title)
+    """Show a verdict, status or state by word, icon and colour."""
+    return badge_html(word, _text(word), title)
 
 
 @register.simple_tag
-def verdict_badge(reading: Reading) -> SafeString:
-    """The verdict of a measurement, with the change and its noise where the judge said them."""
-    value = reading.value
-    text = _WORDS.get(value.verdict, value.verdict)
+def verdict_badge(value: MetricValue) -> SafeString:
+    """Show the verdict, with the change and its noise where the judge gave them."""
+    text = _text(value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise of the series {value.noise:.2%}, " if value.noise is not None else ""
@@ -97,105 +78,92 @@ def verdict_badge(reading: Reading) -> SafeString:
     return badge_html(value.verdict, text, factor)
 
 
-def target_badge(target: AppliedTarget, reading: Reading, brief: bool = False) -> SafeString:
+def target_badge(target: AppliedTarget, value: MetricValue, brief: bool = False) -> SafeString:
     """``A100-40GB target 950: met``. A target of another arch colours nothing but this badge."""
-    median, direction = reading.value.median, reading.metric.direction
+    median, direction = value.median, value.metric.direction
     why = target.how if target.own else _FOREIGN
     return badge_html(target.met_by(median, direction), target.verdict(median, direction, brief=brief), why)
 
 
 @register.simple_tag
-def value_html(reading: Reading) -> SafeString:
-    """The number with its unit and the spread of its samples, or why there is none.
+def value_html(value: MetricValue) -> SafeString:
+    """Return the number with its unit and the spread of its samples, or why there is none.
 
     In Python like the other tags of table rows: a template for each of hundreds of cells costs more
     than everything else on a page.
     """
-    value, metric = reading.value, reading.metric
-    status = _WORDS.get(value.status, value.status)
     if value.median is None:
         code = value.code if value.code != value.status else None
         shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
-        return format_html("{}{}{}", badge_html(value.status, status), shown, reason)
-    return format_html(
-        '<span class="value">{}</span>{}{}{}',
-        quantity(value.median, metric),
-        format_html(' <span class="spread" title="{}">± {}</span>', _spread_of(value), percent(value.spread))
-        if value.spread
-        else "",
-        noisy_mark(reading) + first_run_mark(reading),
-        format_html(" {}", badge_html(value.status, status, _why(value))) if value.status_code else "",
-    )
-
-
-def _why(value: Value) -> str:
-    """Of a status beside a number: its code, and the reason in words."""
-    return ": ".join(filter(None, (value.code, value.reason)))
-
-
-def _spread_of(value: Value) -> str:
-    """What stands behind ±."""
+        return format_html("{}{}{}", badge_html(value.status, _text(value.status)), shown, reason)
     if value.processes > 1:
-        return (
+        spread = (
             f"median of {value.processes} fresh processes; ± is the middle robust spread of their"
             f" {value.n} samples; not a confidence interval"
         )
-    return f"robust spread of the {value.n} samples of one process; not a confidence interval"
-
-
-def noisy_mark(reading: Reading) -> SafeString:
-    """A word beside a number whose samples spread by more than twice the change that counts."""
-    spread, floor = reading.value.spread, reading.metric.floor
-    if not spread or spread <= 2 * floor or reading.metric.kind != "timing":
-        return SafeString("")
+    else:
+        spread = f"robust spread of the {value.n} samples of one process; not a confidence interval"
     return format_html(
-        ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
-        '<span aria-hidden="true">≈</span> noisy</span>',
-        percent(spread),
-        f"{floor:.0%}",
+        '<span class="value">{}</span>{}{}{}',
+        quantity(value.median, value.metric),
+        format_html(' <span class="spread" title="{}">± {}</span>', spread, percent(value.spread))
+        if value.spread
+        else "",
+        _marks(value),
+        format_html(" {}", _status_badge(value)) if value.status_code else "",
     )
 
 
-def first_run_mark(reading: Reading) -> SafeString:
-    """A word beside a time that others leave out."""
-    if FIRST_RUN_ONLY not in (reading.value.warning or ""):
-        return SafeString("")
-    return format_html(' <span class="tag" title="{}">first run</span>', FIRST_RUN_ONLY)
+def _status_badge(value: MetricValue) -> SafeString:
+    """Return the status beside a number, with its code and reason in the title."""
+    return badge_html(value.status, _text(value.status), ": ".join(filter(None, (value.code, value.reason))))
 
 
-@register.simple_tag
-def targets_html(reading: Reading, brief: bool = False) -> SafeString:
-    """The badges of all targets that a number has."""
-    return mark_safe(" ".join(target_badge(target, reading, brief) for target in reading.targets))  # noqa: S308
-
-
-@register.simple_tag
-def cell_html(reading: Reading | None) -> SafeString:
-    """A narrow cell: the number, then what colours it."""
-    if reading is None:
-        return SafeString('<span class="dim" title="never measured">·</span>')
-    value, metric = reading.value, reading.metric
-    if value.median is None:
-        word = value.code or value.status
-        status = _WORDS.get(value.status, value.status)
-        return badge_html(
-            value.status, _WORDS.get(word, word), ": ".join(filter(None, (status, value.reason)))
+def _marks(value: MetricValue) -> SafeString:
+    """Mark numbers whose samples spread by more than twice the change that counts, and XLA times that include
+    the compiling run."""
+    marks, floor = SafeString(""), value.metric.floor
+    if value.spread and value.spread > 2 * floor and value.metric.kind == "timing":
+        marks += format_html(
+            ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
+            '<span aria-hidden="true">≈</span> noisy</span>',
+            percent(value.spread),
+            f"{floor:.0%}",
         )
-    parts = [f'<span class="value">{number(value.median, metric)}</span>']
+    if FIRST_RUN_ONLY in (value.warning or ""):
+        marks += format_html(' <span class="tag" title="{}">first run</span>', FIRST_RUN_ONLY)
+    return marks
+
+
+@register.simple_tag
+def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
+    """Show all targets of a number."""
+    return mark_safe(" ".join(target_badge(target, value, brief) for target in value.targets))  # noqa: S308
+
+
+@register.simple_tag
+def cell_html(value: MetricValue | None) -> SafeString:
+    """Show a narrow cell: the number, then its marks."""
+    if value is None:
+        return SafeString('<span class="dim" title="never measured">·</span>')
+    if value.median is None:
+        title = ": ".join(filter(None, (_text(value.status), value.reason)))
+        return badge_html(value.status, _text(value.code or value.status), title)
+    parts = [f'<span class="value">{number(value.median, value.metric)}</span>']
     if value.status != "ok":
-        parts.append(badge_html(value.status, _WORDS.get(value.status, value.status), _why(value)))
-    parts += [noisy_mark(reading), first_run_mark(reading)]
+        parts.append(_status_badge(value))
+    parts.append(_marks(value))
     if value.verdict in _WORTH_A_BADGE:
-        parts.append(verdict_badge(reading))
-    parts += [target_icon(target, reading) for target in reading.targets]
+        parts.append(verdict_badge(value))
+    parts += [target_icon(target, value) for target in value.targets]
     return mark_safe(" ".join(filter(None, parts)))  # noqa: S308 — a number, and badges that are escaped
 
 
-def target_icon(target: AppliedTarget, reading: Reading) -> SafeString:
+def target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
     """A target's badge in a narrow cell: met or missed, the whole sentence in its title."""
-    met = target.met_by(reading.value.median, reading.metric.direction)
-    sentence = target.verdict(reading.value.median, reading.metric.direction)
+    met = target.met_by(value.median, value.metric.direction)
+    sentence = target.verdict(value.median, value.metric.direction)
     icon, tone = _LOOKS[met]
     shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
     return format_html(
@@ -211,7 +179,7 @@ def target_icon(target: AppliedTarget, reading: Reading) -> SafeString:
 
 @register.filter
 def number(value: float | None, metric: Metric) -> str:
-    """With the metric's precision; small values keep three digits that mean something."""
+    """Format with the metric's precision; small values keep three significant digits."""
     if value is None:
         return "—"
     if metric.unit == "B":
@@ -231,7 +199,7 @@ def quantity(value: float | None, metric: Metric) -> str:
 
 @register.filter
 def unit(metric: Metric) -> str:
-    """What stands beside a metric's name in a table's head."""
+    """Return the unit to show beside a metric's name in a table's head."""
     return "" if metric.unit in _UNIT_ALREADY_SAID | {"B"} else metric.unit
 
 
@@ -258,7 +226,7 @@ def p_value(p: float) -> str:
 
 @register.filter
 def pair_side(process: int) -> str:
-    """Of a run in pairs (`Run.base_environment`): ``pair 2, new``."""
+    """``pair 2, new``: the side of an A/B run that a process measured."""
     return f"pair {process // 2}, {'new' if process % 2 else 'base'}"
 
 
@@ -320,7 +288,7 @@ def moment(value: datetime) -> SafeString:
 
 @register.filter
 def plain(name: str) -> str:
-    """A field's name as a person reads it."""
+    """Show a field's name without underscores."""
     return name.replace("_", " ")
 
 

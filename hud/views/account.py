@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from hud.keys import revoke_key
 from hud.models import ApiKey
 from hud.queries import keys
-from hud.views import twins
+from hud.views import data
 
 login = LoginView.as_view(template_name="login.html", redirect_authenticated_user=True)
 logout = LogoutView.as_view()
@@ -21,10 +21,10 @@ logout = LogoutView.as_view()
 
 @require_safe
 @login_required
-def key_list(request: HttpRequest, twin: str = "") -> HttpResponse:
+def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = keys.read()
-    if twin:
-        return twins.answer(twin, "keys", [keys.row(key) for key in found])
+    if data_format:
+        return data.answer(data_format, "keys", [keys.row(key) for key in found])
     return render(request, "keys.html", {"keys": found, "rows": keys.ROWS, "now": timezone.now()})
 
 

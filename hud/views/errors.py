@@ -8,7 +8,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from hud.api.problems import Problem
+from hud.problems import Problem
 
 API = "/api/"
 _WORDS = {

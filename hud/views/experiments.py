@@ -14,13 +14,14 @@ from django.views.decorators.http import require_POST, require_safe
 from hud import charts
 from hud.charts import Figure
 from hud.forms import ExperimentChoice, RerunForm
+from hud.matching import ResourceRequest
 from hud.models import Experiment
 from hud.queries import experiment as query
 from hud.queries.experiment import ExperimentPage
 from hud.queries.hosts import Place, places_for
 from hud.queries.suite import identity
-from hud.runs import NotPossible, request_rerun, spec_of
-from hud.views import twins
+from hud.runs import InvalidRunRequest, RunOptions, request_rerun, spec_of
+from hud.views import data
 from runner.catalog import SUITES, inductor_options
 from runner.catalog.metrics import value_rule
 
@@ -29,15 +30,15 @@ _POINTS_OF_SIBLING = 10  # in its table
 
 
 @require_safe
-def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
+def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     form = ExperimentChoice(request.GET)
-    if twin and (refusal := twins.refusal(form)):
+    if data_format and (refusal := data.refusal(form)):
         return refusal
     page = query.read(pk, **form.wishes())
     if page is None:
-        return twins.missing(twin, f"no experiment has the id {pk}")
-    if twin:
-        return _twin(page, twin)
+        return data.missing(data_format, f"no experiment has the id {pk}")
+    if data_format:
+        return _data(page, data_format)
     rerun_form = _rerun_form(page.experiment, page.places, initial=request.GET.dict())
     complaints = form.complaints()
     wanted = form.kept().get("metric")
@@ -47,19 +48,19 @@ def experiment(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
     return _render(request, page, rerun_form, rows=rows, complaints=complaints)
 
 
-def _twin(page: ExperimentPage, twin: str) -> HttpResponse:
+def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
     histories = [history for history in (page.history, *page.siblings) if history]
     rows = [
         {**identity(history.experiment), **point.to_row()}
         for history in histories
         for point in history.points
     ]
-    return twins.answer(
-        twin,
+    return data.answer(
+        data_format,
         f"experiment-{page.experiment.pk}",
         rows,
         experiment=identity(page.experiment),
-        metrics=[reading.to_row() for reading in page.metrics],
+        metrics=[value.to_row() for value in page.metrics],
         environments={one.fingerprint: one.facts for one in page.environments},
     )
 
@@ -98,7 +99,7 @@ def _samples_chart(page: ExperimentPage) -> Figure | None:
     """Of the newest point. The rule of a value is one process's, so several have their median."""
     if page.history is None or page.history.newest is None or not page.samples:
         return None
-    metric, alone = page.history.metric, page.history.newest.value.processes == 1
+    metric, alone = page.history.metric, page.history.newest.processes == 1
     rule = value_rule(page.experiment.suite, metric.name) if alone else "median"
     return charts.samples(page.samples, metric, rule)
 
@@ -113,7 +114,7 @@ def _command(experiment: Experiment) -> tuple[str, str]:
     """The line that reproduces it with our runner, or why there is none."""
     try:
         return spec_of(experiment, device=experiment.device).command(), ""
-    except NotPossible as error:
+    except InvalidRunRequest as error:
         return "", str(error)
 
 
@@ -121,7 +122,7 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
     """With a field for each knob of the suite, where the runner has it."""
     try:
         spec = spec_of(asked, device=asked.device)
-    except NotPossible:
+    except InvalidRunRequest:
         return RerunForm(places=places, **options)
     knobs, inductor = SUITES[asked.suite].knobs, inductor_options.fits(spec)
     offered: dict[str, Any] = {"knobs": knobs, "inductor": inductor, "own": spec.knobs}
@@ -139,21 +140,26 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     problem = ""
     if form.is_valid() or not form.places:
         try:
-            run = request_rerun(experiment=asked, **_wishes(form, asked), who=request.user.get_username())
+            options = _options(form, asked, request.user.get_username())
+            run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
-        except NotPossible as error:
+        except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
     page = query.read(pk, **ExperimentChoice(request.POST).wishes())
     assert page is not None
     return _render(request, page, form, status=422, problem=problem)
 
 
-def _wishes(form: RerunForm, asked: Experiment) -> dict[str, Any]:
-    """Where and how often. Without any place to offer, the request itself says what is missing."""
+def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
+    """Return where and how often. Without any place to offer, the request itself says what is missing."""
     if not form.places:
-        return {"host": None, "arch": asked.arch, "device": asked.device, "repeats": 1}
-    place = form.place_chosen()
-    names = ("repeats", "environment", "base_environment", "new_options")
-    said = {name: form.cleaned_data[name] for name in names if name in form.fields}
-    where = {"host": place.host, "arch": place.arch, "device": place.device}
-    return {**where, **said, "knobs": form.knobs_chosen()}
+        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who)
+    place, said = form.place_chosen(), form.cleaned_data
+    resources = ResourceRequest(
+        place.device,
+        place.host,
+        place.arch,
+        environment=said["environment"],
+        base_environment=said["base_environment"],
+    )
+    return RunOptions(resources, who, said["repeats"], said.get("new_options", {}))

@@ -12,19 +12,19 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from hud import hosts, schedules
+from hud import hosts, run_states, schedules
 from hud.forms import DrainForm, PauseForm
 from hud.models import Host, Schedule
 from hud.queries import hosts as query
 from hud.queries import queue
 from hud.queries import schedules as schedule_query
-from hud.views import twins
+from hud.views import data
 
 
 @require_safe
-def host_list(request: HttpRequest, twin: str = "") -> HttpResponse:
-    if twin:
-        return twins.answer(twin, "hosts", [row for line in query.read() for row in line.to_rows()])
+def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    if data_format:
+        return data.answer(data_format, "hosts", [row for line in query.read() for row in line.to_rows()])
     return _page(request)
 
 
@@ -84,7 +84,7 @@ def _detach(request: HttpRequest, host: Host, who: str) -> str:
     if not request.POST.get("sure"):
         messages.error(request, "sure: tick it; a detached host is gone for good.")
         return ""
-    hosts.detach(host=host, who=who)
+    run_states.detach_host(host=host, who=who)
     return f"{host.name} is detached; its key opens nothing any more."
 
 

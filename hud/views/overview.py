@@ -7,12 +7,14 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from hud.queries import overview as query
-from hud.views import twins
+from hud.views import data
 
 
 @require_safe
-def overview(request: HttpRequest, twin: str = "") -> HttpResponse:
+def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     page = query.read()
-    if twin:
-        return twins.answer(twin, "overview", page.to_rows(), runs=[line.to_row() for line in page.runs])
+    if data_format:
+        return data.answer(
+            data_format, "overview", page.to_rows(), runs=[line.to_row() for line in page.runs]
+        )
     return render(request, "overview.html", {"page": page, "rows": query.ROWS})

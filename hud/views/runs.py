@@ -12,14 +12,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from hud import runs, tasklogs
+from hud import run_states, tasklogs
 from hud.downloads import artifact_response
 from hud.forms import LogPosition, RunFilters
 from hud.models import Artifact, Run, State, Task
 from hud.queries import run as query
 from hud.queries import runs as list_query
 from hud.queries.run import RunPage
-from hud.views import twins
+from hud.views import data
 
 _TAIL_BYTES = 256 * 1024  # of the log, on the page
 _PIECE_BYTES = 128 * 1024  # of the log, at a time
@@ -28,14 +28,14 @@ _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\
 
 
 @require_safe
-def run_list(request: HttpRequest, twin: str = "") -> HttpResponse:
+def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     form = RunFilters(request.GET)
-    if twin and (refusal := twins.refusal(form)):
+    if data_format and (refusal := data.refusal(form)):
         return refusal
     filters = form.filters()
     page = list_query.read(filters)
-    if twin:
-        return twins.answer(twin, "runs", [line.to_row() for line in page.lines], next=page.next_before)
+    if data_format:
+        return data.answer(data_format, "runs", [line.to_row() for line in page.lines], next=page.next_before)
     context = {
         "page": page,
         "filters": filters,
@@ -46,19 +46,19 @@ def run_list(request: HttpRequest, twin: str = "") -> HttpResponse:
 
 
 @require_safe
-def run(request: HttpRequest, pk: int, twin: str = "") -> HttpResponse:
-    page = query.read(pk, results=_ALL_RESULTS if twin else query.SHOWN_RESULTS)
+def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
+    page = query.read(pk, results=_ALL_RESULTS if data_format else query.SHOWN_RESULTS)
     if page is None:
-        return twins.missing(twin, f"no run has the id {pk}")
-    if twin:
+        return data.missing(data_format, f"no run has the id {pk}")
+    if data_format:
         line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
         compared = [one.to_row() for one in page.pairs]
-        if twin == "csv" and request.GET.get("table") == "pairs":
-            return twins.answer(twin, f"run-{pk}-pairs", compared)
+        if data_format == "csv" and request.GET.get("table") == "pairs":
+            return data.answer(data_format, f"run-{pk}-pairs", compared)
         waiting = page.waiting.to_row() if page.waiting else None
         about = {"run": line.to_row(), "pairs": compared, "waiting": waiting}
         about["artifacts"] = [one.to_row() for one in page.artifacts]
-        return twins.answer(twin, f"run-{pk}", page.to_rows(), **about)
+        return data.answer(data_format, f"run-{pk}", page.to_rows(), **about)
     form = LogPosition(request.GET)
     return render(request, "run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
 
@@ -68,7 +68,7 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
     """The parts of the page that change while it runs."""
     page = query.read(pk)
     if page is None:
-        return twins.missing("", f"no run has the id {pk}")
+        return data.missing("", f"no run has the id {pk}")
     response = render(request, "_run_live.html", {"page": page})
     response["Cache-Control"] = "no-store"
     if not page.changes:
@@ -106,7 +106,7 @@ def readable(piece: bytes) -> str:
 def log(request: HttpRequest, pk: int) -> HttpResponse:
     """A piece of a task's log from byte `start` on; the header says where the next piece begins."""
     form = LogPosition(request.GET)
-    if refusal := twins.refusal(form):
+    if refusal := data.refusal(form):
         return refusal
     kept = form.kept()
     task = get_object_or_404(Task.objects.filter(run_id=pk), position=kept.get("task", 0))
@@ -135,6 +135,6 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     asked = get_object_or_404(Run, pk=pk)
     if not request.user.is_authenticated:
         return redirect_to_login(reverse("run", args=[pk]))
-    runs.cancel(run=asked, who=request.user.get_username())
+    run_states.cancel(run=asked, who=request.user.get_username())
     messages.success(request, f"Run {pk} is asked to stop.")
     return redirect("run", pk=pk)

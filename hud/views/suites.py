@@ -11,29 +11,31 @@ from django.views.decorators.http import require_safe
 from hud.forms import SuiteFilters
 from hud.queries import suite as query
 from hud.queries import xla
-from hud.views import twins
+from hud.views import data
 
 
 @require_safe
-def suite_list(request: HttpRequest, twin: str = "") -> HttpResponse:
+def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read_all()
-    if twin:
-        return twins.answer(twin, "suites", [asdict(line) for line in lines])
+    if data_format:
+        return data.answer(data_format, "suites", [asdict(line) for line in lines])
     return render(request, "suites.html", {"lines": lines})
 
 
 @require_safe
-def suite(request: HttpRequest, name: str, twin: str = "") -> HttpResponse:
+def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpResponse:
     form = SuiteFilters(request.GET)
-    if twin and (refusal := twins.refusal(form)):
+    if data_format and (refusal := data.refusal(form)):
         return refusal
     filters = form.filters()
     page = query.read(name, filters)
     if page is None:
-        return twins.missing(twin, f"no suite is called {name!r}")
-    if twin:
+        return data.missing(data_format, f"no suite is called {name!r}")
+    if data_format:
         rows = [line for row in page.rows for line in row.to_rows()]
-        return twins.answer(twin, f"suite-{name}", rows, suite=name, total=page.total, page=filters.page)
+        return data.answer(
+            data_format, f"suite-{name}", rows, suite=name, total=page.total, page=filters.page
+        )
     context = {
         "page": page,
         "filters": filters,

@@ -24,6 +24,7 @@ from hud.keys import create_key
 from hud.models import TERMINAL, Accelerator, Host, Run, Task
 from runner.catalog import Selection
 from runner.processes import read_process
+from tests.claims import options
 from tests.hosts import Control, HostProcess
 from tests.servers import Hud, RedisServer, end_process, start_process
 from tests.waiting import wait_for
@@ -178,12 +179,8 @@ class Site:
         """A new run of cases of `micro` on any such device; the doorbell is rung after the commit."""
         with transaction.atomic():
             run = runs.request_suite(
-                selection=Selection("micro", self.device, cases=cases or ["layer_norm"]),
-                host=None,
-                arch="",
-                repeats=1,
-                who="test",
-                labels=labels,
+                Selection("micro", self.device, cases=cases or ["layer_norm"]),
+                options(device=self.device, labels=labels),
             )
             for task in run.tasks.all():
                 task.spec["timeout_s"] = timeout_s

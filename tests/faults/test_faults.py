@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from django.db import connection
 
-from hud import doorbell, runs
+from hud import run_states, wakeup
 from hud.models import Beacon, Measurement, Run, State, Task
 from hud.tasklogs import read
 from tests.faults.site import Site, freeze, only_task, thaw, tree, worker_of
@@ -134,11 +134,11 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
     code = """
 import os, django
 django.setup()
-from hud import doorbell, runs
+from hud import wakeup, runs
 from runner.catalog import Selection
-doorbell.ring_for = lambda _run: os._exit(9)
-asked = Selection("micro", "cpu", cases=["layer_norm"])
-runs.request_suite(selection=asked, host=None, arch="", repeats=1, who="t")
+from tests.claims import options
+wakeup.ring_for = lambda _run: os._exit(9)
+runs.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), options(device="cpu"))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=site.environment, capture_output=True, check=False
@@ -258,7 +258,7 @@ def test_cancel(site: Site) -> None:
     run = site.request("layer_norm", "gemv")
     benchmark, stray = site.control.wait_for_start(), site.control.stray
     with site.measured("cancelled, nothing left alive"):
-        runs.cancel(run=run, who="test")
+        run_states.cancel(run=run, who="test")
         (ended,) = site.wait_for_end(run)
         site.wait(lambda: not alive(benchmark) and not alive(stray), "their end", 1)
     assert ended.state == State.CANCELLED
@@ -269,10 +269,10 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     for _ in range(8):
-        doorbell.ring_for(run.pk)
+        wakeup.ring_for(run.pk)
     site.control.wait_for_start()
     for _ in range(8):
-        doorbell.ring_for(run.pk)
+        wakeup.ring_for(run.pk)
     site.control.go()
     (ended,) = site.wait_for_end(run)
     assert (ended.state, site.control.starts) == (State.SUCCEEDED, 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from hud import hosts, runs, tasklogs
+from hud import hosts, run_states, tasklogs
 from hud.models import Measurement, State, Task
 from runner.client import Hud as Client
 from runner.client import Lease, LeaseBroken, Refused, WrongOffset
@@ -104,7 +104,7 @@ def _cancel_races_finish(site: Site, client: Client, accelerator: int, labels: d
 
     def cancel() -> None:
         try:
-            runs.cancel(run=run, who="test")
+            run_states.cancel(run=run, who="test")
         finally:
             connection.close()
 
@@ -124,7 +124,7 @@ def _same_in_other_words(site: Site, client: Client, accelerator: int, labels: d
     assert lease
     with pytest.raises(Refused):  # nobody asked for it yet
         client.finish(lease, "cancelled", "", "", 1.0)
-    runs.cancel(run=run, who="test")
+    run_states.cancel(run=run, who="test")
     assert client.progress(lease, {}).cancel
     words = iter(["cancelled", "failed", "not_run", "timed_out"] * 2)
     answers = at_once(lambda: client.finish(lease, next(words), "", "", 1.0))

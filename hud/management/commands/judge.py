@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import beacons
+from hud import heartbeats
 from hud.ingest import import_jobs
 from hud.judge import work_off
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         while not stop.is_set():
             try:
-                beacons.beat("judge")
+                heartbeats.beat("judge")
                 done = int(import_jobs.process_pending()) or work_off()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")

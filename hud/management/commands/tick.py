@@ -1,4 +1,4 @@
-"""`manage.py tick`: the background round, every few seconds: leases, schedules, doorbells, Redis users.
+"""`manage.py tick`: the background round, every few seconds: leases, schedules, wake-ups, Redis users.
 
 Any number may be started; one holds the advisory lock and works, the others wait to take over.
 """
@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import beacons, doorbell, redis_users, schedules, tasks
+from hud import heartbeats, redis_users, schedules, tasks, wakeup
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 7_014_001
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             try:
                 if _is_mine():
                     if not started and not once:
-                        beacons.restart("tick")
+                        heartbeats.restart("tick")
                         started = True
                     tick()
                 if once:
@@ -54,8 +54,8 @@ class Command(BaseCommand):
 
 def tick() -> None:
     """One round."""
-    beacons.beat("tick")
-    given_up = tasks.break_leases() if beacons.trusted() else []
+    heartbeats.beat("tick")
+    given_up = tasks.break_leases() if heartbeats.trusted() else []
     try:
         schedules.fire_due()
     except (DatabaseError, InterfaceError):
@@ -63,7 +63,7 @@ def tick() -> None:
     except Exception:  # leases must be looked after whatever a schedule brings up
         logger.exception("schedules were not fired")
     redis_users.sync()
-    doorbell.ring_idle(again_s=0 if given_up else None)
+    wakeup.ring_idle(again_s=0 if given_up else None)
 
 
 def _is_mine() -> bool:

@@ -1,4 +1,4 @@
-"""A brake on guessing: so many wrong passwords or keys from one address, then it has to wait.
+"""Limits on guessing: after so many wrong passwords or keys, an address has to wait.
 
 Counted in Redis, for all processes together; while that is away, each process counts for itself.
 """
@@ -23,7 +23,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 _MOST_ADDRESSES = 10_000  # that one process remembers
 
 
-class Brake:
+class RateLimit:
     """At most `most()` attempts from an address within `window_s`, counted from its first one."""
 
     def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
@@ -34,17 +34,17 @@ class Brake:
         self._own: dict[str, tuple[int, float]] = {}  # by address: attempts, and when they are forgotten
 
     def take(self, address: str) -> int:
-        """Counts an attempt. Returns 0, or where there were too many the seconds to wait."""
+        """Count an attempt. Return 0, or the seconds to wait after too many."""
         count, left_s = self._count(address, 1)
         return 0 if count <= self._most() else max(1, left_s)
 
     def give_back(self, address: str) -> None:
-        """The attempt was none: what was given was right."""
+        """Take an attempt back: what was given was right."""
         self._count(address, -1)
 
     def _count(self, address: str, change: int) -> tuple[int, int]:
         """Attempts within the window, and the seconds that are left of it."""
-        key = f"hud:brake:{self._name}:{address}"
+        key = f"hud:rate_limit:{self._name}:{address}"
         try:
             with queueing.connect() as redis, redis.pipeline() as steps:
                 steps.set(key, 0, ex=self._window_s, nx=True)
@@ -68,13 +68,15 @@ class Brake:
         return count + change, int(until - now) + 1
 
 
-PASSWORDS = Brake("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)
-KEYS = Brake("key", lambda: settings.HUD_WRONG_KEYS, 60)
+PASSWORDS = RateLimit("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)
+KEYS = RateLimit("key", lambda: settings.HUD_WRONG_KEYS, 60)
 
 
 def address_of(request: HttpRequest) -> str:
-    """Who asks: the other side of the connection, or where that is a proxy of ours, whom it names last.
-    Of an IPv6 address the network, since one person has them all."""
+    """Return the caller's address: the peer, or the last one that a trusted proxy names.
+
+    An IPv6 address counts by its network, since one person has all of it.
+    """
     address: str = request.META.get("REMOTE_ADDR", "")
     if address in settings.HUD_PROXIES:
         address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
@@ -85,8 +87,8 @@ def address_of(request: HttpRequest) -> str:
     return str(network)
 
 
-class LoginBrakeMiddleware:
-    """Before every form that takes a password; the admin pages have one of their own."""
+class LoginRateLimitMiddleware:
+    """Guards every form that takes a password; the admin pages have one of their own."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response

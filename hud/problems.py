@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 
 from runner.formats.errors import Fault
 
 PROBLEM = "application/problem+json"
+_Row = TypeVar("_Row", bound=Model)
 
 
 class Problem(Exception):
@@ -49,6 +51,14 @@ class Problem(Exception):
         if self.status == HTTPStatus.UNAUTHORIZED:
             response["WWW-Authenticate"] = "Bearer"
         return response
+
+
+def row_of(kind: type[_Row], pk: int) -> _Row:
+    """Return the row of this id. Raise Problem 404 where there is none."""
+    found = kind._default_manager.filter(pk=pk).first()
+    if found is None:
+        raise Problem(404, f"no {kind._meta.verbose_name} has the id {pk}")
+    return found
 
 
 class ProblemMiddleware:

@@ -1,4 +1,4 @@
-"""The .json and .csv twins of a page: the same rows under the same query string."""
+"""The JSON and CSV views of a page: the same rows under the same query string."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 from django.http import Http404, HttpResponse
 
-from hud.api.problems import Problem
 from hud.forms import FilterForm
+from hud.problems import Problem
 from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def answer(twin: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
-    """`rows` in the format `twin` (json or csv); `about` stands beside them in JSON."""
-    if twin == "csv":
+def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
+    """Return `rows` as json or csv; `about` stands beside them in JSON."""
+    if data_format == "csv":
         response = HttpResponse(to_csv(rows), content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
         return response
@@ -30,26 +30,22 @@ def answer(twin: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
 
 
 def refusal(form: FilterForm) -> HttpResponse | None:
-    """A program that asks for nonsense is told so; a person's page leaves it out and says that."""
+    """Return a 400 for a query string that cannot be; a page leaves the wrong part out and says so."""
     if form.is_valid():
         return None
     faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
     return Problem(400, "the query string says something that cannot be", errors=faults).response()
 
 
-def missing(twin: str, text: str) -> HttpResponse:
-    """404 as the format asks for it. Raises Http404 for a page."""
-    if not twin:
-        _raise_404(text)
+def missing(data_format: str, text: str) -> HttpResponse:
+    """Return 404 in the format that was asked for. Raise Http404 for a page."""
+    if not data_format:
+        raise Http404(text)
     return Problem(404, text).response()
 
 
-def _raise_404(text: str) -> NoReturn:
-    raise Http404(text)
-
-
 def to_csv(rows: Rows) -> str:
-    """A header and a line for each row. A text that a spreadsheet would run gets a quote first."""
+    """Return a header and a line for each row. Text that a spreadsheet would run gets a quote first."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out)

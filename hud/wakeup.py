@@ -1,5 +1,6 @@
-"""The doorbell: a job in Redis that says "there is work". It carries no truth; a lost one is rung again
-by `manage.py tick`, a superfluous one finds nothing to claim.
+"""Wake idle accelerators with a job in Redis that says "there is work".
+
+It carries no truth: `manage.py tick` repeats a lost one, a superfluous one finds nothing to claim.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hud.models import Accelerator
 
 logger = logging.getLogger(__name__)
 _FUNCTION = "runner.jobs.work"  # by name only: the web process never imports the runner's jobs
-_TTL_S = 120  # a doorbell nobody answers by then is stale; tick rings again
+_TTL_S = 120  # a job that nobody takes by then is stale; tick rings again
 
 
 _WAITING = f"""
@@ -37,21 +38,21 @@ _WAITING = f"""
 
 
 def ring_for(run_id: int) -> int:
-    """Rings every idle accelerator that could take a task of this run now; returns how many."""
+    """Ring every idle accelerator that could take a task of this run now; return how many."""
     return _ring_all(run=run_id, again_s=0)
 
 
 def ring_idle(*, again_s: float | None = None) -> int:
-    """Rings each idle accelerator that has queued work and was not rung for `again_s` (HUD_RING_S);
-    returns how many.
+    """Ring each idle accelerator that has queued work and was not rung for `again_s` (HUD_RING_S); return how
+    many.
 
-    This restores what a lost Redis, or a crash between commit and doorbell, has swallowed.
+    This restores what a lost Redis, or a crash between commit and ringing, has swallowed.
     """
     return _ring_all(run=None, again_s=settings.HUD_RING_S if again_s is None else again_s)
 
 
 def _ring_all(*, run: int | None, again_s: float) -> int:
-    """As far as Redis answers: an outage costs one time-out, however many accelerators wait."""
+    """Ring as far as Redis answers: an outage costs one time-out, however many accelerators wait."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, {"run": run, "lost": settings.HUD_LOST_S, "again": again_s})
         waiting = cursor.fetchall()
@@ -63,7 +64,7 @@ def _ring_all(*, run: int | None, again_s: float) -> int:
                 _ring(redis, accelerators[pk], run_uid)
                 rung.append(pk)
     except (RedisError, OSError) as error:
-        logger.warning("the doorbell is silent: %s", error)
+        logger.warning("accelerators could not be woken: %s", error)
     Accelerator.objects.filter(pk__in=rung).update(rung_at=Now())
     return len(rung)
 

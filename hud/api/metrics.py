@@ -13,11 +13,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from hud.api.auth import key_of
-from hud.api.problems import Problem
-from hud.hosts import state_of
+from hud.hosts import state_of, visible_hosts
 from hud.life import RunState, TaskState
-from hud.matching import visible_hosts
 from hud.models import Run, Task, Upload
+from hud.problems import Problem
 
 Samples = Iterable[tuple[str, float]]  # labels as they stand in the line, value
 _HOST_STATES = ("online", "late", "lost", "paused", "drained")
@@ -39,7 +38,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
             _gauge("hud_queue_length", "Runs that wait for an accelerator.", [("", _queued().count())]),
             _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", _oldest_s())]),
             _gauge("hud_hosts", "Attached hosts by state.", _hosts()),
-            _gauge("hud_beacon_age_seconds", "Since a process went round last.", _beacons()),
+            _gauge("hud_beacon_age_seconds", "Since a process went round last.", _heartbeats()),
             _gauge("hud_uploads", "Uploads taken in.", [("", Upload.objects.count())]),
         ]
     )
@@ -72,7 +71,7 @@ def _hosts() -> Samples:
     return [(f'{{state="{state}"}}', counted[state]) for state in _HOST_STATES]
 
 
-def _beacons() -> Samples:
+def _heartbeats() -> Samples:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name, extract(epoch FROM clock_timestamp() - last)::float8 FROM hud_beacon ORDER BY name"

@@ -13,7 +13,7 @@ GAP_S = 15  # rounds further apart than this were an outage of ours
 
 
 def beat(name: str) -> None:
-    """Notes a round of process `name`; a start or a gap of over `GAP_S` moves `trusted_from`."""
+    """Note a round of process `name`; a start or a gap of over `GAP_S` moves `trusted_from`."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -32,14 +32,14 @@ def beat(name: str) -> None:
 
 
 def restart(name: str) -> None:
-    """Notes that process `name` has just started: what was silent may have been silent because of us."""
+    """Note that process `name` has just started: what was silent may have been silent because of us."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM hud_beacon WHERE name = %s", [name])
     beat(name)
 
 
 def trusted() -> bool:
-    """True when tick and web have both been going round without a gap for the grace period."""
+    """Return whether tick and web have both been going round without a gap for the grace period."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
