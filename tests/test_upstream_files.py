@@ -161,6 +161,21 @@ def test_what_is_written_was_told_and_is_never_written_over(name: str, tmp_path:
     assert {one: one.read_text() for one in named} == before
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
+    filename, tasks, records_of = EXAMPLES[name]
+    writer = WRITERS[tasks[0].suite].open(tmp_path / filename)
+    written: set[Path] = set()
+    for number, task in enumerate(tasks):
+        written |= set(writer.add(finished(task, records_of(task), tmp_path / str(number))))
+    dumps = {path for path in written if path.parent.name in {task.case for task in tasks}}
+    parsers = [observe(path.read_bytes(), path.name) for path in sorted(written - dumps)]
+    assert not any(parser.faults for parser in parsers)
+    found = {(item.suite, item.case) for parser in parsers for item in parser.measurements}
+    assert found == {(task.suite, task.case) for task in tasks}
+    assert any(item.samples for parser in parsers for item in parser.measurements)
+
+
 def never(*_args: Any, **_options: Any) -> Outcome:
     raise AssertionError("nothing is to be measured")
 
