@@ -265,8 +265,11 @@ def _new_series(missing: Mapping[str, ParsedMeasurement]) -> dict[str, int]:
 def _ids(
     table: str, columns: Mapping[str, str], key: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> list[int]:
-    """Return the ids of distinct rows in their order. Look first, insert only what is missing, look again: a
-    row that a concurrent upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look."""
+    """Return the ids of distinct rows in their order; `columns` have their types, `key` tells rows apart.
+
+    Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
+    waited for by ON CONFLICT and seen by the second look.
+    """
     if not rows:
         return []
     names = ", ".join(f'"{name}"' for name in columns)

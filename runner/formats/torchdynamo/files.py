@@ -7,22 +7,20 @@ value that nobody has is an empty cell and no record, and files are whole after 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.catalog.codes import is_accuracy_code
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 from runner.formats.format import FinishedTask
+from runner.formats.table import csv_text
+from runner.records import Json
 from runner.summary import median
 
-Json = Any
 Row = dict[str, Json]
 
 _FIRST = ("dev", "name", "batch_size")
@@ -169,11 +167,8 @@ class _File:
         self.columns += [name for name in columns if name not in self.columns]
         self.rows.append(row)
         self.records += records
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_cell(one.get(name)) for name in self.columns] for one in self.rows)
-        self.path.write_text(text.getvalue())
+        cells = [[_cell(one.get(name)) for name in self.columns] for one in self.rows]
+        self.path.write_text(csv_text([self.columns, *cells]))
         self.path.with_suffix(".json").write_text("".join(json.dumps(one) + "\n" for one in self.records))
 
 
