@@ -19,7 +19,7 @@ DJANGO_SIDE = ("runner.apps", "runner.management")
 TORCH_SIDE = ("runner.measure", "runner.suites")
 READS_JSON = "runner.formats.json_text"  # imported when a format reads JSON, never on a host
 NEEDS_TRITON = "runner.measure.read_kernel"  # which torch's CPU builds do not bring
-SHARED = ("runner.catalog", "runner.records", "runner.chunking", "runner.summary")
+SHARED = ("runner.catalog", "runner.chunking", "runner.formats", "runner.records", "runner.summary")
 
 
 def modules(package: str) -> list[str]:

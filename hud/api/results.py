@@ -1,4 +1,4 @@
-"""`POST /api/v1/results`: the open door for results."""
+"""`POST /api/v1/results`: ingestion of results, and its import jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runner.formats.parameters import Parameters
 
 router = Router(tags=["results"])
 _GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
-_CONTENT: dict[str, Any] = {  # for people: the door looks at the content
+_CONTENT: dict[str, Any] = {  # for people: the format is detected from the content
     "application/json": {"type": "array", "items": RECORD},
     "application/x-ndjson": RECORD,
     "text/csv": {"type": "string"},
@@ -43,7 +43,7 @@ _UNLIKE: dict[str, Any] = {  # upload parameters that are not just any text
 
 
 def body_of(request: HttpRequest) -> bytes:
-    """The body, inflated. Raises Problem 411, 413 or 400."""
+    """Return the body, inflated. Raise Problem 411, 413, 415 or 400."""
     if not request.META.get("CONTENT_LENGTH"):
         # under WSGI a chunked body would read as empty: never an empty success
         raise Problem(411, "say Content-Length; a chunked body cannot be read here")
@@ -64,7 +64,7 @@ def body_of(request: HttpRequest) -> bytes:
 
 
 def bytes_of(request: HttpRequest, most: int) -> bytes:
-    """The body as it is, whatever it holds. Raises Problem 411, 413 or 400."""
+    """Return the body as it is. Raise Problem 411, 413 or 400."""
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
         raise Problem(411, "say Content-Length; a chunked body cannot be read here")
@@ -109,7 +109,7 @@ def refusal(error: BadUpload) -> Problem:
     ),
 )
 def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
-    """Stores an upload whole or not at all; the same again stores nothing new."""
+    """Store an upload whole or not at all; the same again stores nothing new."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
     idempotency_key = request.headers.get("Idempotency-Key", "")
     if len(idempotency_key) > 200 or "\0" in idempotency_key:
@@ -156,7 +156,7 @@ def _import(body: bytes, parameters: Parameters, key: ApiKey, idempotency_key: s
 
 @router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})
 def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
-    """How far an import job is; at its end its receipt, or the problem it was refused for."""
+    """Return how far an import job is; at its end its receipt, or the problem it was refused for."""
     job = Import.objects.filter(uid=uid).first()
     if job is None:
         raise Problem(404, "no import has this id")
