@@ -52,7 +52,7 @@ class _Origin:
         name = text(runner.get("name"))
         host = "" if name in DEVICES else name  # some scripts write the kind of device there
         pair, process = facts.get("pair"), facts.get("process")
-        if isinstance(pair, dict) and pair.get("side") in {"base", "new"} and _is_number(pair.get("number")):
+        if isinstance(pair, dict) and pair.get("side") in ("base", "new") and _is_number(pair.get("number")):
             base, new = text(pair.get("base")), text(pair.get("new"))
             if base and new:
                 # of a pair: twice its number, and one more for the new side

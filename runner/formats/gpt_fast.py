@@ -93,7 +93,6 @@ def _places(task: TaskSpec) -> list[str]:
 
 
 def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
-    """The CSV and the JSON lines."""
     return [path.with_suffix(".csv"), path.with_suffix(".json")]
 
 
