@@ -21,14 +21,14 @@ class CannotSplit(ValueError):
 
 
 def open_text(path: Path) -> IO[str]:
-    """The file's text, through gzip where its name says so."""
+    """Open the file's text, through gzip where its name says so."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig")
     return path.open(encoding="utf-8-sig")
 
 
 def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
-    """Bodies of at most `limit_bytes`, each of whole records in their order. Raises CannotSplit."""
+    """Yield bodies of at most `limit_bytes`, each of whole records in their order. Raise CannotSplit."""
     with open_text(path) as file:
         start = file.read(_READ).lstrip()
         file.seek(0)
@@ -59,7 +59,7 @@ def _lines(file: IO[str]) -> Iterator[bytes]:
 
 
 def _elements(file: IO[str]) -> Iterator[bytes]:
-    """The source text of each element of one JSON list."""
+    """Yield the source text of each element of one JSON list."""
     decoder = json.JSONDecoder()
     buffer, place = file.read(_READ).lstrip(), 1  # behind the bracket
     while True:

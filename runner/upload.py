@@ -6,13 +6,14 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from runner.catalog import BadRequest
 from runner.chunking import CannotSplit, split
 from runner.client import Hud, HudError, Refused, patiently
+from runner.formats.parameters import Parameters
 from runner.output import records_of
 
 Json = Any
@@ -34,12 +35,7 @@ class Answer:
     delivered: bool = True
 
 
-# What may be given with a file, as the door knows it: the same names in its query string.
-PARAMETERS = (
-    "format", "suite", "mode", "dtype", "backend", "device", "arch", "batch_size", "dynamic", "commit",
-    "commit_date", "branch", "repo", "torch", "cuda", "driver", "host", "run_time", "run_id", "source",
-    "provenance", "dry_run", "partial",
-)  # fmt: skip
+PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "filename")
 
 
 def check(path: Path) -> None:

@@ -109,10 +109,8 @@ def test_instruction_counts_and_their_expected_values() -> None:
     )  # fmt: skip
     expected = observe_sample("pr_time_expected_results.csv")
     assert skips(expected) == []
-    assert [(item.case, item.direction) for item in expected.expected] == [
-        ("add_loop_eager", "down"),
-        ("add_loop_inductor_dynamic_gpu", "down"),
-    ]
+    assert [item.case for item in expected.expected] == ["add_loop_eager", "add_loop_inductor_dynamic_gpu"]
+    assert all(item.limit > item.value for item in expected.expected)
 
 
 def test_the_json_of_an_instruction_count_is_the_same_experiment() -> None:

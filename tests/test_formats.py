@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from hud.models import Experiment, Measurement
 from runner.catalog.metrics import METRICS, metric_info
 from runner.formats import FORMATS, format_of, reasons
 from runner.formats.errors import MalformedUpload
-from runner.formats.format import Preview
+from runner.formats.format import Format, Item, LocatedRecord, Preview
+from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
+from runner.records import Benchmark, Metric, Model, Record
 from tests.observed import SAMPLES, SHIPPED, observe, observe_sample
 from tests.records import as_list, v3_record
 
@@ -77,6 +80,27 @@ def test_an_unknown_file_is_refused_with_the_formats_there_are(body: bytes) -> N
     with pytest.raises(MalformedUpload) as caught:
         format_of("", body)
     assert "torchdynamo" in caught.value.faults[0].detail
+
+
+def test_a_format_is_one_module_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(body: bytes, filename: str) -> Iterator[Item]:
+        for line, words in enumerate(body.decode().splitlines()[1:], start=2):
+            case, value = words.split()
+            record = Record(Benchmark("Sleepy"), Model(case), Metric("naps", [float(value)]))
+            yield LocatedRecord(record, "", line)
+
+    def describe(measurement: ParsedMeasurement, _record: Record, _given: Parameters) -> None:
+        measurement.suite, measurement.device = "sleepy", "cpu"
+
+    sleepy = Format(
+        "sleepy",
+        matches=lambda preview: preview.header == ["sleepy"],
+        read=read,
+        describe={"Sleepy": describe},
+    )
+    monkeypatch.setitem(FORMATS, "sleepy", sleepy)
+    (item,) = observe("sleepy\ncat 3\n").measurements
+    assert (item.suite, item.case, item.metric, item.samples) == ("sleepy", "cat", "naps", [3.0])
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in {"v3", "cachebench"}])

@@ -60,7 +60,10 @@ def of_cachebench(task: TaskSpec) -> list[dict[str, Any]]:
 
 def of_the_harness(task: TaskSpec) -> list[dict[str, Any]]:
     compiled = record(task, "cold_compile_s", 2.0, phases_s={"inductor_compile": 1.5})
-    return [record(task, "compiled_latency_ms", 1.0), compiled, record(task, "accuracy", code="pass")]
+    found = [record(task, "compiled_latency_ms", 1.0), compiled, record(task, "accuracy", code="pass")]
+    for one in found:
+        one["benchmark"]["extra_info"]["batch_size"] = 4
+    return found
 
 
 def of_operatorbench(task: TaskSpec, eager: float = 3.0) -> list[dict[str, Any]]:
@@ -159,6 +162,21 @@ def test_what_is_written_was_told_and_is_never_written_over(name: str, tmp_path:
         alone.rename(one)
         (tmp_path / "again").rename(tmp_path / f"was-{one.name}")
     assert {one: one.read_text() for one in named} == before
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
+    filename, tasks, records_of = EXAMPLES[name]
+    writer = WRITERS[tasks[0].suite].open(tmp_path / filename)
+    written: set[Path] = set()
+    for number, task in enumerate(tasks):
+        written |= set(writer.add(finished(task, records_of(task), tmp_path / str(number))))
+    results = [path for path in sorted(written) if not {task.case for task in tasks} & {*path.parts}]
+    parsers = [observe(path.read_bytes(), path.name) for path in results]
+    assert not any(parser.faults for parser in parsers)
+    found = {(item.suite, item.case) for parser in parsers for item in parser.measurements}
+    assert found == {(task.suite, task.case) for task in tasks}
+    assert any(item.samples for parser in parsers for item in parser.measurements)
 
 
 def never(*_args: Any, **_options: Any) -> Outcome:

@@ -1,4 +1,4 @@
-"""`POST /api/v1/results`: uploads of results, and the import jobs that large ones become."""
+"""`POST /api/v1/results`: ingestion of results, and its import jobs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def body_of(request: HttpRequest) -> bytes:
 
 
 def bytes_of(request: HttpRequest, most: int) -> bytes:
-    """Return the body as it is, whatever it holds. Raise Problem 411, 413 or 400."""
+    """Return the body as it is. Raise Problem 411, 413 or 400."""
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
         # under WSGI a chunked body would read as empty: never an empty success
@@ -99,7 +99,7 @@ def refusal(error: BadUpload) -> Problem:
     ),
 )
 def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
-    """Stores an upload whole or not at all; the same again stores nothing new."""
+    """Store an upload whole or not at all; the same again stores nothing new."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
     idempotency_key = request.headers.get("Idempotency-Key", "")
     if len(idempotency_key) > 200 or "\0" in idempotency_key:
@@ -131,7 +131,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
 
 @router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})
 def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
-    """How far an import job is; at its end its receipt, or the problem it was refused for."""
+    """Return how far an import job is; at its end its receipt, or the problem it was refused for."""
     job = Import.objects.filter(uid=uid).first()
     if job is None:
         raise Problem(404, "no import has this id")

@@ -1,4 +1,4 @@
-"""Results out again: v3 records that the door takes back as the same rows, flat rows as JSON or CSV.
+"""Export of results: v3 records that ingestion reads back as the same rows, flat rows as JSON or CSV.
 
 Rows are read through a server-side cursor and written as they come, so an export of any size takes
 bounded memory.
@@ -18,23 +18,6 @@ from hud.models import STATUS_NAMES, words_are_reason
 from runner.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
-# What an export may be narrowed by, each with its column.
-FILTERS = {
-    "suite": "x.suite",
-    "case": 'x."case"',
-    "mode": "x.mode",
-    "dtype": "x.dtype",
-    "backend": "x.backend",
-    "device": "x.device",
-    "arch": "x.arch",
-    "metric": "k.name",
-    "commit": 'r."commit"',
-    "branch": "r.branch",
-    "source": "r.source",
-    "host": "r.host_name",
-    "run": "r.id",
-    "experiment": "x.id",
-}
 _PIECE = 2000  # rows read at a time
 _COLUMNS = {
     "suite": "x.suite",
@@ -73,12 +56,21 @@ _COLUMNS = {
     "base_environment": "r.base_environment",
     "facts": "e.facts",
 }
+# What an export may be narrowed by, each with its column.
+FILTERS = {
+    name: _COLUMNS[name]
+    for name in (
+        "suite", "case", "mode", "dtype", "backend", "device", "arch", "metric", "commit", "branch", "source",
+        "host", "run",
+    )
+} | {"experiment": "x.id"}  # fmt: skip
+_IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
 _FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id", "words"}]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
-    """Pieces of the export, oldest run first. `filters` hold names of `FILTERS`, checked by the caller."""
+    """Yield an export in pieces, oldest run first. `filters` hold names of `FILTERS`."""
     rows = _rows(filters)
     if file_format == "v3":
         return (orjson.dumps(record_of(row).to_json()) + b"\n" for row in rows)
@@ -110,24 +102,9 @@ def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def record_of(row: Mapping[str, Any]) -> Record:
-    """The v3 record of one measurement; ``benchmark.extra_info.hud`` says what that shape cannot."""
+    """Return the v3 record of one measurement; ``benchmark.extra_info.hud`` says what that shape cannot."""
     environment = Environment(**row["facts"])
     where = environment.to_record_fields(row["host"])
-    identity = {
-        name: row[name]
-        for name in (
-            "suite",
-            "case",
-            "knobs",
-            "mode",
-            "dtype",
-            "backend",
-            "device",
-            "arch",
-            "dynamic",
-            "metric",
-        )
-    }
     run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
     run |= {name: row[name] for name in ("environment", "base_environment") if row["base_environment"]}
     run |= {"uid": str(row["uid"]), "at": row["at"].isoformat(), "at_source": row["at_source"]}
@@ -150,7 +127,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
                 "arch": row["arch"],
                 "dynamic": row["dynamic"],
                 "knobs": row["knobs"],
-                "hud": {**identity, "process": row["process"], "run": run},
+                "hud": {**{name: row[name] for name in _IDENTITY}, "process": row["process"], "run": run},
             },
         ),
         model=Model(name=row["case"], backend=row["backend"], origins=[row["suite"]]),
@@ -204,7 +181,7 @@ def _taken(buffer: io.StringIO) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets a quote before it (OWASP ASVS 1.2.10)."""
+    """Put a quote before a text that a spreadsheet would take for a formula (OWASP ASVS 1.2.10)."""
     if isinstance(value, dict):
         return orjson.dumps(value).decode()
     if isinstance(value, str) and value.startswith(_FORMULA):

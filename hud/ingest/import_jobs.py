@@ -80,7 +80,7 @@ def _process(job: Import) -> None:
     except OSError as error:
         _fail(job, f"its body cannot be read: {error.strerror}", [])
     except (OperationalError, InterfaceError):
-        raise  # the database is away: the job starts anew when it is back
+        raise  # the database is away: the job starts again when it is back
     except Exception:
         # one bad import must not hold up those behind it, nor the verdicts
         logger.exception("import %s ends with an error of ours", job.pk)

@@ -199,19 +199,14 @@ class RecordParser:
         said = (facts, device, device_name)
         found = self._environments_said.get(said)
         if found is None:
-            found = _environment(record, device, device_name, given)
+            found = Environment.from_record(record)
+            found.torch = found.torch or given.torch
+            found.cuda = found.cuda or given.cuda
+            found.driver = found.driver or given.driver
+            if not found.gpu and device not in {"cpu", ""}:
+                found.gpu = device_name
             found = self._environments_said[said] = self._environments.setdefault(found.fingerprint(), found)
         return found
-
-
-def _environment(record: Record, device: str, device_name: str, given: Parameters) -> Environment:
-    environment = Environment.from_record(record)
-    environment.torch = environment.torch or given.torch
-    environment.cuda = environment.cuda or given.cuda
-    environment.driver = environment.driver or given.driver
-    if not environment.gpu and device not in {"cpu", ""}:
-        environment.gpu = device_name
-    return environment
 
 
 def _numbers(metric: Metric) -> list[float]:

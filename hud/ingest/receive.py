@@ -105,7 +105,7 @@ class Content:
 
     @cached_property
     def key(self) -> str:
-        """What the same content with the same parameters has in common: it is the same upload."""
+        """The digest of content and parameters: equal ones are the same upload."""
         by_name = self.format.said_by_name(self.parameters.filename)
         said = {name: value for name, value in by_name.items() if value} | self.parameters.identity()
         digest = hashlib.sha256(json.dumps([self.format.name, said], sort_keys=True).encode())
@@ -115,8 +115,7 @@ class Content:
 
     @property
     def request_key(self) -> str:
-        """What an idempotency key or an import job stands for: the upload, and whether only its good part or
-        nothing is stored."""
+        """What an idempotency key or an import job stands for: the upload's key, and its switches."""
         switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
         return ":".join([*(name for name, on in switches.items() if on), self.key])[:64]
 

@@ -52,7 +52,7 @@ class _Origin:
         name = text(runner.get("name"))
         host = "" if name in DEVICES else name  # some scripts write the kind of device there
         pair, process = facts.get("pair"), facts.get("process")
-        if isinstance(pair, dict) and pair.get("side") in {"base", "new"} and _is_number(pair.get("number")):
+        if isinstance(pair, dict) and pair.get("side") in ("base", "new") and _is_number(pair.get("number")):
             base, new = text(pair.get("base")), text(pair.get("new"))
             if base and new:
                 # of a pair: twice its number, and one more for the new side
@@ -254,85 +254,71 @@ def _new_series(missing: Mapping[str, ParsedMeasurement]) -> dict[str, int]:
     """Make the series of these digests where they are not there. Knobs that are equal in other words
     (1 and 1.0) are one series, which keeps its first digest."""
     metrics = metric_ids(sorted({item.metric for item in missing.values()}))
-    experiments = _experiment_ids(sorted({item.identity for item in missing.values()}))
+    identities = sorted({item.identity for item in missing.values()})
+    ids = _ids("hud_experiment", _EXPERIMENT, [*_EXPERIMENT], identities)
+    experiments = dict(zip(identities, ids, strict=True))
     pairs = {digest: (experiments[item.identity], metrics[item.metric]) for digest, item in missing.items()}
     series = _series_ids({pair: digest for digest, pair in pairs.items()})
     return {digest: series[pair] for digest, pair in pairs.items()}
 
 
-def _known_or_inserted(keys: list[Any], select: str, insert: str, columns: Sequence[list[Any]]) -> list[int]:
-    """Return the ids of keys in their order. Look first, insert only what is missing, look again: a row that
-    a concurrent upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look."""
+def _ids(
+    table: str, columns: Mapping[str, str], key: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> list[int]:
+    """Return the ids of distinct rows in their order; `columns` have their types, `key` tells rows apart.
+
+    Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
+    waited for by ON CONFLICT and seen by the second look.
+    """
+    if not rows:
+        return []
+    names = ", ".join(f'"{name}"' for name in columns)
+    values = {name: f'given."{name}"{"::jsonb" * (kind == "jsonb")}' for name, kind in columns.items()}
+    arrays = ", ".join(f"%s::{'text' if kind == 'jsonb' else kind}[]" for kind in columns.values())
+    same = " AND ".join(f'known."{name}" = {values[name]}' for name in key)
+    select = f"""SELECT given.place, known.id FROM unnest({arrays}) WITH ORDINALITY AS given({names}, place)
+        JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text
+    insert = f"""INSERT INTO {table} ({names}) SELECT {", ".join(values.values())}
+        FROM unnest({arrays}) AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
+    given = [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(select, columns)
+        cursor.execute(select, given)
         found = dict(cursor.fetchall())
-        if len(found) < len(keys):
-            missing = [place for place in range(len(keys)) if place + 1 not in found]
-            cursor.execute(insert, [[column[place] for place in missing] for column in columns])
-            cursor.execute(select, columns)
+        if len(found) < len(rows):
+            missing = [place for place in range(len(rows)) if place + 1 not in found]
+            cursor.execute(insert, [[column[place] for place in missing] for column in given])
+            cursor.execute(select, given)
             found = dict(cursor.fetchall())
-    return [found[place + 1] for place in range(len(keys))]
+    return [found[place + 1] for place in range(len(rows))]
 
 
-_EXPERIMENT_VALUES = """unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-    %s::text[], %s::text[], %s::bool[])"""
-
-
-def _experiment_ids(identities: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
-    columns: list[list[Any]] = [list(column) for column in zip(*identities, strict=True)] or [[]] * 9
-    names = 'suite, "case", knobs, mode, dtype, backend, device, arch, dynamic'
-    select = f"""
-        SELECT given.place, e.id FROM {_EXPERIMENT_VALUES} WITH ORDINALITY
-            AS given(suite, "case", knobs, mode, dtype, backend, device, arch, dynamic, place)
-        JOIN hud_experiment e ON e.suite = given.suite AND e."case" = given."case"
-            AND e.knobs = given.knobs::jsonb AND e.mode = given.mode AND e.dtype = given.dtype
-            AND e.backend = given.backend AND e.device = given.device AND e.arch = given.arch
-            AND e.dynamic = given.dynamic"""  # noqa: S608
-    insert = f"""
-        INSERT INTO hud_experiment ({names})
-        SELECT suite, "case", knobs::jsonb, mode, dtype, backend, device, arch, dynamic
-        FROM {_EXPERIMENT_VALUES} AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
-    ids = _known_or_inserted(identities, select, insert, columns)
-    return dict(zip(identities, ids, strict=True))
+_EXPERIMENT = {
+    "suite": "text", "case": "text", "knobs": "jsonb", "mode": "text", "dtype": "text", "backend": "text",
+    "device": "text", "arch": "text", "dynamic": "bool",
+}  # fmt: skip
+_METRIC = {
+    "name": "text", "title": "text", "unit": "text", "direction": "text", "kind": "text", "precision": "int2",
+    "floor": "float8",
+}  # fmt: skip
+_SERIES = {"experiment_id": "int", "metric_id": "int", "digest": "text"}
+_ENVIRONMENT = {
+    "fingerprint": "text", "class_key": "text", "torch": "text", "torch_git": "text", "gpu": "text",
+    "facts": "jsonb",
+}  # fmt: skip
 
 
 def metric_ids(names: list[str]) -> dict[str, int]:
     """Return the ids of these distinct names; an unknown one is registered without direction."""
-    infos = [metric_info(name) for name in names]
-    columns: list[list[Any]] = [
-        [info.name for info in infos],
-        [info.title for info in infos],
-        [info.unit for info in infos],
-        [info.direction for info in infos],
-        [info.kind for info in infos],
-        [info.precision for info in infos],
-        [info.floor for info in infos],
-    ]
-    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int2[], %s::float8[])"
-    fields = "name, title, unit, direction, kind, precision, floor"
-    select = f"""SELECT given.place, m.id FROM {values} WITH ORDINALITY AS given({fields}, place)
-        JOIN hud_metric m ON m.name = given.name"""  # noqa: S608
-    insert = f"""INSERT INTO hud_metric ({fields}) SELECT {fields} FROM {values} AS given({fields})
-        ON CONFLICT DO NOTHING"""  # noqa: S608
-    return dict(zip(names, _known_or_inserted(names, select, insert, columns), strict=True))
+    infos = map(metric_info, names)
+    rows = [[getattr(info, column) for column in _METRIC] for info in infos]
+    return dict(zip(names, _ids("hud_metric", _METRIC, ["name"], rows), strict=True))
 
 
 def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:
     """Return the series of these pairs of experiment and metric, each with the digest it is found by."""
     pairs = sorted(digests)
-    columns: list[list[Any]] = [
-        [pair[0] for pair in pairs],
-        [pair[1] for pair in pairs],
-        [digests[pair] for pair in pairs],
-    ]
-    given = "unnest(%s::int[], %s::int[], %s::text[])"
-    select = f"""SELECT given.place, s.id
-        FROM {given} WITH ORDINALITY AS given(experiment, metric, digest, place)
-        JOIN hud_series s ON s.experiment_id = given.experiment AND s.metric_id = given.metric"""  # noqa: S608
-    insert = f"""INSERT INTO hud_series (experiment_id, metric_id, digest)
-        SELECT experiment, metric, digest FROM {given} AS given(experiment, metric, digest)
-        ON CONFLICT DO NOTHING"""  # noqa: S608
-    ids = _known_or_inserted(pairs, select, insert, columns)
+    rows = [(*pair, digests[pair]) for pair in pairs]
+    ids = _ids("hud_series", _SERIES, ["experiment_id", "metric_id"], rows)
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -340,30 +326,27 @@ def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int],
             FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
             WHERE s.id = given.id AND s.digest IS NULL
             """,
-            [ids, columns[2]],
+            [ids, [digests[pair] for pair in pairs]],
         )
     return dict(zip(pairs, ids, strict=True))
 
 
-def _environment_ids(environments: dict[str, Environment]) -> dict[str, int]:
+def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:
+    """Return the ids of these environments by their fingerprints."""
     fingerprints = sorted(environments)
-    ordered = [environments[fingerprint] for fingerprint in fingerprints]
-    columns: list[list[Any]] = [
-        fingerprints,
-        [class_key(environment) for environment in ordered],
-        [environment.torch[:100] for environment in ordered],
-        [environment.torch_git[:64] for environment in ordered],
-        [environment.gpu[:200] for environment in ordered],
-        [json.dumps(asdict(environment)) for environment in ordered],
+    rows = [
+        (
+            fingerprint,
+            class_key(found),
+            found.torch[:100],
+            found.torch_git[:64],
+            found.gpu[:200],
+            json.dumps(asdict(found)),
+        )
+        for fingerprint in fingerprints
+        for found in [environments[fingerprint]]
     ]
-    values = "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
-    names = "fingerprint, class_key, torch, torch_git, gpu, facts"
-    select = f"""SELECT given.place, e.id FROM {values} WITH ORDINALITY AS given({names}, place)
-        JOIN hud_environment e ON e.fingerprint = given.fingerprint"""  # noqa: S608
-    insert = f"""INSERT INTO hud_environment ({names})
-        SELECT fingerprint, class_key, torch, torch_git, gpu, facts::jsonb FROM {values} AS given({names})
-        ON CONFLICT DO NOTHING"""  # noqa: S608
-    return dict(zip(fingerprints, _known_or_inserted(fingerprints, select, insert, columns), strict=True))
+    return dict(zip(fingerprints, _ids("hud_environment", _ENVIRONMENT, ["fingerprint"], rows), strict=True))
 
 
 def class_key(environment: Environment) -> str:

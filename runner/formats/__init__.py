@@ -8,6 +8,7 @@ standard library only; reading JSON needs msgspec and orjson, which hosts do not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from runner.catalog import BadRequest
 from runner.formats import (
@@ -43,7 +44,6 @@ FORMATS = {
         pr_time.FORMAT,
     )
 }
-_DESCRIBE = {name: describe for item in FORMATS.values() for name, describe in item.describe.items()}
 WRITERS = {suite: item.writer for item in FORMATS.values() if item.writer for suite in item.writer.suites}
 
 
@@ -63,11 +63,13 @@ def format_of(name: str, body: bytes) -> Format:
     )
 
 
+@lru_cache(maxsize=1024)  # records of one upload mostly say the same
 def describe_of(benchmark: str) -> Describe:
     """Return what completes the measurements of this benchmark's records."""
-    return _DESCRIBE.get(benchmark) or (
-        v3.describe_ours if benchmark.startswith(v3.OURS) else v3.describe_unknown
-    )
+    for item in FORMATS.values():
+        if benchmark in item.describe:
+            return item.describe[benchmark]
+    return v3.describe_ours if benchmark.startswith(v3.OURS) else v3.describe_unknown
 
 
 def writer_of(suites: Sequence[str]) -> Writer:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.formats import v3
 from runner.formats.format import FinishedTask, Format, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
-from runner.records import Record
-
-Json = Any
+from runner.records import Json, Record
 
 _BENCHMARK = "TorchCache Benchmark"
 _METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")

@@ -16,9 +16,8 @@ from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.table import first_row
-from runner.records import Record
+from runner.records import Json, Record
 
-Json = Any
 _PEEK_BYTES = 1 << 16
 _MAX_HEADER_BYTES = 1 << 18
 

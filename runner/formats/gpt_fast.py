@@ -6,13 +6,11 @@ Source: `benchmarks/gpt_fast/benchmark.py`, output_csv. Rows of several runs sta
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from runner.catalog import TaskSpec
 from runner.catalog.suites.micro import SIZES
@@ -23,11 +21,9 @@ from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Ski
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
-from runner.formats.table import Row, table
-from runner.records import Benchmark, Metric, Model, Record
+from runner.formats.table import Row, csv_text, table
+from runner.records import Benchmark, Json, Metric, Model, Record
 from runner.summary import median
-
-Json = Any
 
 _BENCHMARK = "PyTorch gpt-fast benchmark"
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
@@ -97,7 +93,6 @@ def _places(task: TaskSpec) -> list[str]:
 
 
 def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
-    """The CSV and the JSON lines."""
     return [path.with_suffix(".csv"), path.with_suffix(".json")]
 
 
@@ -114,10 +109,10 @@ class GptFastFiles:
         if not rows or _unsupported_reason(finished.task):
             return []
         self._rows += rows
-        table, lines = _files(self._path, [finished.task])
-        table.write_text(_csv(self._rows))
+        path, lines = _files(self._path, [finished.task])
+        path.write_text(csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in self._rows)]))
         lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
-        return [table, lines]
+        return [path, lines]
 
 
 def _micro_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
@@ -150,14 +145,6 @@ def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, s
         "arch": record["benchmark"]["extra_info"]["arch"],
         "is_model": is_model,
     }
-
-
-def _csv(rows: Sequence[dict[str, str]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _json(row: dict[str, str]) -> dict[str, Json]:

@@ -131,7 +131,7 @@ def _malformed(error: Exception, body: bytes) -> MalformedUpload:
 
 
 def _malformed_inside(error: Exception, body: bytes) -> MalformedUpload:
-    """The place of what is wrong in a piece, found by reading the whole."""
+    """Read the whole body to find the place of what is wrong in a piece."""
     try:
         _ANY.decode(body)
     except ERRORS as whole:
@@ -236,7 +236,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Nested:
 
 
 def _depth(value: Any) -> int:
-    """Of an object that was read, or of a list; 0 for anything else."""
+    """Return the depth of an object that was read, or of a list; 0 for anything else."""
     kind = type(value)
     if kind is _Nested:
         return int(value)

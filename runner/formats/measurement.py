@@ -36,7 +36,7 @@ class RunKey:
 @dataclass(slots=True)
 class ParsedMeasurement:
     """One metric of one experiment. A format's `describe` completes it by the conventions of its system;
-    '' is what nobody said."""
+    '' where nothing says it."""
 
     case: str
     metric: str

@@ -8,13 +8,10 @@ Eager's own mean time is an experiment of its own, with backend eager: it tells 
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.catalog.suites.operators import FREQUENT, TWENTY, told_inputs
@@ -24,11 +21,9 @@ from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Ski
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
-from runner.formats.table import pointer, table
-from runner.records import Benchmark, Metric, Model, Record
+from runner.formats.table import csv_text, pointer, table
+from runner.records import Benchmark, Json, Metric, Model, Record
 from runner.summary import median, quantiles
-
-Json = Any
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
 _FILE = re.compile(
@@ -186,10 +181,8 @@ def _csv(rows: Mapping[str, _Row], shapes: Mapping[str, Mapping[str, Mapping[str
     backends = [backend for backend in _BACKENDS if backend in said]
     both = "/".join(backends) if len(backends) > 1 else ""
     names = [*backends, *filter(None, [both])]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     heads = [f"{name} {quantile}" for name in names for quantile in _QUANTILES]
-    writer.writerow(["operator", *heads, "elapsed", *(f"{name} abs" for name in ["eager", *backends])])
+    lines = [["operator", *heads, "elapsed", *(f"{name} abs" for name in ["eager", *backends])]]
     for operator, row in rows.items():
         cells = [row.get((backend, quantile)) for backend in backends for quantile in _QUANTILES]
         cells += _ratios(shapes.get(operator, {}), backends) if both else []
@@ -198,8 +191,8 @@ def _csv(rows: Mapping[str, _Row], shapes: Mapping[str, Mapping[str, Mapping[str
             (row[backend, _EAGER_MEAN] for backend in backends if (backend, _EAGER_MEAN) in row), None
         )
         cells += [sum(elapsed), eager, *(row.get((backend, "abs")) for backend in backends)]
-        writer.writerow([operator, *("" if cell is None else repr(cell) for cell in cells)])
-    return text.getvalue()
+        lines.append([operator, *("" if cell is None else repr(cell) for cell in cells)])
+    return csv_text(lines)
 
 
 def _ratios(shapes: Mapping[str, Mapping[str, float]], backends: list[str]) -> list[float | None]:

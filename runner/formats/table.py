@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
@@ -68,6 +68,12 @@ def first_row(body: bytes) -> list[str]:
     except BadUpload:
         return []
     return first.cells if first else []
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def pointer(column: str) -> str:

@@ -128,7 +128,7 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
 
 
 def _arguments(text: str) -> list[str]:
-    """The list of words that stands in a metric's name as Python prints it."""
+    """Read the list of words in a metric's name, as Python prints it."""
     return [single or double for single, double in _WORD.findall(text)]
 
 

@@ -53,16 +53,22 @@ def record_reader() -> Callable[[Text, str, int | None], Item]:
 
     from runner.formats import json_text
 
-    decode, decode_any = msgspec.json.Decoder(Record).decode, msgspec.json.Decoder().decode
+    decode = msgspec.json.Decoder(Record).decode
+    decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+    def has_metric(text: Text) -> bool:
+        try:
+            return bytes(decode_fields(text).get("metric", b"null")) != b"null"
+        except msgspec.ValidationError:
+            return True
 
     def record(text: Text, pointer: str, line: int | None) -> Item:
         try:
             found = decode(text)
         except msgspec.ValidationError as error:
-            value = decode_any(text)
-            if isinstance(value, dict) and value.get("metric") is None:
-                return Skipped(pointer, reasons.NO_METRIC, line)
-            return _fault(str(error), pointer, line)
+            if has_metric(text):
+                return _fault(str(error), pointer, line)
+            return Skipped(pointer, reasons.NO_METRIC, line)
         if fault := json_text.fault_of(text, pointer, line):
             return fault
         metric = found.metric

@@ -24,12 +24,11 @@ from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Pre
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
-from runner.records import Benchmark, Metric, Model, Record
+from runner.records import Benchmark, Json, Metric, Model, Record
 
 if TYPE_CHECKING:
     from runner.formats.json_text import Value
 
-Json = Any
 
 _BENCHMARK = "PyTorch/XLA benchmark"
 _MODES = {"eval": "inference", "train": "training"}

@@ -1,4 +1,4 @@
-"""`manage.py ingest PATH…`: files and folders through the same door as `POST /api/v1/results`.
+"""`manage.py ingest PATH…`: store files and folders as `POST /api/v1/results` does.
 
 A folder's `manifest.json` gives its files their upload parameters and says where they came from.
 """
@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
@@ -78,7 +79,7 @@ class Command(BaseCommand):
         return {"file": _shown(path), **receipt.to_json()}, True
 
     def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
-        """One receipt for a file over the limit of a body: its pieces are one run and one transaction."""
+        """Store a file over the limit of a body in pieces, which are one run and one transaction."""
         parameters = replace(parameters, run_id=parameters.run_id or f"file-{_digest(path)[:16]}")
         total, done = path.stat().st_size, 0
         receipt = Receipt()
@@ -92,12 +93,12 @@ class Command(BaseCommand):
 
 
 def _shown(path: Path | str) -> str:
-    """A name that is not UTF-8 gets question marks: it can be printed and stored."""
+    """Return a name that can be printed and stored: what is not UTF-8 becomes question marks."""
     return str(path).encode(errors="replace").decode()
 
 
 def _is_large(path: Path) -> bool:
-    """Over the limit of a body; of a compressed file nobody knows before, so a tenth counts."""
+    """Return whether a file is over the limit of a body; a compressed file counts from a tenth of it."""
     limit = settings.HUD_MAX_BODY_BYTES
     return path.stat().st_size > (limit // 10 if path.suffix == ".gz" else limit)
 
@@ -124,41 +125,30 @@ def _files(paths: list[Path]) -> list[Path]:
     return found
 
 
+class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    """Upload parameters of a folder, and of those of its files whose names fit a pattern."""
+
+    provenance: str = ""
+    parameters: dict[str, str | int | bool] = {}
+    files: dict[str, dict[str, str | int | bool]] = {}
+
+
 def _manifest_parameters(path: Path) -> dict[str, str]:
-    """What the folder's manifest says of this file: the folder's parameters, then the file's own."""
-    manifest = path.parent / MANIFEST
-    if not manifest.exists():
+    """Return what the folder's manifest says of this file: the folder's parameters, then the file's own."""
+    place = path.parent / MANIFEST
+    if not place.exists():
         return {}
     try:
-        said = json.loads(manifest.read_text())
-    except ValueError as error:
-        raise BadUpload(f"{manifest} is not JSON: {error}") from error
-    problem = _manifest_problem(said)
-    if problem:
-        raise BadUpload(f"{manifest}: {problem}")
-    parameters = dict(said.get("parameters", {}))
-    if "provenance" in said:
-        parameters["provenance"] = said["provenance"]
-    for pattern, own in said.get("files", {}).items():
+        manifest = msgspec.json.decode(place.read_bytes(), type=_Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadUpload(f"{place}: {error}") from error
+    parameters = dict(manifest.parameters)
+    if manifest.provenance:
+        parameters["provenance"] = manifest.provenance
+    for pattern, own in manifest.files.items():
         if fnmatch.fnmatchcase(path.name, pattern):
             parameters.update(own)
     return {name: str(value) for name, value in parameters.items()}
-
-
-def _manifest_problem(said: Any) -> str:
-    """Why this is no manifest, or ''."""
-    if not isinstance(said, dict):
-        return "it is an object of provenance, parameters and files"
-    unknown = sorted(set(said) - {"provenance", "parameters", "files"})
-    if unknown:
-        return f"no key is called {unknown[0]!r}: upload parameters stand under parameters or files"
-    files = said.get("files", {})
-    if not isinstance(files, dict):
-        return "files holds, for names of files, their parameters"
-    for place in (said.get("parameters", {}), *files.values()):
-        if not isinstance(place, dict) or not all(isinstance(value, str | int) for value in place.values()):
-            return "parameters are texts by their names"
-    return "" if isinstance(said.get("provenance", ""), str) else "provenance is a text"
 
 
 def _line(outcome: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
 from runner.records import Record
 
-# Arguments that change what a number means, with the value they have where nobody gives them.
+# Arguments that change what a number means, with their defaults.
 _ARGUMENTS: dict[str, Any] = {
     "quantization": None,
     "optimus": None,

@@ -78,7 +78,7 @@ class Compiler:
 
 @lru_cache(maxsize=1024)  # every record of a file says the same name
 def named(name: str) -> Compiler | None:
-    """The compiler that a file name or an upload parameter means; None for one that is no inductor."""
+    """Return the compiler that a file name or an upload parameter means, None for one that is no inductor."""
     rest = name.lower()
     if rest.startswith("dynamic_"):
         rest = rest.removeprefix("dynamic_") + "_dynamic"
@@ -101,7 +101,7 @@ def named(name: str) -> Compiler | None:
 
 
 def flagged(info: dict[str, Any]) -> Compiler:
-    """The inductor that the harness's command-line arguments ask for."""
+    """Return the inductor that the harness's command-line arguments ask for."""
     settings = inductor_settings(info)
     parts = {
         "aot_inductor": bool(info.get("export_aot_inductor")),
@@ -135,7 +135,7 @@ def inductor_settings(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def other_compiler(info: dict[str, Any]) -> str:
-    """The name of a compiler that a flag of its own chooses, '' for none of them."""
+    """Return the name of a compiler that a flag of its own chooses, or ''."""
     return next((name for flag, name in _OTHER_COMPILERS.items() if info.get(flag) is True), "")
 
 
@@ -163,7 +163,7 @@ def file_hints(filename: str) -> Mapping[str, str]:
 
 
 def _compiler_in(before: str, after: str) -> str:
-    """A compiler's name as `named` reads it. CI's lists of expected results put other words around it:
+    """Return a compiler's name as `named` reads it. CI's lists of expected results put other words around it:
     dynamic_cpu_max_autotune_inductor_amp_freezing_huggingface_inference.csv."""
     others = set().union(*_IN_FILE_NAMES.values())
     words = [word for word in before.lower().split("_") if word not in others]

@@ -2,27 +2,25 @@
 compile phases, each with its JSON lines beside it, under the names that PyTorch's dashboard gives them.
 
 As the harness writes them but for what goes wrong there: a column holds what its head says in every row, a
-value that nobody has is an empty cell and no record, and files are whole after each model.
+value that is missing is an empty cell and no record, and files are complete after each model.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.catalog import TaskSpec
 from runner.catalog.backends import Backend, backend_of
 from runner.catalog.codes import is_accuracy_code
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 from runner.formats.format import FinishedTask
+from runner.formats.table import csv_text
+from runner.records import Json
 from runner.summary import median
 
-Json = Any
 Row = dict[str, Json]
 
 _FIRST = ("dev", "name", "batch_size")
@@ -97,8 +95,8 @@ def unsupported_reason(task: TaskSpec) -> str:
 
 
 def places(task: TaskSpec) -> list[str]:
-    """A row of a CSV: other arguments of the harness stand in none, and its accuracy has a batch size of its
-    own."""
+    """Name the rows by case, batch size and file. The accuracy has a batch size of its own; other arguments
+    are in no row."""
     size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
     sizes = {"performance": size, "accuracy": ""}
     return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
@@ -125,7 +123,7 @@ def _folder(path: Path) -> Path:
 
 
 class DynamoFiles:
-    """A folder, named as `PATH` without its suffix."""
+    """Write a folder that is named as `PATH` without its suffix."""
 
     def __init__(self, path: Path) -> None:
         self._folder = _folder(path)
@@ -169,11 +167,8 @@ class _File:
         self.columns += [name for name in columns if name not in self.columns]
         self.rows.append(row)
         self.records += records
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_cell(one.get(name)) for name in self.columns] for one in self.rows)
-        self.path.write_text(text.getvalue())
+        cells = [[_cell(one.get(name)) for name in self.columns] for one in self.rows]
+        self.path.write_text(csv_text([self.columns, *cells]))
         self.path.with_suffix(".json").write_text("".join(json.dumps(one) + "\n" for one in self.records))
 
 
@@ -204,7 +199,7 @@ def _info(record: Json) -> Mapping[str, Json]:
 
 
 def _performance(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
-    """A model that was not measured has the harness's row for it: batch size, speedup and latency 0."""
+    """Return a row; a model that was not measured has batch size, speedup and latency 0, as there."""
     values = {column: _value(column, records) for column in _PERFORMANCE}
     if values["abs_latency"] is None:
         return {"dev": spec.device, "name": spec.case, "batch_size": 0, "speedup": 0.0, "abs_latency": 0.0}
@@ -222,8 +217,8 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
 
 
 def _accuracy(finished: FinishedTask, records: Mapping[str, Json]) -> Row:
-    """The batch size is the small one of the check; 0 where the model did not come so far, as the harness
-    writes it."""
+    """Return a row. The batch size is the small one of the check; 0 where the model did not come so far, as
+    the harness writes it."""
     spec, outcome = finished.task, finished.outcome
     said: Json = {"status": outcome.status, "code": outcome.code}
     if "accuracy" in records:
@@ -239,7 +234,7 @@ def _accuracy(finished: FinishedTask, records: Mapping[str, Json]) -> Row:
 
 
 def _word(status: str, code: str) -> str:
-    """The harness's word for how a check ended."""
+    """Return the harness's word for how a check ended."""
     return code if is_accuracy_code(code) else _WORDS.get(status, _OTHER_WORD)
 
 
@@ -254,7 +249,7 @@ def _phases(records: Mapping[str, Json]) -> dict[str, float]:
 
 
 def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
-    """The JSON lines of a row: a record for each value."""
+    """Return the JSON lines of a row: a record for each value."""
     info = {"device": spec.device, "quantization": None, "batch_size": row["batch_size"] or None}
     info |= _arguments(spec, accuracy=accuracy)
     backend = backend_of(spec)
@@ -279,8 +274,7 @@ def _metric(name: str, value: Json) -> Json:
 
 
 def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
-    """The harness's arguments that lead to this task; those at their defaults too, where they tell runs
-    apart."""
+    """Return the harness's arguments that lead to this task, with defaults that tell runs apart."""
     backend = backend_of(spec)
     same = {name: spec.knobs[name] for name in _ARGUMENTS if name in spec.knobs}
     return {
