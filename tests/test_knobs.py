@@ -19,10 +19,10 @@ from runner.catalog.backends import backend_of, identity
 from runner.failures import TaskFailure
 from runner.measure import call_time
 from runner.measure.device import Device
-from runner.suites.torchdynamo import subject
-from runner.suites.torchdynamo.bench import Bench
+from runner.suites.torchdynamo import loaded_model
 from runner.suites.torchdynamo.models import timm
 from runner.suites.torchdynamo.models.built import Built, mean_of
+from runner.suites.torchdynamo.stage_setup import Bench
 from tests.factories import create_experiment, create_user
 
 
@@ -178,7 +178,7 @@ def of_timm(**knobs: Any) -> TaskSpec:
 )
 def test_a_model_that_cannot_take_a_setting_is_unsupported(knobs: Any, code: str) -> None:
     with pytest.raises(TaskFailure) as failed:
-        subject.load(of_timm(**knobs))
+        loaded_model.load(of_timm(**knobs))
     assert (failed.value.status, failed.value.code) == ("unsupported", code)
 
 
@@ -187,7 +187,7 @@ def test_random_inputs_are_drawn_anew_and_integers_stay() -> None:
     bench = object.__new__(Bench)
     for on in (False, True):
         bench.spec = of_timm(randomize_input=on)
-        bench.subject = subject.load(bench.spec)
+        bench.subject = loaded_model.load(bench.spec)
         numbers, indices = bench.subject.batch_tensors(bench.subject.inputs)
         seen = []
         for _ in range(2):

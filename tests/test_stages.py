@@ -19,8 +19,8 @@ from runner.failures import TaskFailure
 from runner.measure.stages import run_stage
 from runner.processes import below_me
 from runner.report import Report
-from runner.suites.torchdynamo import experiment
-from runner.suites.torchdynamo.experiment import Experiment
+from runner.suites.torchdynamo import stage_runner
+from runner.suites.torchdynamo.stage_runner import Experiment
 
 
 def fails(folder: Path, work: Any, timeout_s: float = 20.0) -> TaskFailure:
@@ -152,7 +152,7 @@ def test_a_short_time_limit_measures_too(
             limits.append(timeout_s)
         return False
 
-    monkeypatch.setattr(experiment, "run_stage", run)
+    monkeypatch.setattr(stage_runner, "run_stage", run)
     (task,) = plan("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"], timeout_s=limit_s)
     made = Experiment(task, Report(tmp_path), None, fresh=True)
     made._stage("cold", 1, 4, "t")

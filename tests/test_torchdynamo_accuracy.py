@@ -17,9 +17,9 @@ from runner.failures import TaskFailure
 from runner.records import STATUSES
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
-from runner.suites.torchdynamo.bench import settings
+from runner.suites.torchdynamo.loaded_model import Subject
+from runner.suites.torchdynamo.stage_setup import settings
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject
 
 # Every word of the harness, and where each is met: a test here, or another system's part.
 STATUS_OF_CODE = {

@@ -16,9 +16,9 @@ from runner.catalog.suites import SUITES
 from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
 from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.loaded_model import load
 from runner.suites.torchdynamo.models.built import Wanted
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import load
 
 SUITE_NAMES = ("huggingface", "timm", "torchbench")
 # Millions, of the real models. Of Blenderbot it is the decoder's.

@@ -31,7 +31,7 @@ Pair = tuple[Compiled, Compiled]  # cold, warm
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """`repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
     before_forks()
-    importlib.import_module("runner.suites.torchdynamo.subject")  # once, for all processes
+    importlib.import_module("runner.suites.torchdynamo.loaded_model")  # once, for all processes
     ends = time.monotonic() + spec.timeout_s
     pairs = cast("int", spec.setting("repeat"))
     done: list[Pair] = []

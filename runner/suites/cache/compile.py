@@ -18,8 +18,8 @@ from runner.measure import compile_time, counters
 from runner.measure.call_time import one_call_ms
 from runner.measure.device import SEED, Device, prepare
 from runner.records import Json
+from runner.suites.torchdynamo.loaded_model import Subject, load
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import Subject, load
 
 _WARM_UP_CALLS = 5  # of the harness
 _SWITCHES = {

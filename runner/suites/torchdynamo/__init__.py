@@ -19,8 +19,8 @@ import torch
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
 from runner.report import Report
-from runner.suites.torchdynamo.experiment import Experiment
 from runner.suites.torchdynamo.models.built import Wanted
+from runner.suites.torchdynamo.stage_runner import Experiment
 
 # What compiling imports late: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (

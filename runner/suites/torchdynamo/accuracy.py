@@ -31,8 +31,8 @@ from runner.suites.torchdynamo.accuracy_result import (
 )
 from runner.suites.torchdynamo.comparison import EXACT, Comparison, NotComparable, Rules, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
+from runner.suites.torchdynamo.loaded_model import DTYPES, Subject, cast, cast_module, load
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import DTYPES, Subject, cast, cast_module, load
 
 _STEPS = 2
 _NO_REFERENCE = "none"

@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog.codes import status_of
 from runner.records import Json
+from runner.suites.torchdynamo.loaded_model import Subject, fresh
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject, fresh
 
 CompileStep = Callable[[Step, Subject], StepFunction]
 Load = Callable[..., Subject]

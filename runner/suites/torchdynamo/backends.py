@@ -19,9 +19,9 @@ from runner.failures import TaskFailure
 from runner.measure.inductor_options import check_option, tried_options
 from runner.measure.stages import last_words
 from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.loaded_model import Subject
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject
 
 _OTHER_COMPILER = (
     "the package that AOTInductor loaded was built by CXX={}; try another compiler, "

@@ -15,9 +15,9 @@ from runner.records import Json
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult, CompileStep, Load, copy_of, result_of
 from runner.suites.torchdynamo.comparison import EXACT, NotComparable, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
+from runner.suites.torchdynamo.loaded_model import Subject, load
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import Subject, load
 
 
 def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:

@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog import TaskSpec
 from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.loaded_model import Subject
 from runner.suites.torchdynamo.models.built import Inputs
-from runner.suites.torchdynamo.subject import Subject
 
 _LEARNING_RATE = 0.01
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}

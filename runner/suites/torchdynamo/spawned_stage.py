@@ -1,6 +1,6 @@
 """A stage in an interpreter of its own, where a fork cannot use CUDA: slower by an import of torch.
 
-`python -m runner.suites.torchdynamo.started NAME FRESH ANSWER` in the task's folder.
+`python -m runner.suites.torchdynamo.spawned_stage NAME FRESH ANSWER` in the task's folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def started(name: str, report: Report, *, fresh: bool) -> Json:
     arguments = [
         sys.executable,
         "-m",
-        "runner.suites.torchdynamo.started",
+        "runner.suites.torchdynamo.spawned_stage",
         name,
         str(int(fresh)),
         str(answer),
@@ -40,7 +40,7 @@ def started(name: str, report: Report, *, fresh: bool) -> Json:
 
 
 def main(name: str, fresh: str, answer: str) -> None:
-    from runner.suites.torchdynamo.parts import PARTS  # noqa: PLC0415 - the starting half needs no torch
+    from runner.suites.torchdynamo.stages import PARTS  # noqa: PLC0415 - the starting half needs no torch
 
     report = Report(Path.cwd())
     spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))

@@ -21,8 +21,8 @@ from runner.measure.recorder import Result
 from runner.records import Json
 from runner.results import FOUND
 from runner.suites.torchdynamo.backends import Compiler
+from runner.suites.torchdynamo.loaded_model import Subject, load
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import Subject, load
 
 CALL_CLOCK = "host clock around one call"
 

@@ -33,7 +33,7 @@ from runner.records import Json
 from runner.report import Report
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.bench import CALL_CLOCK, Bench, prepared, told, warmed_toolchain
+from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, Bench, prepared, told, warmed_toolchain
 
 _CHAINED_CLOCK = "host clock around calls without synchronisation"
 _CHAINED_WINDOWS = 10

@@ -24,9 +24,9 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.stages import run_stage
 from runner.records import Environment, Json
 from runner.report import Report
-from runner.suites.torchdynamo.bench import forget_device, noted, untold
-from runner.suites.torchdynamo.parts import PARTS
-from runner.suites.torchdynamo.started import started
+from runner.suites.torchdynamo.spawned_stage import started
+from runner.suites.torchdynamo.stage_setup import forget_device, noted, untold
+from runner.suites.torchdynamo.stages import PARTS
 from runner.summary import badness, median
 
 # Of the task's time, so that a stage that hangs is a row and not the end: so many seconds, or that share.
