@@ -17,7 +17,7 @@ from runner.failures import TaskFailure
 from runner.records import STATUSES
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
-from runner.suites.torchdynamo.loaded_model import Subject
+from runner.suites.torchdynamo.loaded_model import LoadedModel
 from runner.suites.torchdynamo.stage_setup import settings
 from runner.suites.torchdynamo.step import Step, StepFunction
 
@@ -90,9 +90,9 @@ class Complex(Model):
         return {"logits": torch.fft.fft(self.linear(x)) * self.turn}
 
 
-def subject_of(module: torch.nn.Module, **changes: Any) -> Subject:
+def loaded(module: torch.nn.Module, **changes: Any) -> LoadedModel:
     return dataclasses.replace(
-        Subject(
+        LoadedModel(
             module=module,
             inputs=(torch.randn(ROWS, WIDTH),),
             loss=lambda output: output["logits"].mean(),
@@ -122,11 +122,11 @@ def checked(
     spec = TaskSpec("huggingface", "BertForMaskedLM", mode, dtype, "inductor", "cpu", knobs=knobs or {})
     torch.manual_seed(3)
 
-    def load(spec: TaskSpec, **_asked: object) -> Subject:
+    def load(spec: TaskSpec, **_asked: object) -> LoadedModel:
         module = model(act).train(spec.mode == "training")
-        return subject_of(module, **changes)
+        return loaded(module, **changes)
 
-    return check(spec, lambda step, _subject: compiled(step), load=load)
+    return check(spec, lambda step, _model: compiled(step), load=load)
 
 
 def raising(error: Exception, at: int) -> Act:
@@ -375,9 +375,7 @@ def test_batch_invariance_is_said_in_the_harness_s_words(code: str, act: Act) ->
         *("huggingface", "BertForMaskedLM", "training", "float32", "inductor", "cpu"),
         knobs={"batch_invariant": True},
     )
-    result = check(
-        spec, lambda step, _subject: step.function, load=lambda *_spec, **_asked: subject_of(Rows(act))
-    )
+    result = check(spec, lambda step, _model: step.function, load=lambda *_spec, **_asked: loaded(Rows(act)))
     assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
 
 

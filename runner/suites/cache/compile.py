@@ -18,7 +18,7 @@ from runner.measure import compile_time, counters
 from runner.measure.call_time import one_call_ms
 from runner.measure.device import SEED, Device, prepare
 from runner.records import Json
-from runner.suites.torchdynamo.loaded_model import Subject, load
+from runner.suites.torchdynamo.loaded_model import LoadedModel, load
 from runner.suites.torchdynamo.step import Step
 
 _WARM_UP_CALLS = 5  # of the harness
@@ -135,7 +135,7 @@ def _warm_toolchain(device: Device) -> None:
     )
 
 
-def _mark_batch(subject: Subject) -> None:
+def _mark_batch(subject: LoadedModel) -> None:
     """As --dynamic-shapes --dynamic-batch-only: the first dimension may change, no other."""
     for tensor in subject.batch_tensors(subject.inputs):
         torch._dynamo.mark_dynamic(tensor, 0)

@@ -19,8 +19,8 @@ import torch
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
 from runner.report import Report
-from runner.suites.torchdynamo.models.built import Wanted
-from runner.suites.torchdynamo.stage_runner import Experiment
+from runner.suites.torchdynamo.models.built import ModelRequest
+from runner.suites.torchdynamo.stage_runner import StageRunner
 
 # What compiling imports late: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (
@@ -41,7 +41,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     _preload(spec)
     caches, fresh = _caches(spec)
     try:
-        return Experiment(spec, report, caches, fresh=fresh).run()
+        return StageRunner(spec, report, caches, fresh=fresh).run()
     finally:
         if fresh and caches is not None:
             shutil.rmtree(caches, ignore_errors=True)
@@ -61,7 +61,7 @@ def _preload(spec: TaskSpec) -> None:
     with contextlib.suppress(Exception):  # what is wrong with a model is said by the stage that loads it
         models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
         tiny = spec.knobs.get("size") == "tiny"
-        models.build(spec.case, Wanted("meta", batch_size=1, tiny=tiny, dropout=False))
+        models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))
 
 
 def _caches(spec: TaskSpec) -> tuple[Path | None, bool]:

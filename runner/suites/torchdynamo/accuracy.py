@@ -31,7 +31,7 @@ from runner.suites.torchdynamo.accuracy_result import (
 )
 from runner.suites.torchdynamo.comparison import EXACT, Comparison, NotComparable, Rules, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
-from runner.suites.torchdynamo.loaded_model import DTYPES, Subject, cast, cast_module, load
+from runner.suites.torchdynamo.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
 from runner.suites.torchdynamo.step import Step, StepFunction
 
 _STEPS = 2
@@ -50,7 +50,7 @@ class _Ended(Exception):
 
 
 def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
-    """The whole procedure. `compile_step` is given a step and its subject, before either has run.
+    """The whole procedure. `compile_step` is given a step and its model, before either has run.
 
     Raises TaskFailure where the model cannot be loaded, or the backend does not do what is asked.
     """
@@ -58,12 +58,12 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
         return batch_invariance.check(spec, compile_step, load=load)
     with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
         reseed()
-        subject = load(spec, for_accuracy=True, dtype=torch.float32)
-        details: dict[str, Json] = {"batch_size": subject.batch_size, "steps": _steps(spec)}
-        details |= {"tolerance": subject.tolerance}
-        details |= {"size_note": subject.size_note} if subject.size_note else {}
+        model = load(spec, for_accuracy=True, dtype=torch.float32)
+        details: dict[str, Json] = {"batch_size": model.batch_size, "steps": _steps(spec)}
+        details |= {"tolerance": model.tolerance}
+        details |= {"size_note": model.size_note} if model.size_note else {}
         try:
-            compared = _compared(spec, subject, compile_step, details)
+            compared = _compared(spec, model, compile_step, details)
         except _Ended as ended:
             return result_of(ended.code, details, ended.reason, ended.status)
     return _told(compared, details)
@@ -91,41 +91,41 @@ def _told(compared: Comparison, details: dict[str, Json]) -> AccuracyResult:
 
 
 def _compared(
-    spec: TaskSpec, subject: Subject, compile_step: CompileStep, details: dict[str, Json]
+    spec: TaskSpec, model: LoadedModel, compile_step: CompileStep, details: dict[str, Json]
 ) -> Comparison:
-    large = subject.parameters >= _LARGE_PARAMETERS
-    reference = _reference(spec, subject, torch.float32 if large else torch.float64, details)
-    cast_module(subject.module, DTYPES[spec.dtype])
-    subject.inputs = cast(subject.inputs, DTYPES[spec.dtype])
-    eager = _run(spec, subject, _eager_step, "eager_1st_run")
-    again = _run(spec, subject, _eager_step, "eager_2nd_run")
+    large = model.parameters >= _LARGE_PARAMETERS
+    reference = _reference(spec, model, torch.float32 if large else torch.float64, details)
+    cast_module(model.module, DTYPES[spec.dtype])
+    model.inputs = cast(model.inputs, DTYPES[spec.dtype])
+    eager = _run(spec, model, _eager_step, "eager_1st_run")
+    again = _run(spec, model, _eager_step, "eager_2nd_run")
     equal_nan = spec.dtype != "float32"
-    if not subject.skip_accuracy:
+    if not model.skip_accuracy:
         twice = _compare(eager, again, None, dataclasses.replace(EXACT, equal_nan=equal_nan))
         if not twice.same:
             raise _Ended("eager_two_runs_differ", twice.reason)
     del again
     torch._dynamo.reset()
-    result = _run(spec, subject, compile_step, "")
-    if subject.skip_accuracy:
-        raise _Ended("pass_due_to_skip", subject.skip_accuracy)
+    result = _run(spec, model, compile_step, "")
+    if model.skip_accuracy:
+        raise _Ended("pass_due_to_skip", model.skip_accuracy)
     if large:
         eager, result, reference = (_logits(part) for part in (eager, result, reference))
     rules = Rules(
-        subject.tolerance,
-        cosine=subject.cosine or reference is None or (large and spec.dtype == "float32"),
+        model.tolerance,
+        cosine=model.cosine or reference is None or (large and spec.dtype == "float32"),
         equal_nan=equal_nan,
-        multiplier_by_size=subject.larger_multiplier,
+        multiplier_by_size=model.larger_multiplier,
         widest=_folded_convolutions(spec),
     )
     details["compared_by"] = "cosine" if rules.cosine else "tolerance and error"
     return _compare(eager, result, reference, rules, measured=True)
 
 
-def _reference(spec: TaskSpec, subject: Subject, dtype: torch.dtype, details: dict[str, Json]) -> Any:
+def _reference(spec: TaskSpec, model: LoadedModel, dtype: torch.dtype, details: dict[str, Json]) -> Any:
     """The results in higher precision; None where eager mode cannot give them, which `details` tell."""
     try:
-        precise = copy_of(subject)
+        precise = copy_of(model)
         cast_module(precise.module, dtype)
         precise.inputs = cast(precise.inputs, dtype)
         plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
@@ -142,11 +142,11 @@ def _reference(spec: TaskSpec, subject: Subject, dtype: torch.dtype, details: di
         _release(spec)
 
 
-def _run(spec: TaskSpec, subject: Subject, make: CompileStep, stage: str) -> Any:
+def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> Any:
     """What a fresh copy gives. Raises _Ended with the stage's code where it does not run."""
     reseed()
     try:
-        return _steps_of(spec, copy_of(subject), make)
+        return _steps_of(spec, copy_of(model), make)
     except Exception as error:
         failure = failure_of(error)
         if failure.status == "unsupported":
@@ -160,18 +160,18 @@ def _run(spec: TaskSpec, subject: Subject, make: CompileStep, stage: str) -> Any
         _release(spec)
 
 
-def _steps_of(spec: TaskSpec, subject: Subject, make: CompileStep) -> Any:
-    step = Step(subject, spec, for_accuracy=True)
-    function = make(step, subject)
+def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
+    step = Step(model, spec, for_accuracy=True)
+    function = make(step, model)
     result = None
     for _ in range(_steps(spec)):
         step.begin()
-        result = function(subject.inputs)
-    outputs = pytree.tree_map(kept, step.outputs_for_comparison(result, subject.inputs))
+        result = function(model.inputs)
+    outputs = pytree.tree_map(kept, step.outputs_for_comparison(result, model.inputs))
     return dict(outputs) if isinstance(outputs, dict) else outputs
 
 
-def _eager_step(step: Step, subject: Subject) -> StepFunction:  # noqa: ARG001 - as a compiler's
+def _eager_step(step: Step, model: LoadedModel) -> StepFunction:  # noqa: ARG001 - as a compiler's
     return step.function
 
 

@@ -12,11 +12,11 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog.codes import status_of
 from runner.records import Json
-from runner.suites.torchdynamo.loaded_model import Subject, fresh
+from runner.suites.torchdynamo.loaded_model import LoadedModel, fresh
 from runner.suites.torchdynamo.step import Step, StepFunction
 
-CompileStep = Callable[[Step, Subject], StepFunction]
-Load = Callable[..., Subject]
+CompileStep = Callable[[Step, LoadedModel], StepFunction]
+Load = Callable[..., LoadedModel]
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ def result_of(code: str, details: dict[str, Json], reason: str = "", status: str
     return AccuracyResult(status or status_of(code) or "failed", code, details=told)
 
 
-def copy_of(subject: Subject) -> Subject:
+def copy_of(model: LoadedModel) -> LoadedModel:
     """The same model and inputs in memory of their own; no input has a gradient yet."""
-    inputs = pytree.tree_map(fresh, subject.inputs)
-    return dataclasses.replace(subject, module=copy.deepcopy(subject.module), inputs=inputs)
+    inputs = pytree.tree_map(fresh, model.inputs)
+    return dataclasses.replace(model, module=copy.deepcopy(model.module), inputs=inputs)
 
 
 def kept(value: object) -> object:

@@ -19,7 +19,7 @@ from runner.failures import TaskFailure
 from runner.measure.inductor_options import check_option, tried_options
 from runner.measure.stages import last_words
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.loaded_model import Subject
+from runner.suites.torchdynamo.loaded_model import LoadedModel
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
 
@@ -65,26 +65,26 @@ class Compiler:
         )
         return compiled
 
-    def step(self, step: Step, subject: Subject) -> StepFunction:
+    def step(self, step: Step, model: LoadedModel) -> StepFunction:
         """The compiled step: the whole of it, or the model alone, or what the exporter made of the model."""
         if self._exports:
-            return step.calling(_Exported(self.backend.export, subject.module))
+            return step.calling(_Exported(self.backend.export, model.module))
         if self._spec.knobs.get("compiled_region") == "model":
-            return step.calling(self.function(subject.module))
+            return step.calling(self.function(model.module))
         return self.function(step.function)
 
-    def mark_dynamic(self, subject: Subject) -> None:
+    def mark_dynamic(self, model: LoadedModel) -> None:
         """Says that the batch's size may change, where the task asks for that."""
         if not self._spec.dynamic or self._spec.knobs.get("dynamic_dimensions") == "all":
             return
-        if subject.batch_size < 2:
+        if model.batch_size < 2:
             raise TaskFailure("unsupported", "batch_of_one", "a batch of 1 is a shape of its own to dynamo")
-        self.mark_dynamic_inputs(subject, subject.inputs)
+        self.mark_dynamic_inputs(model, model.inputs)
 
-    def mark_dynamic_inputs(self, subject: Subject, inputs: Inputs) -> None:
+    def mark_dynamic_inputs(self, model: LoadedModel, inputs: Inputs) -> None:
         if self._spec.knobs.get("dynamic_dimensions") == "all":
             return
-        tensors = subject.batch_tensors(inputs)
+        tensors = model.batch_tensors(inputs)
         if not tensors:
             raise TaskFailure("unsupported", "no_batch", "no input has the batch as its first dimension")
         for tensor in tensors:

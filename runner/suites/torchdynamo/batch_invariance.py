@@ -15,7 +15,7 @@ from runner.records import Json
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult, CompileStep, Load, copy_of, result_of
 from runner.suites.torchdynamo.comparison import EXACT, NotComparable, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
-from runner.suites.torchdynamo.loaded_model import Subject, load
+from runner.suites.torchdynamo.loaded_model import LoadedModel, load
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step
 
@@ -29,22 +29,22 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
     forward_only = dataclasses.replace(spec, mode="inference")
     with deterministic(spec), torch.no_grad():
         reseed()
-        subject = load(forward_only, for_accuracy=True)
-        batch = subject.batch_size
+        model = load(forward_only, for_accuracy=True)
+        batch = model.batch_size
         details: dict[str, Json] = {"batch_size": batch}
-        if not subject.batched or batch < 2:
+        if not model.batched or batch < 2:
             return result_of("pass_due_to_skip", details, "there is no batch to take parts of")
-        code, reason = _compared(forward_only, subject, compile_step)
+        code, reason = _compared(forward_only, model, compile_step)
     return result_of(code, details, reason)
 
 
-def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tuple[str, str]:
+def _compared(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> tuple[str, str]:
     """The harness's code, and what was found."""
     whole: Any = None
-    size = subject.batch_size
+    size = model.batch_size
     while size >= 1:
         try:
-            result = _forward(spec, subject, compile_step, subject.inputs_at(size))
+            result = _forward(spec, model, compile_step, model.inputs_at(size))
         except Exception as error:
             failure = failure_of(error)
             if failure.status == "unsupported":
@@ -55,7 +55,7 @@ def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tu
         whole = result if whole is None else whole
         try:
             found = compare(
-                _rows(whole, subject.batch_size, size),
+                _rows(whole, model.batch_size, size),
                 _rows(result, size, size),
                 None,
                 dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32"),
@@ -68,10 +68,10 @@ def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tu
     return "pass", ""
 
 
-def _forward(spec: TaskSpec, subject: Subject, compile_step: CompileStep, inputs: Inputs) -> Any:
+def _forward(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep, inputs: Inputs) -> Any:
     reseed()
     torch._dynamo.reset()
-    part = copy_of(dataclasses.replace(subject, inputs=inputs))
+    part = copy_of(dataclasses.replace(model, inputs=inputs))
     step = Step(part, spec, for_accuracy=True)
     step.begin()
     return compile_step(step, part)(part.inputs)

@@ -41,7 +41,7 @@ EXACT = Rules(tolerance=0.0)
 
 
 @dataclass
-class Distance:
+class ErrorStats:
     """Over the floating-point and complex tensors of two results, where both are finite.
 
     `rmse_ratio`: error against the reference, compiled over eager (infinite where eager has none); `cosine`:
@@ -65,7 +65,7 @@ class Distance:
 class Comparison:
     same: bool
     reason: str = ""  # the first tensor that differs, and how
-    distance: Distance = field(default_factory=Distance)
+    distance: ErrorStats = field(default_factory=ErrorStats)
 
 
 def compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
@@ -337,7 +337,7 @@ class _Sums:
         self._relative.add(relative)
         self._largest = max(self._largest, float(relative.max()))
 
-    def distance(self) -> Distance:
+    def distance(self) -> ErrorStats:
         mean = self._total / self._count if self._count else 0.0
         size = self._relative.total()
         varying = 1 - (mean / size) ** 2 if size else 0.0  # share of the mean square
@@ -345,7 +345,7 @@ class _Sums:
         groups = [group for group in self._groups.values() if group.count > 1] or [*self._groups.values()]
         ratios = [ratio for group in groups if (ratio := group.rmse_ratio()) is not None]
         cosines = [cosine for group in groups if (cosine := group.cosine()) is not None]
-        return Distance(
+        return ErrorStats(
             rmse_ratio=max(ratios) if ratios else None,
             cosine=min(cosines) if cosines else None,
             relative_max=self._largest,

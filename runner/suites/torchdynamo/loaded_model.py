@@ -17,7 +17,7 @@ from runner.failures import TaskFailure, failure_of
 from runner.measure.device import SEED
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.losses import loss_of
-from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted
+from runner.suites.torchdynamo.models.built import BuiltModel, Inputs, ModelRequest
 
 DTYPES = {
     "float32": torch.float32,
@@ -29,7 +29,7 @@ _PACKAGES = ("transformers", "timm", "torchvision", "PIL")
 
 
 @dataclass
-class Subject:
+class LoadedModel:
     """A model ready to be stepped. `skip_accuracy` is why the harness compares nothing, '' where it does."""
 
     module: torch.nn.Module  # on its device, cast to the dtype (amp: float32), train() or eval()
@@ -78,7 +78,7 @@ def load(
     batch_size: int | None = None,
     for_accuracy: bool = False,
     dtype: torch.dtype | None = None,
-) -> Subject:
+) -> LoadedModel:
     """Builds the case's model on its device, always with the same weights and inputs.
 
     `for_accuracy` takes the small batch of the check and no dropout. Raises TaskFailure: unsupported where a
@@ -96,7 +96,7 @@ def load(
     if spec.device == "cuda":
         gc.collect()  # what the making of the model left, before anyone counts memory
     found = rules.accuracy_rules(spec)
-    return Subject(
+    return LoadedModel(
         module=module,
         inputs=inputs,
         loss=loss_of(str(spec.knobs.get("loss", "native")), built.loss),
@@ -111,9 +111,9 @@ def load(
     )
 
 
-def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> Built:
+def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> BuiltModel:
     models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
-    wanted = Wanted(
+    request = ModelRequest(
         device=spec.device,
         batch_size=batch_size,
         tiny=spec.knobs.get("size") == "tiny",
@@ -122,13 +122,13 @@ def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> Built:
         checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
     )
     try:
-        built: Built = models.build(spec.case, wanted)
+        built: BuiltModel = models.build(spec.case, request)
     except Exception as error:
         raise _load_failure(spec, error) from error
     return built
 
 
-def _check_effects(spec: TaskSpec, built: Built, *, for_accuracy: bool) -> None:
+def _check_effects(spec: TaskSpec, built: BuiltModel, *, for_accuracy: bool) -> None:
     """Raises TaskFailure (unsupported) for a knob that would change nothing, as only the model tells."""
     asked = spec.knobs.get("batch_size", built.batch_size)
     if asked != built.batch_size and not for_accuracy:

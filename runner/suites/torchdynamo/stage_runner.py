@@ -35,7 +35,7 @@ _ENDS_ALL = ("unsupported",)
 _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
 
 
-class Experiment:
+class StageRunner:
     """Runs the stages of a task and records what each gives as soon as it has it.
 
     `caches` is where compile caches lie (None: where the environment says), `fresh` that they are empty.

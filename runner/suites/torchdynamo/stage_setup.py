@@ -1,4 +1,4 @@
-"""What the stages of one experiment have in common: settings, the subject, its eager and compiled step."""
+"""What the stages of one experiment have in common: settings, the model, its eager and compiled step."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from runner.measure.recorder import Result
 from runner.records import Json
 from runner.results import FOUND
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.loaded_model import Subject, load
+from runner.suites.torchdynamo.loaded_model import LoadedModel, load
 from runner.suites.torchdynamo.step import Step
 
 CALL_CLOCK = "host clock around one call"
 
 
-class Bench:
-    """One stage's device, subject and steps. Made in the stage's own process."""
+class StageSetup:
+    """One stage's device, model and steps. Made in the stage's own process."""
 
     def __init__(self, spec: TaskSpec, folder: Path) -> None:
         self.spec = spec
         self.device = prepared(spec, folder)
-        self.subject: Subject = load(spec)
-        self.step = Step(self.subject, spec)
+        self.model: LoadedModel = load(spec)
+        self.step = Step(self.model, spec)
 
     def eager(self) -> Any:
-        return self.step.eager(self.subject.inputs)
+        return self.step.eager(self.model.inputs)
 
     def eager_once(self) -> None:
         """Loads libraries and fills eager mode's own caches, so that nobody's first call pays for them."""
@@ -49,23 +49,23 @@ class Bench:
     def before_pair(self) -> None:
         """Inputs as they are for the next pair of calls."""
         if self.spec.knobs.get("randomize_input"):
-            self.subject.new_values()
+            self.model.new_values()
 
     def compiled(self, compiler: Compiler) -> Callable[[], Any]:
         """A call of the compiled step; nothing is compiled yet."""
-        compiler.mark_dynamic(self.subject)
-        step = compiler.step(self.step, self.subject)
-        return lambda: step(self.subject.inputs)
+        compiler.mark_dynamic(self.model)
+        step = compiler.step(self.step, self.model)
+        return lambda: step(self.model.inputs)
 
     def about(self) -> dict[str, Json]:
         """What a reader wants to know beside every number."""
-        subject = self.subject
+        model = self.model
         return {
-            "batch_size": subject.batch_size,
-            "parameters": subject.parameters,
+            "batch_size": model.batch_size,
+            "parameters": model.parameters,
             "matmul_precision": torch.get_float32_matmul_precision(),
             "half_attention_sums": torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
-            **({"size_note": subject.size_note} if subject.size_note else {}),
+            **({"size_note": model.size_note} if model.size_note else {}),
         }
 
     def grad_mode(self) -> contextlib.AbstractContextManager[Any]:
@@ -95,11 +95,11 @@ def settings(spec: TaskSpec) -> None:
         torch.cuda.set_per_process_memory_fraction(percent / 100)
 
 
-def warmed_toolchain(bench: Bench, compiler: Compiler, *, workers: bool) -> None:
+def warmed_toolchain(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
     """Compilers are started and have compiled something small; every counter is at 0."""
     if compiler.backend.export == "none":
         workers = workers and compiler.backend.is_inductor
-        warm_toolchain(bench.device, compiled=compiler.function, workers=workers)
+        warm_toolchain(setup.device, compiled=compiler.function, workers=workers)
     forget_compiles()
     gc.collect()
 

@@ -33,7 +33,7 @@ from runner.records import Json
 from runner.report import Report
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, Bench, prepared, told, warmed_toolchain
+from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepared, told, warmed_toolchain
 
 _CHAINED_CLOCK = "host clock around calls without synchronisation"
 _CHAINED_WINDOWS = 10
@@ -78,19 +78,19 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     """`fresh` caches make the first calls a cold compile."""
     if spec.knobs.get("keep_tlparse"):
         trace_compiles(report.folder / "tlparse")
-    bench = Bench(spec, report.folder)
-    states = [device_state(bench.device)]
-    with bench.grad_mode():
+    setup = StageSetup(spec, report.folder)
+    states = [device_state(setup.device)]
+    with setup.grad_mode():
         compiler = Compiler(spec)
         if compiler.backend.is_inductor:
             start_workers()
-        bench.step.remember()
-        bench.eager_once()
-        warmed_toolchain(bench, compiler, workers=True)
+        setup.step.remember()
+        setup.eager_once()
+        warmed_toolchain(setup, compiler, workers=True)
         loaded = _modules_loaded()
-        call = bench.compiled(compiler)
+        call = setup.compiled(compiler)
         report.event("compile", label=spec.case)
-        first = first_calls(call, bench.device, before_call=bench.step.begin)
+        first = first_calls(call, setup.device, before_call=setup.step.begin)
         counted = counters.counts()
         _must_be_compiled(compiler, counted)
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
@@ -99,18 +99,18 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results += _kernel_results(loaded)
         report.event("measure", label=spec.case)
         graphs = counters.unique_graphs()
-        states.append(device_state(bench.device))
-        results += _call_results(bench, call, first)
+        states.append(device_state(setup.device))
+        results += _call_results(setup, call, first)
         if spec.dynamic:
-            results += _other_batch(bench, compiler, call)
+            results += _other_batch(setup, compiler, call)
         if sees:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
-    states.append(device_state(bench.device))
+    states.append(device_state(setup.device))
     not_kept = _keep(spec, report, counted, first, loaded)
     warnings = (_skipped_graphs(compiler, counted), warning(states))
     return {
         "results": [told(result) for result in results],
-        "about": {**bench.about(), "backend_options": dict(compiler.backend.options), **not_kept},
+        "about": {**setup.about(), "backend_options": dict(compiler.backend.options), **not_kept},
         "warning": "; ".join(filter(None, warnings)),
         "gpu_states": [asdict(state) for state in states if isinstance(state, GpuState)],
     }
@@ -118,23 +118,23 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
 
 def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
     """The compiled step alone, its kernels out of the caches."""
-    bench = Bench(spec, report.folder)
+    setup = StageSetup(spec, report.folder)
     on_gpu = spec.device == "cuda"
-    with bench.grad_mode():
+    with setup.grad_mode():
         compiler = Compiler(spec)
-        bench.eager_once()
-        warmed_toolchain(bench, compiler, workers=False)
-        call = bench.compiled(compiler)
-        memory.reset(bench.device)
+        setup.eager_once()
+        warmed_toolchain(setup, compiler, workers=False)
+        call = setup.compiled(compiler)
+        memory.reset(setup.device)
         moved = KernelBytes()
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(
                 _counting(call, moved) if on_gpu and compiler.backend.is_inductor else call,
-                bench.device,
-                before_call=bench.step.begin,
+                setup.device,
+                before_call=setup.step.begin,
             )
-            found = memory.peaks(bench.device)
+            found = memory.peaks(setup.device)
             if keep_history:
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
         counted = counters.counts()
@@ -144,34 +144,34 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
                 Result("cache_hits", [float(counted.cache_hits)], facts={"caches": counted.caches}),
                 Result("cache_misses", [float(counted.cache_misses)], facts={"caches": counted.caches}),
             ]
-        results += _memory_results(found, "compiled", bench.device, compiler.backend.export)
+        results += _memory_results(found, "compiled", setup.device, compiler.backend.export)
         if on_gpu:
-            results += _compiled_busy(bench, call, moved, report)
+            results += _busy_results(setup, call, moved, report)
         elif spec.knobs.get("keep_trace"):
-            trace = busy.profiled(call, before_call=bench.step.begin, details=_details(spec))
+            trace = busy.profiled(call, before_call=setup.step.begin, details=_details(spec))
             report.artifact("trace", "trace.json.gz", busy.compressed(trace))
-    return {"results": [told(result) for result in results], "about": bench.about()}
+    return {"results": [told(result) for result in results], "about": setup.about()}
 
 
 def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
     """Eager mode alone."""
-    bench = Bench(spec, report.folder)
-    with bench.grad_mode():
-        bench.eager_once()
-        memory.reset(bench.device)
+    setup = StageSetup(spec, report.folder)
+    with setup.grad_mode():
+        setup.eager_once()
+        memory.reset(setup.device)
         for _ in range(_EAGER_CALLS):
-            bench.step.begin()
-            bench.eager()
-        results = _memory_results(memory.peaks(bench.device), "eager", bench.device, "none")
+            setup.step.begin()
+            setup.eager()
+        results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            trace = busy.profiled(bench.eager, before_call=bench.step.begin)
+            trace = busy.profiled(setup.eager, before_call=setup.step.begin)
             found = busy.busy(trace)
             facts = {"launches": found.launches, "steps": busy.STEPS}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, busy.CLOCK, facts=facts))
-            bench.step.begin()
-            counted = asdict(flops.count(bench.eager))
-    return {"results": [told(result) for result in results], "about": bench.about(), "flops": counted}
+            setup.step.begin()
+            counted = asdict(flops.count(setup.eager))
+    return {"results": [told(result) for result in results], "about": setup.about(), "flops": counted}
 
 
 def _must_be_compiled(compiler: Compiler, counted: counters.Counts) -> None:
@@ -240,21 +240,21 @@ def _kernel_results(loaded: int) -> list[Result]:
     return [Result("kernel_count", [float(len(found) + extern)], facts=facts)]
 
 
-def _call_results(bench: Bench, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
-    spec, step = bench.spec, bench.step
+def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
+    spec, step = setup.spec, setup.step
     repeats, budget_s = spec.setting("repeat"), spec.setting("budget_s")
     calls = spec.setting("iterations_per_run")
     assert isinstance(repeats, int)
     assert isinstance(budget_s, int)
     assert isinstance(calls, int)
     times = call_time.paired(
-        bench.eager,
+        setup.eager,
         call,
-        bench.device,
+        setup.device,
         at_least=repeats,
         budget_s=float(budget_s),
         before_ten=step.restore,
-        before_pair=bench.before_pair,
+        before_pair=setup.before_pair,
         before_call=step.begin,
         calls=calls,
         warm_calls=2,
@@ -263,7 +263,7 @@ def _call_results(bench: Bench, call: Callable[[], Any], first: FirstCalls) -> l
     step.restore()
     short = min(first.steady_ms) < _CHAINED_BELOW_MS
     windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
-    chained = call_time.back_to_back_ms(call, bench.device, windows=windows)
+    chained = call_time.back_to_back_ms(call, setup.device, windows=windows)
     return [*results, Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
 
 
@@ -277,27 +277,27 @@ def _pair_results(
     ]
 
 
-def _other_batch(bench: Bench, compiler: Compiler, call: Callable[[], Any]) -> list[Result]:
+def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any]) -> list[Result]:
     """Three quarters of the batch, by the code that was compiled for the whole of it."""
-    sizes = bench.subject.batch_sizes()
+    sizes = setup.model.batch_sizes()
     if len(sizes) < 2:
         return []
-    whole = bench.subject.inputs
-    bench.subject.inputs = bench.subject.inputs_at(sizes[1])
-    compiler.mark_dynamic_inputs(bench.subject, bench.subject.inputs)
+    whole = setup.model.inputs
+    setup.model.inputs = setup.model.inputs_at(sizes[1])
+    compiler.mark_dynamic_inputs(setup.model, setup.model.inputs)
     try:
         times = call_time.paired(
-            bench.eager,
+            setup.eager,
             call,
-            bench.device,
+            setup.device,
             at_least=_PAIRS_OF_OTHER_BATCH,
             budget_s=0.0,
-            before_ten=bench.step.restore,
-            before_pair=bench.before_pair,
-            before_call=bench.step.begin,
+            before_ten=setup.step.restore,
+            before_pair=setup.before_pair,
+            before_call=setup.step.begin,
         )
     finally:
-        bench.subject.inputs = whole
+        setup.model.inputs = whole
     found = _pair_results(
         times, "speedup_other_batch", "eager_latency_other_batch_ms", "compiled_latency_other_batch_ms"
     )
@@ -340,12 +340,14 @@ def _details(spec: TaskSpec) -> bool:
     return bool(spec.knobs.get("profile_details"))
 
 
-def _compiled_busy(bench: Bench, call: Callable[[], Any], moved: KernelBytes, report: Report) -> list[Result]:
-    trace = busy.profiled(call, before_call=bench.step.begin)
+def _busy_results(
+    setup: StageSetup, call: Callable[[], Any], moved: KernelBytes, report: Report
+) -> list[Result]:
+    trace = busy.profiled(call, before_call=setup.step.begin)
     found = busy.busy(trace)
-    if bench.spec.knobs.get("keep_trace"):
-        if _details(bench.spec):
-            trace = busy.profiled(call, before_call=bench.step.begin, details=True)
+    if setup.spec.knobs.get("keep_trace"):
+        if _details(setup.spec):
+            trace = busy.profiled(call, before_call=setup.step.begin, details=True)
         report.artifact("trace", "trace.json.gz", busy.compressed(trace))
     table = bandwidths(found.kernels_ms, moved.by_name)
     report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))

@@ -1,4 +1,4 @@
-"""One step of a subject, as the harness compiles it: a forward pass, or a whole step of training."""
+"""One step of a model, as the harness compiles it: a forward pass, or a whole step of training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.loaded_model import Subject
+from runner.suites.torchdynamo.loaded_model import LoadedModel
 from runner.suites.torchdynamo.models.built import Inputs
 
 _LEARNING_RATE = 0.01
@@ -31,16 +31,16 @@ class Step:
 
     def __init__(
         self,
-        subject: Subject,
+        model: LoadedModel,
         spec: TaskSpec,
         *,
         for_accuracy: bool = False,
     ) -> None:
-        self.module = subject.module
+        self.module = model.module
         self.training = spec.mode == "training"
         self.optimizer: torch.optim.Optimizer | None = None
         self.autocast = _autocast(spec)
-        self._loss = subject.loss
+        self._loss = model.loss
         if self.training:
             name = rules.optimizer_of(spec, for_accuracy=for_accuracy)
             self.optimizer = _optimizer(name, self.module, spec.device)

@@ -12,7 +12,7 @@ Inputs = dict[str, Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ModelRequest:
     """How a case's model is to be. Without `dropout` every probability is 0, as in an accuracy check."""
 
     device: str
@@ -24,7 +24,7 @@ class Wanted:
 
 
 @dataclass
-class Built:
+class BuiltModel:
     """A model in float32 on its device. `loss` is the suite's own, of the module's output.
 
     `batched` says that the first dimension of the inputs is the batch and may have another size.

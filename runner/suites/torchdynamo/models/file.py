@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog.suites.own_file import own_file
 from runner.failures import TaskFailure
-from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted, mean_of, without_dropout
+from runner.suites.torchdynamo.models.built import BuiltModel, Inputs, ModelRequest, mean_of, without_dropout
 
 _MODULE = "runner_own_file"
 
@@ -29,26 +29,26 @@ class _Called(torch.nn.Module):
         return self._function(*arguments, **named)
 
 
-def build(case: str, wanted: Wanted) -> Built:  # noqa: ARG001 - there is only one
+def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - there is only one
     """Calls the file's `build()`. Raises TaskFailure (failed, bad_file) where it returns something else
     than a callable and a tensor, tuple or dict of inputs."""
-    if wanted.batch_size is not None or wanted.tiny or wanted.checkpointing:
+    if request.batch_size is not None or request.tiny or request.checkpointing:
         raise NotImplementedError("a file of one's own has the size that its build() gives it")
-    with torch.device(wanted.device):
+    with torch.device(request.device):
         made = _made()
     if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
         raise TaskFailure("failed", "bad_file", "build() returns (module or callable, inputs)")
     called, given = made
     module = called if isinstance(called, torch.nn.Module) else _Called(called)
-    module = module.to(wanted.device)
-    if not wanted.dropout:
+    module = module.to(request.device)
+    if not request.dropout:
         without_dropout(module)
     inputs = pytree.tree_map(
-        lambda value: value.to(wanted.device) if _is_tensor(value) else value, _inputs(given)
+        lambda value: value.to(request.device) if _is_tensor(value) else value, _inputs(given)
     )
     sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
     batched = len(sizes) == 1
-    return Built(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
+    return BuiltModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
 
 
 def _made() -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import Built, Wanted
+from runner.suites.torchdynamo.models.built import BuiltModel, ModelRequest
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _TINY_SEQUENCE = 32
@@ -111,24 +111,24 @@ def _transformers() -> Any:
     return importlib.import_module("transformers")
 
 
-def build(case: str, wanted: Wanted) -> Built:
+def build(case: str, request: ModelRequest) -> BuiltModel:
     """The model of a case. Without `dropout` every probability of the configuration is 0."""
     transformers = _transformers()
     recipe = _RECIPES[case]
-    config = _config(transformers, recipe, tiny=wanted.tiny, dropout=wanted.dropout)
-    with torch.device(wanted.device):
+    config = _config(transformers, recipe, tiny=request.tiny, dropout=request.dropout)
+    with torch.device(request.device):
         module = getattr(transformers, recipe.model)(config)
-    if wanted.checkpointing:
+    if request.checkpointing:
         module.gradient_checkpointing_enable()
-    size, sequence = wanted.batch_size or 1, recipe.sequence
-    if wanted.tiny:
+    size, sequence = request.batch_size or 1, recipe.sequence
+    if request.tiny:
         sequence = min(sequence, _TINY_SEQUENCE)
-    return Built(
+    return BuiltModel(
         module=module,
-        inputs=_inputs(recipe, config, wanted.device, size, sequence),
+        inputs=_inputs(recipe, config, request.device, size, sequence),
         loss=_own_loss,
         batch_size=size,
-        size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if wanted.tiny else "",
+        size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if request.tiny else "",
     )
 
 
