@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from runner.records import STATUSES
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
 from runner.suites.torchdynamo.loaded_model import LoadedModel
+from runner.suites.torchdynamo.rules import AccuracyRules
 from runner.suites.torchdynamo.stage_setup import settings
 from runner.suites.torchdynamo.step import Step, StepFunction
 
@@ -90,18 +91,20 @@ class Complex(Model):
         return {"logits": torch.fft.fft(self.linear(x)) * self.turn}
 
 
+ACCURACY = AccuracyRules(tolerance=1e-3, cosine=False, larger_multiplier=False, skip="")
+
+
 def loaded(module: torch.nn.Module, **changes: Any) -> LoadedModel:
-    return dataclasses.replace(
+    """Changes are fields of LoadedModel or AccuracyRules."""
+    rules = {name: changes.pop(name) for name in changes.keys() & vars(ACCURACY).keys()}
+    return replace(
         LoadedModel(
             module=module,
             inputs=(torch.randn(ROWS, WIDTH),),
             loss=lambda output: output["logits"].mean(),
             batch_size=ROWS,
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            tolerance=1e-3,
-            cosine=False,
-            larger_multiplier=False,
-            skip_accuracy="",
+            accuracy=replace(ACCURACY, **rules),
             size_note="",
             batched=True,
         ),
@@ -160,7 +163,7 @@ OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ("pass", lambda: checked(compiled=changed(lambda x: x + 5e-4))),
         ("pass", lambda: checked(dtype="bfloat16")),
         ("pass", lambda: checked(dtype="amp", mode="training")),
-        ("pass_due_to_skip", lambda: checked(skip_accuracy="no deterministic algorithms")),
+        ("pass_due_to_skip", lambda: checked(skip="no deterministic algorithms")),
         ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x + 0.01))),
         ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x.double()))),
         ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x[:3]))),
@@ -173,7 +176,10 @@ OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ("fail_to_run", lambda: checked(raising(ValueError("no"), 7))),
         ("OOM", lambda: checked(raising(OOM, 7))),
         ("eager_two_runs_differ", lambda: checked(lambda call, x: x + call)),
-        ("infra_error", lambda: checked(compiled=changed(lambda x: x), tolerance=object())),
+        (
+            "infra_error",
+            lambda: checked(compiled=changed(lambda x: x), tolerance=object()),
+        ),
     ],
 )
 def test_what_happens_is_said_in_the_harness_s_words(
