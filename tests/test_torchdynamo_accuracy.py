@@ -19,7 +19,7 @@ from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
 from runner.suites.torchdynamo.loaded_model import LoadedModel
 from runner.suites.torchdynamo.rules import AccuracyRules
-from runner.suites.torchdynamo.stage_setup import settings
+from runner.suites.torchdynamo.stage_setup import apply_settings
 from runner.suites.torchdynamo.step import Step, StepFunction
 
 # Every word of the harness, and where each is met: a test here, or another system's part.
@@ -390,6 +390,6 @@ def test_nothing_to_take_parts_of_passes_by_skip() -> None:
 
 
 def test_timing_lets_attention_sum_in_its_own_type_as_the_harness_does() -> None:
-    settings(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
+    apply_settings(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
     assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)

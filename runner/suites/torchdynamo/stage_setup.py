@@ -1,4 +1,4 @@
-"""What the stages of one experiment have in common: settings, the model, its eager and compiled step."""
+"""Set up one stage: the device, torch's settings, the model, its eager and compiled step."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import contextlib
 import dataclasses
 import gc
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from runner.catalog import TaskSpec
-from runner.failures import TaskFailure
 from runner.measure.compile_time import forget_compiles, warm_toolchain
 from runner.measure.device import Device, prepare
 from runner.measure.environment import environment
-from runner.measure.recorder import Result
 from runner.records import Json
 from runner.results import FOUND
 from runner.suites.torchdynamo.backends import Compiler
@@ -28,11 +26,11 @@ CALL_CLOCK = "host clock around one call"
 
 
 class StageSetup:
-    """One stage's device, model and steps. Made in the stage's own process."""
+    """The device, model and steps of a stage. Made in the stage's own process."""
 
     def __init__(self, spec: TaskSpec, folder: Path) -> None:
         self.spec = spec
-        self.device = prepared(spec, folder)
+        self.device = prepare_device(spec, folder)
         self.model: LoadedModel = load(spec)
         self.step = Step(self.model, spec)
 
@@ -40,25 +38,25 @@ class StageSetup:
         return self.step.eager(self.model.inputs)
 
     def eager_once(self) -> None:
-        """Loads libraries and fills eager mode's own caches, so that nobody's first call pays for them."""
+        """Load libraries and fill eager mode's own caches, so that nobody's first call pays for them."""
         self.step.begin()
         self.eager()
         self.step.begin()
         self.device.synchronize()
 
     def before_pair(self) -> None:
-        """Inputs as they are for the next pair of calls."""
+        """Make the inputs of the next pair of calls."""
         if self.spec.knobs.get("randomize_input"):
             self.model.new_values()
 
     def compiled(self, compiler: Compiler) -> Callable[[], Any]:
-        """A call of the compiled step; nothing is compiled yet."""
+        """Return a call of the compiled step; nothing is compiled yet."""
         compiler.mark_dynamic(self.model)
         step = compiler.step(self.step, self.model)
         return lambda: step(self.model.inputs)
 
     def about(self) -> dict[str, Json]:
-        """What a reader wants to know beside every number."""
+        """Return the facts that stand beside every number."""
         model = self.model
         return {
             "batch_size": model.batch_size,
@@ -72,17 +70,20 @@ class StageSetup:
         return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
 
 
-def prepared(spec: TaskSpec, folder: Path) -> Device:
-    """The device of this process with the task's threads and settings, and word left of it."""
+def prepare_device(spec: TaskSpec, folder: Path) -> Device:
+    """Set this process up with the task's threads and settings; note its device for the one that records."""
     threads = spec.knobs.get("threads")
     device = prepare(spec.device, threads if isinstance(threads, int) else None)
-    settings(spec)
-    note_device(folder, device)
+    apply_settings(spec)
+    noted = folder / FOUND
+    if not noted.exists():
+        found = {"device": dataclasses.asdict(device), "environment": dataclasses.asdict(environment(device))}
+        noted.write_text(json.dumps(found))
     return device
 
 
-def settings(spec: TaskSpec) -> None:
-    """Of torch itself, for this process."""
+def apply_settings(spec: TaskSpec) -> None:
+    """Apply the task's settings of torch to this process."""
     knobs = spec.knobs
     precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
     torch.set_float32_matmul_precision(str(precision))
@@ -95,41 +96,10 @@ def settings(spec: TaskSpec) -> None:
         torch.cuda.set_per_process_memory_fraction(percent / 100)
 
 
-def warmed_toolchain(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
-    """Compilers are started and have compiled something small; every counter is at 0."""
+def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
+    """Start the compilers, let them compile something small, and set every counter to 0."""
     if compiler.backend.export == "none":
         workers = workers and compiler.backend.is_inductor
         warm_toolchain(setup.device, compiled=compiler.function, workers=workers)
     forget_compiles()
     gc.collect()
-
-
-def told(result: Result) -> Json:
-    """A result as JSON, to be carried to the process that records it."""
-    return dataclasses.asdict(result)
-
-
-def untold(value: Mapping[str, Json]) -> Result:
-    return Result(**value)
-
-
-def note_device(folder: Path, device: Device) -> None:
-    """Leaves word for the process that records."""
-    path = folder / FOUND
-    if not path.exists():
-        found = {"device": dataclasses.asdict(device), "environment": dataclasses.asdict(environment(device))}
-        path.write_text(json.dumps(found))
-
-
-def forget_device(folder: Path) -> None:
-    """What an earlier attempt in this folder noted is not of this one."""
-    (folder / FOUND).unlink(missing_ok=True)
-
-
-def noted(folder: Path) -> dict[str, Json]:
-    """Device and environment as a stage found them. Raises TaskFailure where none came so far."""
-    path = folder / FOUND
-    if not path.exists():
-        raise TaskFailure("failed", "no_device", "no stage came so far as to name its device")
-    found: dict[str, Json] = json.loads(path.read_text())
-    return found

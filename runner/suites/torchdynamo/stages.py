@@ -1,7 +1,8 @@
-"""The stages of one experiment, each the work of a fresh process; what they return is JSON.
+"""The stages of one task, each run in a fresh process; they return JSON.
 
-cold: compile time from nothing, then eager and compiled in turn. warm: compile time from the caches, memory
-and GPU time of the compiled step alone. eager: the same of eager mode, and its FLOPs.
+accuracy: the check, by a compile of its own. cold: compile time with empty caches, then eager and compiled in
+turn. warm: compile time with full caches, memory and GPU time of the compiled step alone. eager: the same of
+eager mode, and its FLOPs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
@@ -33,7 +34,7 @@ from runner.records import Json
 from runner.report import Report
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepared, told, warmed_toolchain
+from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepare_device, warm_compiler
 
 _CHAINED_CLOCK = "host clock around calls without synchronisation"
 _CHAINED_WINDOWS = 10
@@ -47,35 +48,29 @@ _COUNTS = (
 )
 
 
-def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - as the others
-    """Is the compiled step right? By a compile of its own, on a small batch, deterministic."""
-    prepared(spec, report.folder)
+def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - all stages take it
+    """Check the compiled step on a small batch, deterministic, by a compile of its own."""
+    prepare_device(spec, report.folder)
     compiler = Compiler(spec)
     if compiler.backend.is_inductor:
         start_workers()
     found = check(spec, compiler.step)
-    results = []
-    if found.rmse_ratio is not None:
-        results.append(Result("accuracy_rmse_ratio", [found.rmse_ratio]))
-    if found.cosine is not None:
-        results.append(Result("accuracy_cosine", [found.cosine]))
+    values = {"accuracy_rmse_ratio": found.rmse_ratio, "accuracy_cosine": found.cosine}
+    # what the harness's accuracy file says beside the word: counts, and dynamo's own compile time
+    counted = {name: value for name, value in asdict(counters.counts()).items() if isinstance(value, int)}
     return {
-        "results": [told(result) for result in results],
+        "results": [asdict(Result(name, [value])) for name, value in values.items() if value is not None],
         "status": found.status,
         "code": found.code,
-        "facts": {**found.details, **_compiled_by_the_check()},
+        "facts": {**found.details, "counts": counted, "compile_s": counters.entire_compile_s()},
     }
 
 
-def _compiled_by_the_check() -> dict[str, Json]:
-    """What the harness's accuracy file says beside the word: counts, and dynamo's own compile time."""
-    counted = asdict(counters.counts())
-    numbers = {name: value for name, value in counted.items() if isinstance(value, int)}
-    return {"counts": numbers, "compile_s": counters.entire_compile_s()}
-
-
 def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
-    """`fresh` caches make the first calls a cold compile."""
+    """Compile, then measure eager and compiled in turn; `fresh` caches make the first calls a cold compile.
+
+    Raise TaskFailure where dynamo captured nothing: that would be eager code under another name.
+    """
     if spec.knobs.get("keep_tlparse"):
         trace_compiles(report.folder / "tlparse")
     setup = StageSetup(spec, report.folder)
@@ -86,51 +81,53 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             start_workers()
         setup.step.remember()
         setup.eager_once()
-        warmed_toolchain(setup, compiler, workers=True)
-        loaded = _modules_loaded()
+        warm_compiler(setup, compiler, workers=True)
+        loaded = len(_inductor_modules())
         call = setup.compiled(compiler)
         report.event("compile", label=spec.case)
         first = first_calls(call, setup.device, before_call=setup.step.begin)
         counted = counters.counts()
-        _must_be_compiled(compiler, counted)
+        graphs = counted.unique_graphs
+        if not graphs and compiler.backend.export == "none":
+            raise TaskFailure("failed", "not_compiled", "dynamo captured no graph: this would be eager code")
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
-        sees = _sees(compiler, counted)
-        results += _count_results(counted) if sees else []
-        results += _kernel_results(loaded)
+        if graphs:  # an exporter may go around dynamo, whose counters then say nothing
+            results += _count_results(counted)
+        results += _kernel_results(_inductor_modules()[loaded:])
         report.event("measure", label=spec.case)
-        graphs = counters.unique_graphs()
         states.append(device_state(setup.device))
         results += _call_results(setup, call, first)
         if spec.dynamic:
             results += _other_batch(setup, compiler, call)
-        if sees:
+        if graphs:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
     states.append(device_state(setup.device))
-    not_kept = _keep(spec, report, counted, first, loaded)
-    warnings = (_skipped_graphs(compiler, counted), warning(states))
+    not_kept = _keep(spec, report, counted, first, _inductor_modules()[loaded:])
+    skips = counted.cudagraph_skips if compiler.backend.cudagraphs else 0
+    skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
-        "results": [told(result) for result in results],
+        "results": [asdict(result) for result in results],
         "about": {**setup.about(), "backend_options": dict(compiler.backend.options), **not_kept},
-        "warning": "; ".join(filter(None, warnings)),
+        "warning": "; ".join(filter(None, (skipped, warning(states)))),
         "gpu_states": [asdict(state) for state in states if isinstance(state, GpuState)],
     }
 
 
 def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
-    """The compiled step alone, its kernels out of the caches."""
+    """Measure the compiled step alone, its kernels taken from the caches."""
     setup = StageSetup(spec, report.folder)
     on_gpu = spec.device == "cuda"
     with setup.grad_mode():
         compiler = Compiler(spec)
         setup.eager_once()
-        warmed_toolchain(setup, compiler, workers=False)
+        warm_compiler(setup, compiler, workers=False)
         call = setup.compiled(compiler)
         memory.reset(setup.device)
         moved = KernelBytes()
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(
-                _counting(call, moved) if on_gpu and compiler.backend.is_inductor else call,
+                _counting_bytes(call, moved) if on_gpu and compiler.backend.is_inductor else call,
                 setup.device,
                 before_call=setup.step.begin,
             )
@@ -140,21 +137,21 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         counted = counters.counts()
         results = [_compile_result("warm_compile_s", first, counted)]
         if counted.caches or compiler.backend.export == "none":
-            results += [
-                Result("cache_hits", [float(counted.cache_hits)], facts={"caches": counted.caches}),
-                Result("cache_misses", [float(counted.cache_misses)], facts={"caches": counted.caches}),
-            ]
+            facts = {"caches": counted.caches}
+            results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
+            results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
         results += _memory_results(found, "compiled", setup.device, compiler.backend.export)
         if on_gpu:
             results += _busy_results(setup, call, moved, report)
         elif spec.knobs.get("keep_trace"):
-            trace = busy.profiled(call, before_call=setup.step.begin, details=_details(spec))
+            details = bool(spec.knobs.get("profile_details"))
+            trace = busy.profiled(call, before_call=setup.step.begin, details=details)
             report.artifact("trace", "trace.json.gz", busy.compressed(trace))
-    return {"results": [told(result) for result in results], "about": setup.about()}
+    return {"results": [asdict(result) for result in results], "about": setup.about()}
 
 
 def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
-    """Eager mode alone."""
+    """Measure eager mode alone; on CUDA count its FLOPs too."""
     setup = StageSetup(spec, report.folder)
     with setup.grad_mode():
         setup.eager_once()
@@ -165,49 +162,30 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            trace = busy.profiled(setup.eager, before_call=setup.step.begin)
-            found = busy.busy(trace)
+            found = busy.busy(busy.profiled(setup.eager, before_call=setup.step.begin))
             facts = {"launches": found.launches, "steps": busy.STEPS}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, busy.CLOCK, facts=facts))
             setup.step.begin()
             counted = asdict(flops.count(setup.eager))
-    return {"results": [told(result) for result in results], "about": setup.about(), "flops": counted}
+    return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
-def _must_be_compiled(compiler: Compiler, counted: counters.Counts) -> None:
-    """Raises TaskFailure where dynamo captured nothing: eager code has no other name."""
-    if compiler.backend.export == "none" and counted.unique_graphs == 0:
-        raise TaskFailure("failed", "not_compiled", "dynamo captured no graph: this would be eager code")
-
-
-def _sees(compiler: Compiler, counted: counters.Counts) -> bool:
-    """Whether dynamo's counters tell anything: an exporter may go around it."""
-    return compiler.backend.export == "none" or counted.unique_graphs > 0
-
-
-def _skipped_graphs(compiler: Compiler, counted: counters.Counts) -> str:
-    if compiler.backend.cudagraphs and counted.cudagraph_skips:
-        return f"CUDA graphs were asked for, and left out {counted.cudagraph_skips} times"
-    return ""
+STAGES: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
+    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
+
     facts: dict[str, Json] = {
         "first_calls_ms": [round(time_ms, 4) for time_ms in first.compiling_ms],
         "steady_ms": [round(time_ms, 4) for time_ms in first.steady_ms],
         "phases_s": {name: round(seconds, 4) for name, seconds in first.phases_s.items()},
         "caches": counted.caches,
-        "compile_threads": _compile_threads(),
+        "compile_threads": int(config.compile_threads),
     }
     if not first.settled:
         facts["warning"] = "the last call that was tried still compiled something"
     return Result(metric, [first.compile_s], CALL_CLOCK, facts=facts)
-
-
-def _compile_threads() -> int:
-    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
-
-    return int(config.compile_threads)
 
 
 def _count_results(counted: counters.Counts) -> list[Result]:
@@ -218,21 +196,16 @@ def _count_results(counted: counters.Counts) -> list[Result]:
     ]
 
 
-def _modules_loaded() -> int:
-    from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - not every backend needs inductor
-
-    return len(PyCodeCache.modules)
-
-
-def _modules(loaded: int) -> list[Any]:
+def _inductor_modules() -> list[Any]:
+    """Return the modules of generated code that this process has loaded."""
     from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - as above
 
-    return list(PyCodeCache.modules[loaded:])
+    return list(PyCodeCache.modules)
 
 
-def _kernel_results(loaded: int) -> list[Result]:
-    """Nothing for a backend that generates no kernels."""
-    found = kernels(_modules(loaded))
+def _kernel_results(modules: list[Any]) -> list[Result]:
+    """Count the kernels; nothing for a backend that generates none."""
+    found = kernels(modules)
     if not found:
         return []
     extern = counters.extern_calls()
@@ -242,43 +215,27 @@ def _kernel_results(loaded: int) -> list[Result]:
 
 def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
     spec, step = setup.spec, setup.step
-    repeats, budget_s = spec.setting("repeat"), spec.setting("budget_s")
-    calls = spec.setting("iterations_per_run")
-    assert isinstance(repeats, int)
-    assert isinstance(budget_s, int)
-    assert isinstance(calls, int)
     times = call_time.paired(
         setup.eager,
         call,
         setup.device,
-        at_least=repeats,
-        budget_s=float(budget_s),
+        at_least=cast("int", spec.setting("repeat")),
+        budget_s=float(cast("int", spec.setting("budget_s"))),
         before_ten=step.restore,
         before_pair=setup.before_pair,
         before_call=step.begin,
-        calls=calls,
+        calls=cast("int", spec.setting("iterations_per_run")),
         warm_calls=2,
     )
-    results = _pair_results(times, "speedup", "eager_latency_ms", "compiled_latency_ms")
     step.restore()
     short = min(first.steady_ms) < _CHAINED_BELOW_MS
     windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
     chained = call_time.back_to_back_ms(call, setup.device, windows=windows)
-    return [*results, Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
-
-
-def _pair_results(
-    times: call_time.PairedTimes, speedup: str, eager_ms: str, compiled_ms: str
-) -> list[Result]:
-    return [
-        Result(speedup, [times.speedup], CALL_CLOCK, n=len(times.eager), facts=doubt.facts(times)),
-        Result(eager_ms, times.eager, CALL_CLOCK),
-        Result(compiled_ms, times.compiled, CALL_CLOCK),
-    ]
+    return [*_pair_results(times, ""), Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
 
 
 def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any]) -> list[Result]:
-    """Three quarters of the batch, by the code that was compiled for the whole of it."""
+    """Measure three quarters of the batch by the code that was compiled for the whole of it."""
     sizes = setup.model.batch_sizes()
     if len(sizes) < 2:
         return []
@@ -298,13 +255,17 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
         )
     finally:
         setup.model.inputs = whole
-    found = _pair_results(
-        times, "speedup_other_batch", "eager_latency_other_batch_ms", "compiled_latency_other_batch_ms"
-    )
-    for result in found:
-        assert isinstance(result.facts, dict)
-        result.facts["other_batch_size"] = sizes[1]
-    return found
+    return _pair_results(times, "_other_batch", other_batch_size=sizes[1])
+
+
+def _pair_results(times: call_time.PairedTimes, suffix: str, **facts: Json) -> list[Result]:
+    """Return the three metrics of eager and compiled in turn; `facts` stand beside each."""
+    speedup = {**doubt.facts(times), **facts}
+    return [
+        Result(f"speedup{suffix}", [times.speedup], CALL_CLOCK, n=len(times.eager), facts=speedup),
+        Result(f"eager_latency{suffix}_ms", times.eager, CALL_CLOCK, facts=facts),
+        Result(f"compiled_latency{suffix}_ms", times.compiled, CALL_CLOCK, facts=facts),
+    ]
 
 
 def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) -> list[Result]:
@@ -312,10 +273,9 @@ def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) 
     if device.type == "cpu":
         name = "peak_rss_bytes" if who == "compiled" else "eager_peak_rss_bytes"
         return [Result(name, [float(found.resident)], "VmHWM after clearing it", facts=twice)]
+    clock = "allocator, peak allocated"
     results = [
-        Result(
-            f"{who}_peak_memory_bytes", [float(found.allocated)], "allocator, peak allocated", facts=twice
-        ),
+        Result(f"{who}_peak_memory_bytes", [float(found.allocated)], clock, facts=twice),
         Result(f"{who}_peak_reserved_bytes", [float(found.reserved)], "allocator, peak reserved"),
     ]
     if who == "compiled":
@@ -323,8 +283,8 @@ def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) 
     return results
 
 
-def _counting(call: Callable[[], Any], moved: KernelBytes) -> Callable[[], Any]:
-    """The call, of which the first one counts the bytes of its kernels."""
+def _counting_bytes(call: Callable[[], Any], moved: KernelBytes) -> Callable[[], Any]:
+    """Wrap `call`; its first invocation also counts the bytes of its kernels."""
     calls = 0
 
     def counting() -> Any:
@@ -336,17 +296,14 @@ def _counting(call: Callable[[], Any], moved: KernelBytes) -> Callable[[], Any]:
     return counting
 
 
-def _details(spec: TaskSpec) -> bool:
-    return bool(spec.knobs.get("profile_details"))
-
-
 def _busy_results(
     setup: StageSetup, call: Callable[[], Any], moved: KernelBytes, report: Report
 ) -> list[Result]:
+    """Measure the time in which the GPU works, and keep trace and kernels' bandwidths."""
     trace = busy.profiled(call, before_call=setup.step.begin)
     found = busy.busy(trace)
     if setup.spec.knobs.get("keep_trace"):
-        if _details(setup.spec):
+        if setup.spec.knobs.get("profile_details"):
             trace = busy.profiled(call, before_call=setup.step.begin, details=True)
         report.artifact("trace", "trace.json.gz", busy.compressed(trace))
     table = bandwidths(found.kernels_ms, moved.by_name)
@@ -360,16 +317,16 @@ def _busy_results(
 
 
 def _keep(
-    spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, loaded: int
+    spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, modules: list[Any]
 ) -> dict[str, Json]:
-    """Artifacts of the compile, and a word for the records of those that were asked for and cannot be."""
+    """Keep the artifacts of the compile; return `not_kept` with the reasons where some cannot be."""
     lacking = []
     if counted.reasons:
         report.artifact("graph_breaks", "graph_breaks.json", json.dumps(counted.reasons, indent=1))
     phases = dict(sorted(first.phases_s.items(), key=lambda row: -row[1]))
     report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
     if spec.knobs.get("keep_code"):
-        code = generated_code(_modules(loaded))
+        code = generated_code(modules)
         if code:
             report.artifact("generated_code", "code.txt", code)
         else:
@@ -380,6 +337,3 @@ def _keep(
         except NoReport as why:  # a measurement needs none
             lacking.append(f"keep_tlparse: no report, {why}")
     return {"not_kept": lacking} if lacking else {}
-
-
-PARTS: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
