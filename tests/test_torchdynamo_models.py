@@ -347,7 +347,7 @@ def test_what_a_model_cannot_do_is_unsupported(spec: TaskSpec, code: str) -> Non
 
 def test_a_model_that_cannot_be_built_fails_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
     models = importlib.import_module("runner.suites.torchdynamo.models.timm")
-    monkeypatch.setattr(models, "_timm", lambda: None)
+    monkeypatch.setattr(models, "torchvision", lambda: 1 / 0)
     with pytest.raises(TaskFailure) as failed:
         load(tiny("timm", "mobilevit_s"))
     assert (failed.value.status, failed.value.code) == ("failed", "model_fail_to_load")

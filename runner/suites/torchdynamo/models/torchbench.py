@@ -17,23 +17,14 @@ from runner.suites.torchdynamo.models.vision import torchvision
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224
 _TINY_IMAGE = 64
-_INFERENCE_ONLY = (
-    "llama",
-    "pyhpc_equation_of_state",
-    "pyhpc_isoneutral_mixing",
-    "pyhpc_turbulent_kinetic_energy",
-)
+_PYHPC = ("pyhpc_equation_of_state", "pyhpc_isoneutral_mixing", "pyhpc_turbulent_kinetic_energy")
+_INFERENCE_ONLY = ("llama", *_PYHPC)
 _CUDA_ONLY = ("moco",)
-_BATCH_NOT_FIRST = (  # the size is spread over several dimensions, or is not the batch
-    "pyhpc_equation_of_state",
-    "pyhpc_isoneutral_mixing",
-    "pyhpc_turbulent_kinetic_energy",
-    "dlrm",
-)
+_BATCH_NOT_FIRST = ("dlrm", *_PYHPC)  # the size is spread over several dimensions, or is not the batch
 
 
 def build(case: str, request: ModelRequest) -> BuiltModel:
-    """The model of a case. Raises TaskFailure (unsupported) where it needs a checkout that is not here."""
+    """Build the model of a case. Raise TaskFailure (unsupported) where its checkout is missing."""
     if request.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
     if case in OF_TORCHVISION:
