@@ -76,7 +76,7 @@ def stages(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None:
         told = answers[name]
         if isinstance(told, TaskFailure):
             raise told
-        return told.to_json()
+        return dataclasses.asdict(told)
 
     monkeypatch.setattr(cache, "run_stage", answer)
 
