@@ -22,7 +22,7 @@ from runner.suites.torchdynamo.comparison import NotComparable, Rules, compare
     ],
     ids=str,
 )
-def test_the_rule_is_the_harness_s(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
+def test_comparison_agrees_with_the_harness(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
     """torch._dynamo.utils.same says the same of errors from none to large."""
     torch.manual_seed(5)
     precise = torch.complex128 if dtype.is_complex else torch.float64
@@ -57,7 +57,7 @@ def test_nan_is_equal_only_where_it_may_be() -> None:
     assert not compare(one, nan, one.double(), Rules(1e-3)).same
 
 
-def test_a_thing_that_is_no_number_is_not_comparable() -> None:
+def test_other_objects_are_not_comparable() -> None:
     with pytest.raises(NotComparable, match="object"):
         compare({"x": object()}, {"x": object()}, None, Rules(1e-3))
 
@@ -82,7 +82,7 @@ NAN, INF = float("nan"), float("inf")
         ([INF, NAN], [NAN, INF], [INF, NAN]),
     ],
 )
-def test_the_rule_is_the_harness_s_of_what_is_not_finite(
+def test_nan_and_infinity_compare_as_in_the_harness(
     equal_nan: bool, dtype: torch.dtype, eager: list[float], result: list[float], reference: list[float]
 ) -> None:
     precise = torch.complex128 if dtype.is_complex else torch.float64
@@ -112,7 +112,9 @@ def test_the_rule_is_the_harness_s_of_what_is_not_finite(
         (torch.tensor(1.5), 1.5),
     ],
 )
-def test_the_rule_is_the_harness_s_of_other_kinds(eager: object, result: object) -> None:
+def test_integers_booleans_sparse_tensors_and_numbers_compare_as_in_the_harness(
+    eager: object, result: object
+) -> None:
     theirs = torch._dynamo.utils.same(eager, result, tol=1e-2, log_error=lambda *_said: None)
     assert compare(eager, result, None, Rules(1e-2), measured=True).same == theirs
 

@@ -182,9 +182,7 @@ OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ),
     ],
 )
-def test_what_happens_is_said_in_the_harness_s_words(
-    code: str, outcome: Callable[[], AccuracyResult]
-) -> None:
+def test_outcomes_have_the_harness_s_codes(code: str, outcome: Callable[[], AccuracyResult]) -> None:
     result = outcome()
     assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
     assert code == "pass" or result.details["reason"]
@@ -219,7 +217,7 @@ class Gaps(Model):
         ("eager_two_runs_differ", float("nan"), "float32"),  # as the harness says it
     ],
 )
-def test_what_is_not_finite_on_both_sides_is_in_no_distance(code: str, value: float, dtype: str) -> None:
+def test_error_stats_leave_out_what_is_not_finite(code: str, value: float, dtype: str) -> None:
     result = checked(with_gaps(value), model=Gaps, dtype=dtype)
     assert result.code == code
     json.dumps(result.details, allow_nan=False)
@@ -333,7 +331,7 @@ def test_complex_numbers_have_the_tolerance_and_keep_their_imaginary_part() -> N
     assert by_cosine.code == "fail_accuracy"
 
 
-def test_what_a_backend_does_not_do_is_no_accuracy() -> None:
+def test_an_unsupported_backend_raises_instead_of_failing_accuracy() -> None:
     def refuses(_step: Step) -> StepFunction:
         raise TaskFailure("unsupported", "inference_only", "not in training")
 
@@ -368,7 +366,7 @@ def small_batches_fail(_call: int, x: torch.Tensor) -> torch.Tensor:
         ("OOM", raising(OOM, 3)),
     ],
 )
-def test_batch_invariance_is_said_in_the_harness_s_words(code: str, act: Act) -> None:
+def test_batch_invariance_has_the_harness_s_codes(code: str, act: Act) -> None:
     """Each row by itself, so that only what `act` does depends on the batch."""
 
     class Rows(Model):
@@ -385,7 +383,7 @@ def test_batch_invariance_is_said_in_the_harness_s_words(code: str, act: Act) ->
     assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
 
 
-def test_nothing_to_take_parts_of_passes_by_skip() -> None:
+def test_batch_invariance_is_skipped_without_a_batch() -> None:
     assert checked(knobs={"batch_invariant": True}, batched=False).code == "pass_due_to_skip"
 
 
