@@ -17,7 +17,7 @@ from runner.catalog import TaskSpec
 from runner.measure.forked import before_forks
 from runner.report import Report
 from runner.suites.torchdynamo.models import huggingface
-from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of
+from runner.suites.torchdynamo.models.built import BuiltModel, ModelRequest, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
 READ = "read.txt"  # in a task's folder: the names of the knobs that its processes asked for
@@ -66,10 +66,10 @@ class Small(nn.Module):  # type: ignore[misc]
         return self.second(hidden)
 
 
-def build(case: str, wanted: Wanted) -> Built:
-    with torch.device(wanted.device):
-        size = wanted.batch_size or 1
-        return Built(Small(breaks=case == BREAKS), (torch.randn(size, 8),), mean_of, size)
+def build(case: str, request: ModelRequest) -> BuiltModel:
+    with torch.device(request.device):
+        size = request.batch_size or 1
+        return BuiltModel(Small(breaks=case == BREAKS), (torch.randn(size, 8),), mean_of, size)
 
 
 def main(folders: list[str]) -> None:

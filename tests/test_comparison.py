@@ -22,7 +22,7 @@ from runner.suites.torchdynamo.comparison import NotComparable, Rules, compare
     ],
     ids=str,
 )
-def test_the_rule_is_the_harness_s(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
+def test_comparison_agrees_with_the_harness(dtype: torch.dtype, shape: tuple[int, ...], rules: Rules) -> None:
     """torch._dynamo.utils.same says the same of errors from none to large."""
     torch.manual_seed(5)
     precise = torch.complex128 if dtype.is_complex else torch.float64
@@ -57,7 +57,7 @@ def test_nan_is_equal_only_where_it_may_be() -> None:
     assert not compare(one, nan, one.double(), Rules(1e-3)).same
 
 
-def test_a_thing_that_is_no_number_is_not_comparable() -> None:
+def test_other_objects_are_not_comparable() -> None:
     with pytest.raises(NotComparable, match="object"):
         compare({"x": object()}, {"x": object()}, None, Rules(1e-3))
 
@@ -82,7 +82,7 @@ NAN, INF = float("nan"), float("inf")
         ([INF, NAN], [NAN, INF], [INF, NAN]),
     ],
 )
-def test_the_rule_is_the_harness_s_of_what_is_not_finite(
+def test_nan_and_infinity_compare_as_in_the_harness(
     equal_nan: bool, dtype: torch.dtype, eager: list[float], result: list[float], reference: list[float]
 ) -> None:
     precise = torch.complex128 if dtype.is_complex else torch.float64
@@ -93,9 +93,9 @@ def test_the_rule_is_the_harness_s_of_what_is_not_finite(
     )
     ours = compare(*given, wanted, Rules(1e-3, equal_nan=equal_nan), measured=True)
     assert ours.same == theirs, ours.reason
-    assert ours.distance.numbers == 2 * (2 if dtype.is_complex else 1)
+    assert ours.errors.numbers == 2 * (2 if dtype.is_complex else 1)
     for name in ("relative_max", "relative_mean", "relative_std"):
-        assert getattr(ours.distance, name) < INF
+        assert getattr(ours.errors, name) < INF
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,15 @@ def test_the_rule_is_the_harness_s_of_what_is_not_finite(
         (torch.tensor(1.5), 1.5),
     ],
 )
-def test_the_rule_is_the_harness_s_of_other_kinds(eager: object, result: object) -> None:
+def test_integers_booleans_sparse_tensors_and_numbers_compare_as_in_the_harness(
+    eager: object, result: object
+) -> None:
     theirs = torch._dynamo.utils.same(eager, result, tol=1e-2, log_error=lambda *_said: None)
     assert compare(eager, result, None, Rules(1e-2), measured=True).same == theirs
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e308, 1e-200, 1.0])
-def test_a_distance_needs_no_squares_that_a_float64_can_hold(scale: float) -> None:
+@pytest.mark.parametrize("scale", [1e200, 1e307, 1e-200, 1.0])
+def test_error_stats_of_numbers_whose_squares_leave_float64(scale: float) -> None:
     numbers = torch.tensor([1.0, -0.5, 0.25, 0.5, 0.0, 0.75, 0.5]).double()
     turned = numbers.flip(0)
 
@@ -129,10 +131,10 @@ def test_a_distance_needs_no_squares_that_a_float64_can_hold(scale: float) -> No
     eager = gradients(numbers)
     same = compare(eager, eager, eager, Rules(1e-3), measured=True)
     assert same.same
-    assert same.distance.cosine == pytest.approx(1.0)
-    assert same.distance.rmse_ratio == 1.0
+    assert same.errors.cosine == pytest.approx(1.0)
+    assert same.errors.rmse_ratio == 1.0
     reference = numbers * (1 - 1e-3)
-    found = compare(eager, gradients(turned), gradients(reference), Rules(1e-3), measured=True).distance
+    found = compare(eager, gradients(turned), gradients(reference), Rules(1e-3), measured=True).errors
     assert found.cosine == pytest.approx(float(numbers @ turned / (numbers @ numbers)))
     errors = float((turned - reference).norm() / (numbers - reference).norm())
     assert found.rmse_ratio == pytest.approx(errors)

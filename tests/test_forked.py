@@ -19,8 +19,8 @@ from runner.failures import TaskFailure
 from runner.measure.forked import run_stage
 from runner.processes import below_me
 from runner.report import Report
-from runner.suites.torchdynamo import experiment
-from runner.suites.torchdynamo.experiment import Experiment
+from runner.suites.torchdynamo import stage_runner
+from runner.suites.torchdynamo.stage_runner import StageRunner
 
 
 def fails(folder: Path, work: Any, timeout_s: float = 20.0) -> TaskFailure:
@@ -132,10 +132,10 @@ def test_an_experiment_ends_as_its_worst_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, ...], worst: str
 ) -> None:
     failures = [TaskFailure(status, "x", "why") for status in ends]
-    monkeypatch.setattr(Experiment, "_check", lambda self, _total: self._failures.append(failures[0]))
-    monkeypatch.setattr(Experiment, "_perform", lambda self, *_: self._failures.extend(failures[1:]))
+    monkeypatch.setattr(StageRunner, "_check", lambda self, _total: self._failures.append(failures[0]))
+    monkeypatch.setattr(StageRunner, "_perform", lambda self, *_: self._failures.extend(failures[1:]))
     (task,) = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"]))
-    found = Experiment(task, Report(tmp_path), None, fresh=True).run()
+    found = StageRunner(task, Report(tmp_path), None, fresh=True).run()
     assert found is not None
     assert found.status == worst
 
@@ -152,11 +152,11 @@ def test_a_short_time_limit_measures_too(
             limits.append(timeout_s)
         return False
 
-    monkeypatch.setattr(experiment, "run_stage", run)
+    monkeypatch.setattr(stage_runner, "run_stage", run)
     (task,) = plan(
         Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"], timeout_s=limit_s)
     )
-    made = Experiment(task, Report(tmp_path), None, fresh=True)
+    made = StageRunner(task, Report(tmp_path), None, fresh=True)
     made._stage("cold", 1, 4, "t")
     assert limits == [pytest.approx(stage_s, abs=0.5)]
     made._ends -= limit_s

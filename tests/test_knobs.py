@@ -18,10 +18,10 @@ from runner.catalog.backends import backend_of, identity
 from runner.failures import TaskFailure
 from runner.measure import call_time
 from runner.measure.device import Device
-from runner.suites.torchdynamo import subject
-from runner.suites.torchdynamo.bench import Bench
+from runner.suites.torchdynamo import loaded_model
 from runner.suites.torchdynamo.models import timm
-from runner.suites.torchdynamo.models.built import Built, mean_of
+from runner.suites.torchdynamo.models.built import BuiltModel, mean_of
+from runner.suites.torchdynamo.stage_setup import StageSetup
 from tests import claims
 from tests.factories import create_experiment, create_user
 
@@ -107,7 +107,7 @@ def of_numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A model of numbers in two dimensions, whose batch is 4 whatever is asked."""
     inputs = (torch.zeros(4, 8), torch.arange(4))
     module = torch.nn.Linear(8, 8)
-    monkeypatch.setattr(timm, "build", lambda *_: Built(module, inputs, mean_of, 4))
+    monkeypatch.setattr(timm, "build", lambda *_: BuiltModel(module, inputs, mean_of, 4))
     yield
     torch.manual_seed(0)
 
@@ -122,20 +122,20 @@ def of_timm(**knobs: Any) -> TaskSpec:
 )
 def test_a_model_that_cannot_take_a_setting_is_unsupported(knobs: Any, code: str) -> None:
     with pytest.raises(TaskFailure) as failed:
-        subject.load(of_timm(**knobs))
+        loaded_model.load(of_timm(**knobs))
     assert (failed.value.status, failed.value.code) == ("unsupported", code)
 
 
 @pytest.mark.usefixtures("of_numbers")
 def test_random_inputs_are_drawn_anew_and_integers_stay() -> None:
-    bench = object.__new__(Bench)
+    setup = object.__new__(StageSetup)
     for on in (False, True):
-        bench.spec = of_timm(randomize_input=on)
-        bench.subject = subject.load(bench.spec)
-        numbers, indices = bench.subject.batch_tensors(bench.subject.inputs)
+        setup.spec = of_timm(randomize_input=on)
+        setup.model = loaded_model.load(setup.spec)
+        numbers, indices = setup.model.batch_tensors(setup.model.inputs)
         seen = []
         for _ in range(2):
-            bench.before_pair()
+            setup.before_pair()
             seen.append(numbers.clone())
             assert indices.tolist() == [0, 1, 2, 3]
         assert torch.equal(*seen) is not on

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,9 +17,10 @@ from runner.failures import TaskFailure
 from runner.records import STATUSES
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult
-from runner.suites.torchdynamo.bench import settings
+from runner.suites.torchdynamo.loaded_model import LoadedModel
+from runner.suites.torchdynamo.rules import AccuracyRules
+from runner.suites.torchdynamo.stage_setup import apply_settings
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject
 
 # Every word of the harness, and where each is met: a test here, or another system's part.
 STATUS_OF_CODE = {
@@ -90,18 +91,20 @@ class Complex(Model):
         return {"logits": torch.fft.fft(self.linear(x)) * self.turn}
 
 
-def subject_of(module: torch.nn.Module, **changes: Any) -> Subject:
-    return dataclasses.replace(
-        Subject(
+ACCURACY = AccuracyRules(tolerance=1e-3, cosine=False, larger_multiplier=False, skip="")
+
+
+def loaded(module: torch.nn.Module, **changes: Any) -> LoadedModel:
+    """Changes are fields of LoadedModel or AccuracyRules."""
+    rules = {name: changes.pop(name) for name in changes.keys() & vars(ACCURACY).keys()}
+    return replace(
+        LoadedModel(
             module=module,
             inputs=(torch.randn(ROWS, WIDTH),),
             loss=lambda output: output["logits"].mean(),
             batch_size=ROWS,
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            tolerance=1e-3,
-            cosine=False,
-            larger_multiplier=False,
-            skip_accuracy="",
+            accuracy=replace(ACCURACY, **rules),
             size_note="",
             batched=True,
         ),
@@ -122,11 +125,11 @@ def checked(
     spec = TaskSpec("huggingface", "BertForMaskedLM", mode, dtype, "inductor", "cpu", knobs=knobs or {})
     torch.manual_seed(3)
 
-    def load(spec: TaskSpec, **_asked: object) -> Subject:
+    def load(spec: TaskSpec, **_asked: object) -> LoadedModel:
         module = model(act).train(spec.mode == "training")
-        return subject_of(module, **changes)
+        return loaded(module, **changes)
 
-    return check(spec, lambda step, _subject: compiled(step), load=load)
+    return check(spec, lambda step, _model: compiled(step), load=load)
 
 
 def raising(error: Exception, at: int) -> Act:
@@ -160,7 +163,7 @@ OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ("pass", lambda: checked(compiled=changed(lambda x: x + 5e-4))),
         ("pass", lambda: checked(dtype="bfloat16")),
         ("pass", lambda: checked(dtype="amp", mode="training")),
-        ("pass_due_to_skip", lambda: checked(skip_accuracy="no deterministic algorithms")),
+        ("pass_due_to_skip", lambda: checked(skip="no deterministic algorithms")),
         ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x + 0.01))),
         ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x.double()))),
         ("fail_accuracy", lambda: checked(compiled=changed(lambda x: x[:3]))),
@@ -173,12 +176,13 @@ OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ("fail_to_run", lambda: checked(raising(ValueError("no"), 7))),
         ("OOM", lambda: checked(raising(OOM, 7))),
         ("eager_two_runs_differ", lambda: checked(lambda call, x: x + call)),
-        ("infra_error", lambda: checked(compiled=changed(lambda x: x), tolerance=object())),
+        (
+            "infra_error",
+            lambda: checked(compiled=changed(lambda x: x), tolerance=object()),
+        ),
     ],
 )
-def test_what_happens_is_said_in_the_harness_s_words(
-    code: str, outcome: Callable[[], AccuracyResult]
-) -> None:
+def test_outcomes_have_the_harness_s_codes(code: str, outcome: Callable[[], AccuracyResult]) -> None:
     result = outcome()
     assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
     assert code == "pass" or result.details["reason"]
@@ -213,7 +217,7 @@ class Gaps(Model):
         ("eager_two_runs_differ", float("nan"), "float32"),  # as the harness says it
     ],
 )
-def test_what_is_not_finite_on_both_sides_is_in_no_distance(code: str, value: float, dtype: str) -> None:
+def test_error_stats_leave_out_what_is_not_finite(code: str, value: float, dtype: str) -> None:
     result = checked(with_gaps(value), model=Gaps, dtype=dtype)
     assert result.code == code
     json.dumps(result.details, allow_nan=False)
@@ -327,7 +331,7 @@ def test_complex_numbers_have_the_tolerance_and_keep_their_imaginary_part() -> N
     assert by_cosine.code == "fail_accuracy"
 
 
-def test_what_a_backend_does_not_do_is_no_accuracy() -> None:
+def test_an_unsupported_backend_raises_instead_of_failing_accuracy() -> None:
     def refuses(_step: Step) -> StepFunction:
         raise TaskFailure("unsupported", "inference_only", "not in training")
 
@@ -362,7 +366,7 @@ def small_batches_fail(_call: int, x: torch.Tensor) -> torch.Tensor:
         ("OOM", raising(OOM, 3)),
     ],
 )
-def test_batch_invariance_is_said_in_the_harness_s_words(code: str, act: Act) -> None:
+def test_batch_invariance_has_the_harness_s_codes(code: str, act: Act) -> None:
     """Each row by itself, so that only what `act` does depends on the batch."""
 
     class Rows(Model):
@@ -375,17 +379,15 @@ def test_batch_invariance_is_said_in_the_harness_s_words(code: str, act: Act) ->
         *("huggingface", "BertForMaskedLM", "training", "float32", "inductor", "cpu"),
         knobs={"batch_invariant": True},
     )
-    result = check(
-        spec, lambda step, _subject: step.function, load=lambda *_spec, **_asked: subject_of(Rows(act))
-    )
+    result = check(spec, lambda step, _model: step.function, load=lambda *_spec, **_asked: loaded(Rows(act)))
     assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
 
 
-def test_nothing_to_take_parts_of_passes_by_skip() -> None:
+def test_batch_invariance_is_skipped_without_a_batch() -> None:
     assert checked(knobs={"batch_invariant": True}, batched=False).code == "pass_due_to_skip"
 
 
 def test_timing_lets_attention_sum_in_its_own_type_as_the_harness_does() -> None:
-    settings(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
+    apply_settings(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
     assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)

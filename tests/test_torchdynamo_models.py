@@ -16,9 +16,9 @@ from runner.catalog.suites import SUITES
 from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.models.built import Wanted
+from runner.suites.torchdynamo.loaded_model import load
+from runner.suites.torchdynamo.models.built import ModelRequest
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import load
 
 SUITE_NAMES = ("huggingface", "timm", "torchbench")
 # Millions, of the real models. Of Blenderbot it is the decoder's.
@@ -149,7 +149,7 @@ def test_whole_models_have_the_known_numbers_of_parameters(suite: str) -> None:
     for case in SUITES[suite].cases:
         if suite == "torchbench" and case.name not in OF_TORCHVISION:
             continue
-        built = models.build(case.name, Wanted("meta", batch_size=1))
+        built = models.build(case.name, ModelRequest("meta", batch_size=1))
         count = sum(parameter.numel() for parameter in built.module.parameters())
         assert round(count / 1e6, 1) == PARAMETERS[case.name], case.name
         assert built.size_note == ""
@@ -164,29 +164,29 @@ def test_whole_models_have_the_known_numbers_of_parameters(suite: str) -> None:
 )
 def test_a_reduced_model_steps_and_says_that_it_is_reduced(suite: str, case: str) -> None:
     inference = tiny(suite, case)
-    subject = load(inference)
-    assert subject.size_note.startswith("reduced: ")
-    assert subject.batch_size == 2
-    assert not subject.module.training
-    output = Step(subject, inference).eager(subject.inputs)
+    model = load(inference)
+    assert model.size_note.startswith("reduced: ")
+    assert model.batch_size == 2
+    assert not model.module.training
+    output = Step(model, inference).eager(model.inputs)
     for tensor in torch.utils._pytree.tree_leaves(output):
         assert tensor.isfinite().all()
         assert not tensor.requires_grad
     training = tiny(suite, case, "training", optimizer="sgd")
-    subject = load(training)
-    assert subject.module.training
-    step = Step(subject, training)
-    assert step.eager(subject.inputs).isfinite()
-    assert any(parameter.grad is not None for parameter in subject.module.parameters())
+    model = load(training)
+    assert model.module.training
+    step = Step(model, training)
+    assert step.eager(model.inputs).isfinite()
+    assert any(parameter.grad is not None for parameter in model.module.parameters())
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "amp"])
 def test_every_dtype_steps(mode: str, dtype: str) -> None:
     spec = tiny("huggingface", "BertForMaskedLM", mode, dtype)
-    subject = load(spec)
-    result = Step(subject, spec).eager(subject.inputs)
-    weights = {parameter.dtype for parameter in subject.module.parameters()}
+    model = load(spec)
+    result = Step(model, spec).eager(model.inputs)
+    weights = {parameter.dtype for parameter in model.module.parameters()}
     assert weights == {torch.float32 if dtype == "amp" else getattr(torch, dtype)}
     if mode == "inference":
         assert result.logits.dtype == getattr(torch, "bfloat16" if dtype == "amp" else dtype)
@@ -204,17 +204,17 @@ def test_the_same_task_has_the_same_weights_and_inputs() -> None:
 
 def test_restoring_takes_a_training_step_back() -> None:
     spec = tiny("huggingface", "DistilBertForMaskedLM", "training", optimizer="adam", use_eval_mode=True)
-    subject = load(spec)
-    step = Step(subject, spec)
+    model = load(spec)
+    step = Step(model, spec)
     step.remember()
-    before = [parameter.detach().clone() for parameter in subject.module.parameters()]
-    first = step.eager(subject.inputs)
-    assert step.eager(subject.inputs) != first
+    before = [parameter.detach().clone() for parameter in model.module.parameters()]
+    first = step.eager(model.inputs)
+    assert step.eager(model.inputs) != first
     step.restore()
-    assert all(map(torch.equal, before, subject.module.parameters()))
+    assert all(map(torch.equal, before, model.module.parameters()))
     step.begin()
-    assert all(parameter.grad is None for parameter in subject.module.parameters())
-    assert step.eager(subject.inputs) == first
+    assert all(parameter.grad is None for parameter in model.module.parameters())
+    assert step.eager(model.inputs) == first
 
 
 def test_no_dropout_in_an_accuracy_check() -> None:
@@ -234,26 +234,26 @@ def test_no_dropout_in_an_accuracy_check() -> None:
 )
 def test_every_loss_is_a_number(suite: str, case: str, loss: str) -> None:
     spec = tiny(suite, case, "training", loss=loss)
-    subject = load(spec)
-    value = Step(subject, spec).eager(subject.inputs)
+    model = load(spec)
+    value = Step(model, spec).eager(model.inputs)
     assert value.shape == ()
     assert value.isfinite()
 
 
 def test_a_smaller_batch_is_the_first_rows() -> None:
-    subject = load(tiny("huggingface", "ElectraForCausalLM"))
-    half = subject.inputs_at(1)
+    model = load(tiny("huggingface", "ElectraForCausalLM"))
+    half = model.inputs_at(1)
     assert isinstance(half, dict)
-    assert isinstance(subject.inputs, dict)
-    assert torch.equal(half["input_ids"], subject.inputs["input_ids"][:1])
-    assert len(subject.batch_tensors(subject.inputs)) == 2
-    subject.batch_size = 16
-    assert subject.batch_sizes() == (16, 12)
-    subject.batch_size = 2
-    assert subject.batch_sizes() == (2,)
-    subject.batched = False
+    assert isinstance(model.inputs, dict)
+    assert torch.equal(half["input_ids"], model.inputs["input_ids"][:1])
+    assert len(model.batch_tensors(model.inputs)) == 2
+    model.batch_size = 16
+    assert model.batch_sizes() == (16, 12)
+    model.batch_size = 2
+    assert model.batch_sizes() == (2,)
+    model.batched = False
     with pytest.raises(TaskFailure, match="no batch dimension"):
-        subject.inputs_at(1)
+        model.inputs_at(1)
 
 
 @pytest.mark.parametrize(
@@ -324,11 +324,11 @@ def test_a_checkout_of_torchbench_is_found_by_its_variable(
     monkeypatch.setenv("TORCHBENCH", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     try:
-        subject = load(spec_of("torchbench", case))
+        model = load(spec_of("torchbench", case))
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == "torchbenchmark"]:
             del sys.modules[name]
-    assert (subject.batch_size, subject.parameters) == (1000, 12)
+    assert (model.batch_size, model.parameters) == (1000, 12)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_what_a_model_cannot_do_is_unsupported(spec: TaskSpec, code: str) -> Non
 
 def test_a_model_that_cannot_be_built_fails_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
     models = importlib.import_module("runner.suites.torchdynamo.models.timm")
-    monkeypatch.setattr(models, "_timm", lambda: None)
+    monkeypatch.setattr(models, "torchvision", lambda: 1 / 0)
     with pytest.raises(TaskFailure) as failed:
         load(tiny("timm", "mobilevit_s"))
     assert (failed.value.status, failed.value.code) == ("failed", "model_fail_to_load")

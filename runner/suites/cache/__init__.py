@@ -1,7 +1,8 @@
-"""cachebench: pairs of processes with one folder of caches, empty for the first, full for the second."""
+"""Run cachebench: pairs of processes with one folder of caches, empty for the first, full for the second."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import shutil
 import time
@@ -29,9 +30,9 @@ Pair = tuple[Compiled, Compiled]  # cold, warm
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """`repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
+    """Compile `repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
     before_forks()
-    importlib.import_module("runner.suites.torchdynamo.subject")  # once, for all processes
+    importlib.import_module("runner.suites.torchdynamo.loaded_model")  # once, for all processes
     ends = time.monotonic() + spec.timeout_s
     pairs = cast("int", spec.setting("repeat"))
     done: list[Pair] = []
@@ -39,7 +40,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         for number in range(pairs):
             cold = _stage(spec, report, "cold", number, ends)
             warm = _stage(spec, report, "warm", number, ends)
-            _compare(cold, warm)
+            _compare(cold.result, warm.result)
             done.append((cold, warm))
             shutil.rmtree(_folder(report, number), ignore_errors=True)
         _record(spec, report, done, None)
@@ -55,33 +56,29 @@ def _stage(spec: TaskSpec, report: Report, name: str, pair: int, ends: float) ->
     total = 2 * cast("int", spec.setting("repeat"))
     report.event("compile", 2 * pair + (name == "warm"), total, f"{name}, pair {pair + 1}")
     folder = _folder(report, pair)
-    told = run_stage(
+    answer = run_stage(
         f"{name}_{pair}",
-        lambda: compile_once(spec, folder).to_json(),
+        lambda: dataclasses.asdict(compile_once(spec, folder)),
         folder=report.folder,
         variables=compile_time.cache_variables(folder),
         timeout_s=max(1.0, ends - time.monotonic()),
     )
-    return Compiled(**told)
+    return Compiled(**answer)
 
 
 def _folder(report: Report, pair: int) -> Path:
     return report.folder / f"caches_{pair}"
 
 
-def _compare(cold: Compiled, warm: Compiled) -> None:
-    """Raises TaskFailure (wrong) where code from the cache computes something else."""
-    difference = abs(warm.result - cold.result)
-    if not difference <= _SAME * abs(cold.result):
-        raise TaskFailure(
-            "wrong",
-            "fail_accuracy",
-            f"the result is {cold.result:.6g} (norm) as compiled, {warm.result:.6g} from the cache",
-        )
+def _compare(cold: float, warm: float) -> None:
+    """Raise TaskFailure (wrong) where code from the cache computes something else."""
+    if not abs(warm - cold) <= _SAME * abs(cold):
+        reason = f"the result is {cold:.6g} (norm) as compiled, {warm:.6g} from the cache"
+        raise TaskFailure("wrong", "fail_accuracy", reason)
 
 
 def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailure | None) -> None:
-    """In a process of its own: what is told of the device would make this one unfit to fork."""
+    """Record in a separate process: asking for the device would make this one unfit to fork."""
 
     def work() -> Json:
         recorder = Recorder(spec, report, prepare(spec.device))
@@ -98,7 +95,7 @@ def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailu
 
 
 def results_of(pairs: list[Pair]) -> list[Result]:
-    """Ours, with one sample for each pair, and cachebench's three, of which the last is one number."""
+    """Return our metrics with one sample for each pair, then cachebench's three, the last a single number."""
     cold_s = [cold.compile_s for cold, _ in pairs]
     warm_s = [warm.compile_s for _, warm in pairs]
     ratios = [warm / cold for cold, warm in zip(cold_s, warm_s, strict=True)]
@@ -122,7 +119,7 @@ def results_of(pairs: list[Pair]) -> list[Result]:
 
 
 def _phases(compiled: Json) -> dict[str, Json]:
-    """dynamo's own account: phase → median seconds over the pairs."""
+    """Return dynamo's own account: phase → median seconds over the pairs."""
     found = [part.phases_s for part in compiled]
     names = {name for phases in found for name in phases}
     return {"phases_s": {name: median([phases.get(name, 0.0) for phases in found]) for name in sorted(names)}}

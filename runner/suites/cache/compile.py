@@ -1,8 +1,9 @@
-"""One compile of a model in a fresh process, with the caches that its environment names."""
+"""Compile a model once, in a fresh process with the caches that its environment names."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,11 @@ from runner.failures import TaskFailure
 from runner.measure import compile_time, counters
 from runner.measure.call_time import one_call_ms
 from runner.measure.device import SEED, Device, prepare
-from runner.records import Json
+from runner.suites.torchdynamo.loaded_model import load
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import Subject, load
 
 _WARM_UP_CALLS = 5  # of the harness
-_SWITCHES = {
+_SWITCHES = {  # knob → torch's module of settings and the name there
     "fx_graph_cache": ("torch._inductor.config", "fx_graph_cache"),
     "aot_autograd_cache": ("torch._functorch.config", "enable_autograd_cache"),
     "autotune_cache": ("torch._inductor.config", "autotune_local_cache"),
@@ -32,7 +32,7 @@ _SWITCHES = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one process says. `result` is the norm of what a step computes from the same state and seed."""
+    """One process's numbers. `result` is the norm of a step's result from the same state and seed."""
 
     compile_s: float
     warm_up_difference_s: float  # cachebench's compile time
@@ -44,24 +44,22 @@ class Compiled:
     cache_entries: int
     result: float
 
-    def to_json(self) -> dict[str, Json]:
-        return dataclasses.asdict(self)
-
 
 def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
-    """Eager calls, a warm toolchain, then the model; `folder` is where the caches lie."""
+    """Run eager, warm up the toolchain, then compile the model; `folder` is where the caches lie."""
     device = prepare(spec.device)
     _set_switches(spec)
     compile_time.start_workers()
-    model = _spec_of_model(spec)
-    subject = load(model)
-    step = Step(subject, model)
+    # the same model as a task of its own suite
+    knobs = {name: spec.knobs[name] for name in ("size", "batch_size") if name in spec.knobs}
+    task = dataclasses.replace(spec, suite=ORIGINS[spec.case], knobs=knobs)
+    model = load(task)
+    step = Step(model, task)
     step.remember()
-
-    def eager() -> Any:
-        return step.eager(subject.inputs)
-
-    eager_ms = [_timed(step, eager, device) for _ in range(_WARM_UP_CALLS)]
+    eager_ms = []
+    for _ in range(_WARM_UP_CALLS):
+        step.begin()
+        eager_ms.append(one_call_ms(lambda: step.eager(model.inputs), device))
     step.restore()
     toolchain_ms = one_call_ms(lambda: _warm_toolchain(device), device)
     already = _contents(folder)
@@ -71,12 +69,13 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
         dynamic=None if spec.dynamic else False,
         options={"triton.cudagraphs": spec.device == "cuda" and bool(spec.setting("cudagraphs"))},
     )
-    if spec.dynamic:
-        _mark_batch(subject)
+    if spec.dynamic:  # as --dynamic-shapes --dynamic-batch-only: no other dimension may change
+        for tensor in model.batch_tensors(model.inputs):
+            torch._dynamo.mark_dynamic(tensor, 0)
 
     def compiled() -> Any:
         with torch.set_grad_enabled(spec.mode == "training"):
-            return function(subject.inputs)
+            return function(model.inputs)
 
     found = compile_time.first_calls(compiled, device, before_call=step.begin)
     if counters.unique_graphs() == 0:
@@ -99,34 +98,16 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
     )
 
 
-def _spec_of_model(spec: TaskSpec) -> TaskSpec:
-    """The same model as a task of its own suite."""
-    knobs = {name: spec.knobs[name] for name in ("size", "batch_size") if name in spec.knobs}
-    return dataclasses.replace(spec, suite=ORIGINS[spec.case], knobs=knobs)
-
-
 def _set_switches(spec: TaskSpec) -> None:
-    """Raises TaskFailure (unsupported) where this torch lacks a cache that is to be switched off."""
+    """Switch the caches. Raise TaskFailure (unsupported) where this torch lacks one to be switched off."""
     for knob, (module, name) in _SWITCHES.items():
-        config = _config(module)
-        wanted = bool(spec.setting(knob))
+        config = importlib.import_module(module)  # late: the settings read the environment
+        enabled = bool(spec.setting(knob))
         if hasattr(config, name):
-            setattr(config, name, wanted)
-        elif not wanted:
+            setattr(config, name, enabled)
+        elif not enabled:
             reason = f"torch {torch.__version__} has no {module}.{name}"
             raise TaskFailure("unsupported", "no_such_cache", reason)
-
-
-def _config(module: str) -> Any:
-    import torch._dynamo.config  # noqa: PLC0415 - the modules of the settings, late: they read the environment
-    import torch._functorch.config  # noqa: PLC0415
-    import torch._inductor.config  # noqa: PLC0415
-
-    return {
-        "torch._dynamo.config": torch._dynamo.config,
-        "torch._functorch.config": torch._functorch.config,
-        "torch._inductor.config": torch._inductor.config,
-    }[module]
 
 
 def _warm_toolchain(device: Device) -> None:
@@ -135,19 +116,8 @@ def _warm_toolchain(device: Device) -> None:
     )
 
 
-def _mark_batch(subject: Subject) -> None:
-    """As --dynamic-shapes --dynamic-batch-only: the first dimension may change, no other."""
-    for tensor in subject.batch_tensors(subject.inputs):
-        torch._dynamo.mark_dynamic(tensor, 0)
-
-
-def _timed(step: Step, call: Any, device: Device) -> float:
-    step.begin()
-    return one_call_ms(call, device)
-
-
 def _result(step: Step, compiled: Any) -> float:
-    """Norm of a step's result from the state and the seed that every process begins with."""
+    """Return the norm of a step's result from the state and the seed that every process begins with."""
     step.restore()
     step.begin()
     torch.manual_seed(SEED)
@@ -157,6 +127,6 @@ def _result(step: Step, compiled: Any) -> float:
 
 
 def _contents(folder: Path) -> tuple[int, int]:
-    """Bytes and files in a folder."""
+    """Return the bytes and the number of files in a folder."""
     sizes = [os.lstat(Path(place) / name).st_size for place, _, names in os.walk(folder) for name in names]
     return sum(sizes), len(sizes)

@@ -1,8 +1,7 @@
 """The suites of PyTorch's torchdynamo harness: a model in eager mode and compiled.
 
-One experiment is up to four stages, each a fresh process: accuracy, cold (compile time, then eager and
-compiled in turn), warm (compile time from the caches, memory and GPU time of the compiled step alone), and
-eager (the same of eager mode). A stage that fails leaves the results of the others.
+A task is up to four stages (`stages.py`), each a fresh process. A stage that fails leaves the results of the
+others.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import torch
 from runner.catalog import TaskSpec
 from runner.failures import TaskFailure
 from runner.report import Report
-from runner.suites.torchdynamo.experiment import Experiment
-from runner.suites.torchdynamo.models.built import Wanted
+from runner.suites.torchdynamo.models.built import ModelRequest
+from runner.suites.torchdynamo.stage_runner import StageRunner
 
-# What compiling imports late: once here, and not in every stage. Not every release has them all.
+# Imported late by compiling: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (
     *("torch._inductor.compile_fx", "torch._inductor.cudagraph_trees", "torch._inductor.freezing"),
     *("torch._inductor.fx_passes.fuse_attention", "torch._inductor.fx_passes.pad_mm"),
@@ -37,18 +36,24 @@ _COMPILERS = (
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Measures one experiment; returns the first failure."""
+    """Run one task; return its worst failure, if any."""
     _preload(spec)
-    caches, fresh = _caches(spec)
+    kept = os.environ.get("RUNNER_CACHES")
+    fresh = not kept and spec.setting("caches") != "kept"
+    caches = None  # where the environment says
+    if kept:
+        caches = Path(kept) / spec.fingerprint()
+    elif fresh:
+        caches = Path(tempfile.mkdtemp(prefix="c"))
     try:
-        return Experiment(spec, report, caches, fresh=fresh).run()
+        return StageRunner(spec, report, caches, fresh=fresh).run()
     finally:
-        if fresh and caches is not None:
+        if fresh and caches:
             shutil.rmtree(caches, ignore_errors=True)
 
 
 def _preload(spec: TaskSpec) -> None:
-    """Imports here, once, what every stage needs, and touches neither CUDA nor OpenMP (`measure/forked.py`).
+    """Import once what every stage needs, without touching CUDA or OpenMP, since the stages are forked.
 
     Building the model without its memory imports all that building it imports.
     """
@@ -58,17 +63,7 @@ def _preload(spec: TaskSpec) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     del os.environ["TORCH_WARM_POOL"]
-    with contextlib.suppress(Exception):  # what is wrong with a model is said by the stage that loads it
+    with contextlib.suppress(Exception):  # the stage that loads the model will raise it again
         models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
         tiny = spec.knobs.get("size") == "tiny"
-        models.build(spec.case, Wanted("meta", batch_size=1, tiny=tiny, dropout=False))
-
-
-def _caches(spec: TaskSpec) -> tuple[Path | None, bool]:
-    """Where compile caches lie, and whether they are fresh. None: where the environment says."""
-    kept = os.environ.get("RUNNER_CACHES")
-    if kept:
-        return Path(kept) / spec.fingerprint(), False
-    if spec.setting("caches") == "kept":
-        return None, False
-    return Path(tempfile.mkdtemp(prefix="c")), True
+        models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))

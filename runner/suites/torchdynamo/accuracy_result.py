@@ -1,4 +1,4 @@
-"""What an accuracy check says, and what it is given."""
+"""The result of an accuracy check, and the types of what the check is given."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
 from torch.utils import _pytree as pytree
 
 from runner.catalog.codes import status_of
 from runner.records import Json
+from runner.suites.torchdynamo.loaded_model import LoadedModel, fresh
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject, fresh
 
-CompileStep = Callable[[Step, Subject], StepFunction]
-Load = Callable[..., Subject]
+CompileStep = Callable[[Step, LoadedModel], StepFunction]
+Load = Callable[..., LoadedModel]
 
 
 @dataclass(frozen=True)
 class AccuracyResult:
-    """`status` is one of ours, `code` the harness's word. `details` are told beside the value."""
+    """`status` is one of ours, `code` the harness's word. `details` stand beside the value in its record."""
 
     status: str
     code: str
@@ -31,17 +30,12 @@ class AccuracyResult:
 
 
 def result_of(code: str, details: dict[str, Json], reason: str = "", status: str = "") -> AccuracyResult:
-    """The result of a check that ends with `code`; `status` where the code alone says too little."""
-    told = details | ({"reason": reason} if reason else {})
-    return AccuracyResult(status or status_of(code) or "failed", code, details=told)
+    """Return the result of a check that ends with `code`; `status` where the code does not imply it."""
+    details = details | ({"reason": reason} if reason else {})
+    return AccuracyResult(status or status_of(code) or "failed", code, details=details)
 
 
-def copy_of(subject: Subject) -> Subject:
-    """The same model and inputs in memory of their own; no input has a gradient yet."""
-    inputs = pytree.tree_map(fresh, subject.inputs)
-    return dataclasses.replace(subject, module=copy.deepcopy(subject.module), inputs=inputs)
-
-
-def kept(value: object) -> object:
-    """A tensor that nobody writes again: CUDA graphs reuse the memory of their outputs."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+def copy_of(model: LoadedModel) -> LoadedModel:
+    """Copy the module and its inputs; no input of the copy has a gradient yet."""
+    inputs = pytree.tree_map(fresh, model.inputs)
+    return dataclasses.replace(model, module=copy.deepcopy(model.module), inputs=inputs)

@@ -1,10 +1,11 @@
-"""Compiling a step by the backend that a task names, in a process where nothing else is compiled.
+"""Compile a step by the backend that a task names.
 
 Settings are made for the whole process, as the harness makes them: a stage is a process of its own.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,21 +20,22 @@ from runner.failures import TaskFailure
 from runner.measure.forked import crash_hint
 from runner.measure.inductor_options import candidate_options, check_option
 from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.loaded_model import LoadedModel
 from runner.suites.torchdynamo.models.built import Inputs
 from runner.suites.torchdynamo.step import Step, StepFunction
-from runner.suites.torchdynamo.subject import Subject
 
 _OTHER_COMPILER = (
     "the package that AOTInductor loaded was built by CXX={}; try another compiler, "
     "as in --python NAME=PATH,CXX=/usr/bin/g++"
 )
+_STATIC_ONLY = "exporters are measured with static shapes only"
 _INFERENCE_ONLY = "exporters and freezing take the forward pass alone"
 
 
 class Compiler:
-    """What a task's backend makes of functions and steps.
+    """Compiles functions and steps by a task's backend.
 
-    Making one changes settings of dynamo and inductor. Raises TaskFailure (unsupported) for a backend, an
+    Creating one changes settings of dynamo and inductor. Raises TaskFailure (unsupported) for a backend, an
     option or a combination that this torch does not have.
     """
 
@@ -41,13 +43,13 @@ class Compiler:
         self.backend: Backend = backend_of(spec)
         self._spec = spec
         if self._exports and spec.dynamic:
-            raise TaskFailure(
-                "unsupported", "static_export", "exporters are measured with static shapes only"
-            )
+            raise TaskFailure("unsupported", "static_export", _STATIC_ONLY)
         if (self._exports or self.backend.freezing) and spec.mode == "training":
             raise TaskFailure("unsupported", "inference_only", _INFERENCE_ONLY)
-        if not self._exports:
-            self._check_registered()
+        if not self._exports and self.backend.dynamo not in torch._dynamo.list_backends(exclude_tags=()):
+            known = torch._dynamo.list_backends(exclude_tags=())
+            reason = f"torch {torch.__version__} has no backend {self.backend.dynamo!r}; it has {known}"
+            raise TaskFailure("unsupported", "no_such_backend", reason)
         _set_dynamo(spec)
         if self.backend.is_inductor:
             _set_inductor(self.backend, spec)
@@ -57,7 +59,7 @@ class Compiler:
         return self.backend.export != "none"
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Any function through torch.compile; as it is where the backend is an exporter's."""
+        """Compile any function; return it as it is where the backend is an exporter."""
         if self._exports:
             return function
         compiled: Callable[..., Any] = torch.compile(
@@ -65,26 +67,26 @@ class Compiler:
         )
         return compiled
 
-    def step(self, step: Step, subject: Subject) -> StepFunction:
-        """The compiled step: the whole of it, or the model alone, or what the exporter made of the model."""
+    def step(self, step: Step, model: LoadedModel) -> StepFunction:
+        """Return the step compiled as a whole, or with the model alone compiled or exported."""
         if self._exports:
-            return step.calling(_Exported(self.backend.export, subject.module))
+            return step.calling(_Exported(self.backend.export, model.module))
         if self._spec.knobs.get("compiled_region") == "model":
-            return step.calling(self.function(subject.module))
+            return step.calling(self.function(model.module))
         return self.function(step.function)
 
-    def mark_dynamic(self, subject: Subject) -> None:
-        """Says that the batch's size may change, where the task asks for that."""
+    def mark_dynamic(self, model: LoadedModel) -> None:
+        """Mark the batch as dynamic where the task asks for that."""
         if not self._spec.dynamic or self._spec.knobs.get("dynamic_dimensions") == "all":
             return
-        if subject.batch_size < 2:
+        if model.batch_size < 2:
             raise TaskFailure("unsupported", "batch_of_one", "a batch of 1 is a shape of its own to dynamo")
-        self.mark_dynamic_inputs(subject, subject.inputs)
+        self.mark_dynamic_inputs(model, model.inputs)
 
-    def mark_dynamic_inputs(self, subject: Subject, inputs: Inputs) -> None:
+    def mark_dynamic_inputs(self, model: LoadedModel, inputs: Inputs) -> None:
         if self._spec.knobs.get("dynamic_dimensions") == "all":
             return
-        tensors = subject.batch_tensors(inputs)
+        tensors = model.batch_tensors(inputs)
         if not tensors:
             raise TaskFailure("unsupported", "no_batch", "no input has the batch as its first dimension")
         for tensor in tensors:
@@ -92,12 +94,6 @@ class Compiler:
                 torch._dynamo.decorators.mark_unbacked(tensor, 0)
             else:
                 torch._dynamo.maybe_mark_dynamic(tensor, 0)
-
-    def _check_registered(self) -> None:
-        known = torch._dynamo.list_backends(exclude_tags=())
-        if self.backend.dynamo not in known:
-            reason = f"torch {torch.__version__} has no backend {self.backend.dynamo!r}; it has {known}"
-            raise TaskFailure("unsupported", "no_such_backend", reason)
 
 
 def _set_dynamo(spec: TaskSpec) -> None:
@@ -123,19 +119,13 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
         options["cpp.threads"] = threads
     options |= candidate_options()
     for path, value in options.items():
-        _set(config, path, value)
-
-
-def _set(config: Any, path: str, value: Any) -> None:
-    check_option(path)
-    *places, name = path.split(".")
-    for place in places:
-        config = getattr(config, place)
-    setattr(config, name, value)
+        check_option(path)
+        *groups, name = path.split(".")
+        setattr(functools.reduce(getattr, groups, config), name, value)
 
 
 class _Exported:
-    """Stands in a model's place; an exporter makes it at its first call."""
+    """Stands in for a model; its first call exports it."""
 
     def __init__(self, exporter: str, module: torch.nn.Module) -> None:
         self._make = _EXPORTERS[exporter]
@@ -165,7 +155,7 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
 
 
 class _Model(torch.nn.Module):
-    """A model whose class is not torch's own: those are compiled into functions that do not take `self`."""
+    """Wraps a model: torch's own classes are compiled into functions that do not take `self`."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()

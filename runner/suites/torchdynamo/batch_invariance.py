@@ -1,4 +1,4 @@
-"""Does a row's result depend on the batch it is in? The harness's check: bit for bit, forward pass only."""
+"""Check that a row's result does not depend on its batch, as the harness does: bit for bit, forward only."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ from runner.records import Json
 from runner.suites.torchdynamo.accuracy_result import AccuracyResult, CompileStep, Load, copy_of, result_of
 from runner.suites.torchdynamo.comparison import EXACT, NotComparable, compare
 from runner.suites.torchdynamo.determinism import deterministic, reseed
-from runner.suites.torchdynamo.models.built import Inputs
+from runner.suites.torchdynamo.loaded_model import LoadedModel, load
 from runner.suites.torchdynamo.step import Step
-from runner.suites.torchdynamo.subject import Subject, load
 
 
 def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
-    """Compiles for the whole batch, for half of it, … for 1, and compares the rows that they share.
+    """Compile for the whole batch, for half of it, … for 1, and compare the rows that they share.
 
     Each batch is compiled afresh; parts of a result without the batch as first dimension are left out.
-    Raises TaskFailure where the model cannot be loaded, or the backend does not do what is asked.
+    Raise TaskFailure where the model cannot be loaded, or the backend does not support what is asked.
     """
     forward_only = dataclasses.replace(spec, mode="inference")
     with deterministic(spec), torch.no_grad():
         reseed()
-        subject = load(forward_only, for_accuracy=True)
-        batch = subject.batch_size
+        model = load(forward_only, for_accuracy=True)
+        batch = model.batch_size
         details: dict[str, Json] = {"batch_size": batch}
-        if not subject.batched or batch < 2:
+        if not model.batched or batch < 2:
             return result_of("pass_due_to_skip", details, "there is no batch to take parts of")
-        code, reason = _compared(forward_only, subject, compile_step)
+        code, reason = _compared(forward_only, model, compile_step)
     return result_of(code, details, reason)
 
 
-def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tuple[str, str]:
-    """The harness's code, and what was found."""
+def _compared(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> tuple[str, str]:
+    """Return the harness's code and the reason."""
     whole: Any = None
-    size = subject.batch_size
+    size = model.batch_size
     while size >= 1:
         try:
-            result = _forward(spec, subject, compile_step, subject.inputs_at(size))
+            reseed()
+            torch._dynamo.reset()
+            part = copy_of(dataclasses.replace(model, inputs=model.inputs_at(size)))
+            step = Step(part, spec, for_accuracy=True)
+            step.begin()
+            result = compile_step(step, part)(part.inputs)
         except Exception as error:
             failure = failure_of(error)
             if failure.status == "unsupported":
@@ -55,7 +59,7 @@ def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tu
         whole = result if whole is None else whole
         try:
             found = compare(
-                _rows(whole, subject.batch_size, size),
+                _rows(whole, model.batch_size, size),
                 _rows(result, size, size),
                 None,
                 dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32"),
@@ -68,24 +72,11 @@ def _compared(spec: TaskSpec, subject: Subject, compile_step: CompileStep) -> tu
     return "pass", ""
 
 
-def _forward(spec: TaskSpec, subject: Subject, compile_step: CompileStep, inputs: Inputs) -> Any:
-    reseed()
-    torch._dynamo.reset()
-    part = copy_of(dataclasses.replace(subject, inputs=inputs))
-    step = Step(part, spec, for_accuracy=True)
-    step.begin()
-    return compile_step(step, part)(part.inputs)
-
-
 def _rows(result: Any, batch: int, size: int) -> Any:
-    """The first rows of everything that has rows; the rest is None."""
-    if isinstance(result, dict):
-        result = dict(result)
-    return pytree.tree_map(
-        lambda value: value[:size] if isinstance(value, torch.Tensor) and _has_rows(value, batch) else None,
-        result,
-    )
+    """Return the first rows of every tensor that has `batch` rows; the rest becomes None."""
 
+    def rows(value: Any) -> torch.Tensor | None:
+        has_rows = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == batch
+        return value[:size] if has_rows else None
 
-def _has_rows(value: torch.Tensor, batch: int) -> bool:
-    return value.dim() > 0 and len(value) == batch
+    return pytree.tree_map(rows, dict(result) if isinstance(result, dict) else result)

@@ -1,4 +1,4 @@
-"""Are two results the same? The harness's rule (`torch._dynamo.utils.same`), and how far apart they are.
+"""Compare two results by the harness's rule (`torch._dynamo.utils.same`), and measure their errors.
 
 Two tensors are the same where every element is within the tolerance, or else where the result's error
 against the reference is not much larger than eager's own: rmse(result) ≤ m · rmse(eager) + tolerance / 10.
@@ -9,7 +9,7 @@ rules say it. Integers and complex numbers have the tolerance alone.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,7 @@ _LOOSE = 4e-2  # a result without NaN, this near to the reference, is better tha
 
 
 class NotComparable(Exception):
-    """The two results hold something that the comparison does not know."""
+    """The results hold a value that is neither a tensor nor a plain number, string or None."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,13 @@ EXACT = Rules(tolerance=0.0)
 
 
 @dataclass
-class Distance:
-    """Over the floating-point and complex tensors of two results, where both are finite.
+class ErrorStats:
+    """Errors of the floating-point and complex tensors of two results, where both are finite.
 
-    `rmse_ratio`: error against the reference, compiled over eager (infinite where eager has none); `cosine`:
-    of compiled to eager. Both take each part of the results (logits, gradients, …) as one vector, and the
-    worst part. `relative_*`: of
-    |eager - compiled| / (1 + |eager|), over all elements. Of `numbers` elements `not_finite` are NaN or
-    infinite on a side; of these `lost` are finite in eager mode.
+    `rmse_ratio` is the error against the reference, compiled over eager (infinite where eager has none),
+    `cosine` that of compiled to eager. Both take each part of the results (logits, gradients, …) as one
+    vector, and the worst part. `relative_*` are of |eager - compiled| / (1 + |eager|), over all elements.
+    `not_finite` of the `numbers` elements are NaN or infinite on a side, `lost` on the compiled side alone.
     """
 
     rmse_ratio: float | None = None
@@ -65,51 +64,46 @@ class Distance:
 class Comparison:
     same: bool
     reason: str = ""  # the first tensor that differs, and how
-    distance: Distance = field(default_factory=Distance)
+    errors: ErrorStats = field(default_factory=ErrorStats)
 
 
 def compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
-    """`reference` is None, or the same structure in higher precision. `measured` asks for the distance.
+    """Compare `result` with `eager`, part by part; `measured` also fills in the errors.
 
-    Raises NotComparable for values that are neither tensors nor plain.
+    `reference` is None, or the same structure in higher precision. Raise NotComparable for values that are
+    neither tensors nor plain.
     """
     found = Comparison(same=True)
-    sums = _Sums()
+    sums = _ErrorSums()
     for place, eager_part, part, reference_part in _walk("", eager, result, reference):
         problem = _difference(eager_part, part, reference_part, rules)
         if problem and found.same:
             found.same, found.reason = False, f"{place or 'the output'}: {problem}"
         if measured and not isinstance(part, _Missing):
             sums.add(place, eager_part, part, reference_part)
-    if measured:
-        found.distance = sums.distance()
+    found.errors = sums.stats()
     return found
 
 
+@dataclass
 class _Missing:
-    """Stands where one side has nothing of this name, or something of another kind."""
+    """A part of eager's result that the compiled one lacks, or has as something of another kind."""
 
-    def __init__(self, said: str) -> None:
-        self.said = said
+    reason: str
 
 
 def _walk(place: str, eager: Any, result: Any, reference: Any) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Leaves of two results and of the reference, with the path to each."""
-    if isinstance(eager, dict):
-        yield from _walk_named(place, eager, result, reference)
-    elif isinstance(eager, _SEQUENCES):
+    """Yield the leaves of both results and of the reference, each with its path."""
+    if isinstance(eager, _SEQUENCES):
         if not isinstance(result, _SEQUENCES) or len(result) != len(eager):
-            yield place, eager, _Missing(f"eager has {len(eager)} parts, compiled {_length(result)}"), None
+            length = len(result) if isinstance(result, _SEQUENCES) else f"a {type(result).__name__}"
+            yield place, eager, _Missing(f"eager has {len(eager)} parts, compiled {length}"), None
             return
-        numbered = dict(enumerate(eager)), dict(enumerate(result))
-        yield from _walk_named(place, *numbered, None if reference is None else dict(enumerate(reference)))
-    else:
+        eager, result = dict(enumerate(eager)), dict(enumerate(result))
+        reference = None if reference is None else dict(enumerate(reference))
+    if not isinstance(eager, dict):
         yield place, eager, result, reference
-
-
-def _walk_named(
-    place: str, eager: dict[Any, Any], result: Any, reference: Any
-) -> Iterator[tuple[str, Any, Any, Any]]:
+        return
     if not isinstance(result, dict) or set(result) != set(eager):
         names = sorted(map(str, result)) if isinstance(result, dict) else type(result).__name__
         yield place, eager, _Missing(f"eager has {sorted(map(str, eager))}, compiled {names}"), None
@@ -119,16 +113,15 @@ def _walk_named(
         yield from _walk(below, part, result[name], None if reference is None else reference[name])
 
 
-def _length(value: Any) -> str:
-    return str(len(value)) if isinstance(value, _SEQUENCES) else f"a {type(value).__name__}"
-
-
 def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
-    """How the result differs, '' where it is the same."""
+    """Return how the result differs, or ''."""
     if isinstance(result, _Missing):
-        return result.said
+        return result.reason
     if isinstance(eager, (torch.Tensor, float, complex)):
-        return _tensor_difference(_tensor(eager), _tensor(result), reference, rules)
+        eager, result = (
+            torch.tensor(value) if isinstance(value, (float, complex)) else value for value in (eager, result)
+        )
+        return _tensor_difference(eager, result, reference, rules)
     if eager is None or isinstance(eager, (str, int, torch.device, torch.dtype)):
         return "" if eager == result else f"eager has {eager!r}, compiled {result!r}"
     raise NotComparable(f"results of type {type(eager).__name__} cannot be compared")
@@ -144,7 +137,11 @@ def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: 
         return _by_cosine(eager, result, rules.tolerance)
     if _close(eager, result, rules.tolerance, equal_nan=rules.equal_nan):
         return ""
-    precise = _is_more_precise(reference, eager)
+    precise = (
+        isinstance(reference, torch.Tensor)
+        and eager.is_floating_point()
+        and (reference.dtype == torch.float64 or reference.dtype.itemsize > eager.dtype.itemsize)
+    )
     problem = _by_error(eager, result, reference, rules) if precise else _not_close(eager, result, rules)
     lost = int((eager.isfinite() & ~result.isfinite()).sum())
     if problem and lost:
@@ -161,27 +158,11 @@ def _not_close(eager: torch.Tensor, result: torch.Tensor, rules: Rules) -> str:
     return f"not within {rules.tolerance:g} of eager, and no reference says which is nearer"
 
 
-def _tensor(value: Any) -> Any:
-    return torch.tensor(value) if isinstance(value, (float, complex)) else value
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers in a form that comparing knows."""
-    if tensor.layout != torch.strided:
-        tensor = tensor.to_dense()
-    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
-
-
-def _is_more_precise(reference: Any, eager: torch.Tensor) -> bool:
-    if not isinstance(reference, torch.Tensor) or not eager.is_floating_point():
-        return False
-    return reference.dtype == torch.float64 or reference.dtype.itemsize > eager.dtype.itemsize
-
-
 def _by_cosine(eager: torch.Tensor, result: torch.Tensor, tolerance: float) -> str:
     if _close(eager, result, tolerance, equal_nan=True):  # zeros have no direction
         return ""
-    cosine = _cosine(eager, result)
+    flat = [_as_real(value).flatten().float() for value in (eager, result)]
+    cosine = float(torch.nn.functional.cosine_similarity(*flat, dim=0, eps=1e-6))
     return "" if cosine >= _COSINE else f"cosine {cosine:.5f} to eager"
 
 
@@ -202,7 +183,7 @@ def _by_error(eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor
 
 
 def _multiplier(result: torch.Tensor, rules: Rules) -> float:
-    """How many times eager's error the harness allows."""
+    """Return how many times eager's error the harness allows."""
     if rules.widest or (rules.multiplier_by_size and result.numel() <= 10):
         return 10.0
     if rules.multiplier_by_size and result.numel() <= 500:
@@ -220,9 +201,11 @@ def _rmse(reference: torch.Tensor, value: torch.Tensor) -> float:
     return float(torch.sqrt(torch.mean(torch.square(reference - value))))
 
 
-def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    flat = _as_real(one).flatten().float(), _as_real(other).flatten().float()
-    return float(torch.nn.functional.cosine_similarity(*flat, dim=0, eps=1e-6))
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same numbers dense, and 8-bit floats as float32: allclose knows neither."""
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
 
 
 def _as_real(tensor: torch.Tensor) -> torch.Tensor:
@@ -235,87 +218,54 @@ def _form(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-class _Group:
-    """The tensors of one part of the results: the logits, or all gradients."""
+@dataclass
+class _Part:
+    """One number for each tensor of a part of the results (the logits, or all gradients)."""
 
-    def __init__(self) -> None:
-        self._cosines: list[float] = []  # tensor by tensor, as all that follows
-        self._eager, self._result = _Size(), _Size()
-        self._eager_error, self._error = _Size(), _Size()
-
-    @property
-    def count(self) -> int:
-        return sum(self._eager.counts)
+    numbers: int = 0
+    cosines: list[float] = field(default_factory=list)
+    eager_norms: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    eager_errors: list[float] = field(default_factory=list)  # norms against the reference, as the next
+    errors: list[float] = field(default_factory=list)
 
     def add(self, eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor | None) -> None:
-        sizes = self._eager.add(eager), self._result.add(result)
-        alike = (eager / sizes[0]).mul_(result / sizes[1]).mean() if all(sizes) else 0.0
-        self._cosines.append(float(alike))
+        eager_norm, norm = _norm(eager), _norm(result)
+        alike = (eager / eager_norm).mul_(result / norm).sum() if eager_norm and norm else 0.0
+        self.numbers += eager.numel()
+        self.cosines.append(float(alike))
+        self.eager_norms.append(eager_norm)
+        self.norms.append(norm)
         if reference is not None:
-            self._error.add(_errors(reference, result))
-            self._eager_error.add(_errors(reference, eager))
+            unknown = ~reference.isfinite()  # not everywhere where a half has a number
+            self.eager_errors.append(_norm((reference - eager).masked_fill_(unknown, 0.0)))
+            self.errors.append(_norm((reference - result).masked_fill_(unknown, 0.0)))
 
     def cosine(self) -> float | None:
-        if not (self._eager.total() and self._result.total()):
+        """Return the cosine of all tensors as one vector; None where a side is all zeros."""
+        eager, result = math.hypot(*self.eager_norms), math.hypot(*self.norms)
+        if not eager or not result:
             return None
-        shares = zip(self._cosines, self._eager.shares(), self._result.shares(), strict=True)
-        return sum(cosine * eager * result for cosine, eager, result in shares)
+        rows = zip(self.cosines, self.eager_norms, self.norms, strict=True)
+        return sum(cosine * (eager_norm / eager) * (norm / result) for cosine, eager_norm, norm in rows)
 
     def rmse_ratio(self) -> float | None:
-        if not self._error.counts:
+        if not self.errors:
             return None
-        error, eager_error = self._error.total(), self._eager_error.total()
+        error, eager_error = math.hypot(*self.errors), math.hypot(*self.eager_errors)
         if eager_error > 0:
             return error / eager_error
         return 1.0 if error == 0 else math.inf
 
 
-class _Size:
-    """Root mean square over several tensors, of numbers whose squares may be too large or too small for a
-    float64."""
+class _ErrorSums:
+    """Collects ErrorStats tensor by tensor: the results of a large model have no room twice in float64."""
 
     def __init__(self) -> None:
-        self.counts: list[int] = []
-        self._sizes: list[float] = []
-
-    def add(self, numbers: torch.Tensor) -> float:
-        """Answers with that of this tensor alone."""
-        largest = float(numbers.abs().max()) if numbers.numel() else 0.0
-        size = largest
-        if 0 < largest < math.inf:
-            size = largest * math.sqrt(float((numbers / largest).square_().mean()))
-        self.counts.append(numbers.numel())
-        self._sizes.append(size)
-        return size
-
-    def total(self) -> float:
-        return math.hypot(*self._weighted())
-
-    def shares(self) -> list[float]:
-        """What each tensor has of the length of all as one vector."""
-        total = self.total()
-        return [size / total for size in self._weighted()]
-
-    def _weighted(self) -> list[float]:
-        count = max(1, sum(self.counts))
-        return [size * math.sqrt(n / count) for n, size in zip(self.counts, self._sizes, strict=True)]
-
-
-def _errors(reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Of what the reference has a number for, which is not everything that a half has one for."""
-    errors = reference - value
-    known = reference.isfinite()
-    return errors if known.all() else errors[known]
-
-
-class _Sums:
-    """What the distance of two results is made of, tensor after tensor."""
-
-    def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
-        self._count, self._total, self._largest = 0, 0.0, 0.0
-        self._relative = _Size()
-        self._not_finite, self._lost = 0, 0
+        self._stats = ErrorStats()
+        self._parts: defaultdict[str, _Part] = defaultdict(_Part)
+        self._relative_sum = 0.0
+        self._relative_norms: list[float] = []
 
     def add(self, place: str, eager: Any, result: Any, reference: Any) -> None:
         eager, result, precise = (_numbers(value) for value in (eager, result, reference))
@@ -323,42 +273,43 @@ class _Sums:
             return
         if precise is not None and precise.shape != eager.shape:
             precise = None
+        stats = self._stats
+        stats.numbers += eager.numel()
         kept = eager.isfinite() & result.isfinite()
         if not kept.all():
-            self._not_finite += int((~kept).sum())
-            self._lost += int((eager.isfinite() & ~kept).sum())
+            stats.not_finite += int((~kept).sum())
+            stats.lost += int((eager.isfinite() & ~kept).sum())
             eager, result, precise = eager[kept], result[kept], None if precise is None else precise[kept]
         if not eager.numel():
             return
-        self._groups.setdefault(place.split(".", maxsplit=1)[0], _Group()).add(eager, result, precise)
+        self._parts[place.split(".", maxsplit=1)[0]].add(eager, result, precise)
         relative = (eager - result).abs() / (1 + eager.abs())
-        self._count += relative.numel()
-        self._total += float(relative.sum())
-        self._relative.add(relative)
-        self._largest = max(self._largest, float(relative.max()))
+        stats.relative_max = max(stats.relative_max, float(relative.max()))
+        self._relative_sum += float(relative.sum())
+        self._relative_norms.append(_norm(relative))
 
-    def distance(self) -> Distance:
-        mean = self._total / self._count if self._count else 0.0
-        size = self._relative.total()
-        varying = 1 - (mean / size) ** 2 if size else 0.0  # share of the mean square
+    def stats(self) -> ErrorStats:
+        stats = self._stats
         # a single number has neither direction nor a mean error
-        groups = [group for group in self._groups.values() if group.count > 1] or [*self._groups.values()]
-        ratios = [ratio for group in groups if (ratio := group.rmse_ratio()) is not None]
-        cosines = [cosine for group in groups if (cosine := group.cosine()) is not None]
-        return Distance(
-            rmse_ratio=max(ratios) if ratios else None,
-            cosine=min(cosines) if cosines else None,
-            relative_max=self._largest,
-            relative_mean=mean,
-            relative_std=size * math.sqrt(max(varying, 0.0)),
-            numbers=self._count + self._not_finite,
-            not_finite=self._not_finite,
-            lost=self._lost,
-        )
+        parts = [part for part in self._parts.values() if part.numbers > 1] or [*self._parts.values()]
+        stats.rmse_ratio = max((r for part in parts if (r := part.rmse_ratio()) is not None), default=None)
+        stats.cosine = min((c for part in parts if (c := part.cosine()) is not None), default=None)
+        finite = stats.numbers - stats.not_finite
+        rms = math.hypot(*self._relative_norms) / math.sqrt(finite or 1)
+        stats.relative_mean = self._relative_sum / (finite or 1)
+        if rms:
+            stats.relative_std = rms * math.sqrt(max(1 - (stats.relative_mean / rms) ** 2, 0.0))
+        return stats
+
+
+def _norm(numbers: torch.Tensor) -> float:
+    """Return the 2-norm, scaled by the largest number: its square may leave float64."""
+    largest = float(numbers.abs().amax()) if numbers.numel() else 0.0
+    return largest * float(torch.linalg.vector_norm(numbers / largest)) if 0 < largest < math.inf else largest
 
 
 def _numbers(value: Any) -> torch.Tensor | None:
-    """What distances are made of, in float64; None for what has none."""
+    """Return what errors are measured on, in float64: None for integers and what is no tensor."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return None
     return _as_real(_plain(value)).double()

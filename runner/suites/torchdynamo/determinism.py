@@ -1,4 +1,4 @@
-"""The switches of an accuracy check: two runs of the same code are to give the same bits."""
+"""Make two runs of the same code give the same bits, for accuracy checks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NO_SPLIT_SUMS = ("nvidia_deeprecommender",)
 
 @contextlib.contextmanager
 def deterministic(spec: TaskSpec) -> Iterator[None]:
-    """Deterministic algorithms, no TF32, sums in float32, eager's random numbers in compiled code.
+    """Switch on deterministic algorithms, float32 sums and eager's random numbers in compiled code; TF32 off.
 
-    All of it ends again. cuBLAS reads its variable when its first handle is made: this comes before any
-    product of matrices.
+    Restore everything on exit. Enter before any matrix product: cuBLAS reads its variable when its first
+    handle is made.
     """
     precision, algorithms = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
     half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
@@ -32,10 +32,10 @@ def deterministic(spec: TaskSpec) -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
     with contextlib.ExitStack() as switches:
-        for place, name, value in _switches(spec):
-            if hasattr(place, name):  # not every release has them all
-                switches.callback(setattr, place, name, getattr(place, name))
-                setattr(place, name, value)
+        for module, name, value in _switches(spec):
+            if hasattr(module, name):  # not every release has them all
+                switches.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, value)
         try:
             yield
         finally:
@@ -65,6 +65,6 @@ def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
 
 
 def reseed() -> None:
-    """The same random numbers again, on every device."""
+    """Start the same random numbers again, on every device."""
     random.seed(SEED)
     torch.manual_seed(SEED)

@@ -1,4 +1,4 @@
-"""The losses that a training step can have besides the model's own."""
+"""The losses a training step can take in place of the model's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Loss = Callable[[Any], torch.Tensor]
 
 
 def loss_of(name: str, native: Loss) -> Loss:
-    """native, sum, mean or cross_entropy, each of the module's output."""
+    """Return the loss by that name, a function of the module's output: `native`, or one of three others."""
     others: dict[str, Loss] = {
         "sum": lambda output: main_output(output).sum(),
         "mean": lambda output: main_output(output).mean(),
@@ -21,7 +21,7 @@ def loss_of(name: str, native: Loss) -> Loss:
 
 
 def main_output(output: Any) -> torch.Tensor:
-    """The logits, or the first tensor."""
+    """Return the logits, or the first tensor."""
     if isinstance(output, torch.Tensor):
         return output
     if isinstance(output, dict):
@@ -30,7 +30,7 @@ def main_output(output: Any) -> torch.Tensor:
 
 
 def _cross_entropy(output: Any) -> torch.Tensor:
-    """Against classes that follow from the row's number alone, so that a batch may have any size."""
+    """Take each row's class from its number alone, so that a batch may have any size."""
     logits = main_output(output)
     rows = logits.reshape(-1, logits.shape[-1])
     classes = torch.arange(rows.shape[0], device=rows.device) % rows.shape[1]

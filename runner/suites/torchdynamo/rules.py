@@ -1,4 +1,4 @@
-"""The harness's rules for single models: tolerances, optimizers, what is not compared.
+"""The harness's rules for single models: tolerances, optimizers, batches, exceptions from comparing.
 
 Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files.
 """
@@ -44,13 +44,11 @@ _TIMM_TRAINING = {
     "inception_v3": 4e-2,
     "mobilenetv3_large_100": 4e-2,
 }
-_TORCHBENCH_EVEN_HIGHER = ("squeezenet1_1", "shufflenet_v2_x1_0")
-_TORCHBENCH_HIGHER_FP16 = ("phlippe_resnet",)
 
 
 @dataclass(frozen=True)
 class AccuracyRules:
-    """How the harness compares a model. `skip` is the reason why a pass is not earned, '' where it is."""
+    """How the harness compares a model. `skip` is the reason why nothing is compared, or ''."""
 
     tolerance: float
     cosine: bool
@@ -59,18 +57,20 @@ class AccuracyRules:
 
 
 def accuracy_rules(spec: TaskSpec) -> AccuracyRules:
-    """The harness's rules for this case in this mode, dtype and on this device."""
+    """Return the harness's rules for this case in this mode, dtype and on this device."""
     training = spec.mode == "training"
+    freezes = bool(spec.knobs.get("freezing")) or "freezing" in spec.backend
+    tolerance = _TOLERANCES.get(spec.suite, _torchbench_tolerance)
     not_compared = training and spec.case in _NOT_COMPARED_IN_TRAINING
     return AccuracyRules(
-        tolerance=_TOLERANCES.get(spec.suite, _torchbench_tolerance)(spec, training),
+        tolerance=tolerance(spec, training, freezes),
         cosine=bool(spec.knobs.get("cosine")),
         larger_multiplier=spec.case in _LARGER_MULTIPLIER,
         skip="its eager mode has no deterministic algorithms" if not_compared else "",
     )
 
 
-def _huggingface_tolerance(spec: TaskSpec, training: bool) -> float:
+def _huggingface_tolerance(spec: TaskSpec, training: bool, _freezes: bool) -> float:
     if training:
         return 2e-2 if spec.case == "MT5ForConditionalGeneration" else 1e-2
     if spec.case == "GPT2ForSequenceClassification":
@@ -78,37 +78,28 @@ def _huggingface_tolerance(spec: TaskSpec, training: bool) -> float:
     return 1e-3
 
 
-def _timm_tolerance(spec: TaskSpec, training: bool) -> float:
+def _timm_tolerance(spec: TaskSpec, training: bool, freezes: bool) -> float:
     if training:
         return _TIMM_TRAINING.get(spec.case, 1e-2)
-    return 8e-2 if _freezes(spec) and spec.case == "adv_inception_v3" else 1e-3
+    return 8e-2 if freezes and spec.case == "adv_inception_v3" else 1e-3
 
 
-def _torchbench_tolerance(spec: TaskSpec, training: bool) -> float:
-    if spec.dtype in ("float16", "amp"):
-        if _freezes(spec) and spec.case == "mobilenet_v2":
-            return 8e-2
-        if spec.case in _TORCHBENCH_HIGHER_FP16:
-            return 1e-2
-        return 8e-2 if spec.case in _TORCHBENCH_EVEN_HIGHER else 1e-3
-    if training and spec.device == "cuda":
-        return 8e-2 if spec.case in _TORCHBENCH_EVEN_HIGHER else 1e-3
+def _torchbench_tolerance(spec: TaskSpec, training: bool, freezes: bool) -> float:
+    half = spec.dtype in ("float16", "amp")
+    if half and freezes and spec.case == "mobilenet_v2":
+        return 8e-2
+    if half and spec.case == "phlippe_resnet":
+        return 1e-2
+    if half or (training and spec.device == "cuda"):
+        return 8e-2 if spec.case in ("squeezenet1_1", "shufflenet_v2_x1_0") else 1e-3
     return 1e-4
 
 
-_TOLERANCES = {
-    "huggingface": _huggingface_tolerance,
-    "timm": _timm_tolerance,
-    "torchbench": _torchbench_tolerance,
-}
-
-
-def _freezes(spec: TaskSpec) -> bool:
-    return bool(spec.knobs.get("freezing")) or "freezing" in spec.backend
+_TOLERANCES = {"huggingface": _huggingface_tolerance, "timm": _timm_tolerance}  # the others: torchbench's
 
 
 def optimizer_of(spec: TaskSpec, *, for_accuracy: bool = False) -> str:
-    """none, sgd or adam: what the knob says, else what the harness's code does (on a CPU: none)."""
+    """Return none, sgd or adam: the knob's choice, else the harness's (on a CPU: none)."""
     asked = str(spec.knobs.get("optimizer", "harness"))
     if asked != "harness":
         return asked
@@ -121,9 +112,9 @@ def optimizer_of(spec: TaskSpec, *, for_accuracy: bool = False) -> str:
 
 
 def batch_size_of(spec: TaskSpec, *, for_accuracy: bool = False) -> int | None:
-    """The knob's, else the harness's: its own of the model, or the small one of an accuracy check.
+    """Return the knob's batch size, else the model's own in the harness; None where only the model knows it.
 
-    None where the model alone knows it. A check takes the small one even where the knob says more.
+    An accuracy check takes a small one, even where the knob asks for more.
     """
     tiny = spec.knobs.get("size") == "tiny"
     asked = spec.knobs.get("batch_size")
@@ -140,17 +131,17 @@ def batch_size_of(spec: TaskSpec, *, for_accuracy: bool = False) -> int | None:
 
 
 def trains(spec: TaskSpec, *, for_accuracy: bool = False) -> bool:
-    """Whether the module stands in train(). The harness checks torchbench's training in eval()."""
+    """Return whether the module is put into train(). The harness checks torchbench's training in eval()."""
     if spec.mode != "training" or spec.knobs.get("use_eval_mode"):
         return False
     return not (for_accuracy and (spec.suite == "torchbench" or spec.case in _EVAL_IN_ACCURACY))
 
 
 def inductor_options_of(spec: TaskSpec) -> dict[str, bool]:
-    """Inductor's options that the harness sets for this model alone."""
+    """Return inductor's options that the harness sets for this model alone."""
     return {"emulate_precision_casts": True} if spec.case in _EMULATE_CASTS else {}
 
 
 def deterministic_algorithms(spec: TaskSpec) -> bool:
-    """Whether torch's switch for deterministic algorithms can be on for this model."""
+    """Return whether torch has deterministic algorithms for this model."""
     return spec.case not in _NOT_DETERMINISTIC_ALGORITHMS

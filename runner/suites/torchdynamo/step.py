@@ -1,4 +1,4 @@
-"""One step of a subject, as the harness compiles it: a forward pass, or a whole step of training."""
+"""One step of a model as the harness compiles it: a forward pass, or a whole training step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog import TaskSpec
 from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo.loaded_model import LoadedModel
 from runner.suites.torchdynamo.models.built import Inputs
-from runner.suites.torchdynamo.subject import Subject
 
 _LEARNING_RATE = 0.01
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -29,18 +29,12 @@ class Step:
     freezing asks for it.
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        spec: TaskSpec,
-        *,
-        for_accuracy: bool = False,
-    ) -> None:
-        self.module = subject.module
+    def __init__(self, model: LoadedModel, spec: TaskSpec, *, for_accuracy: bool = False) -> None:
+        self.module = model.module
         self.training = spec.mode == "training"
         self.optimizer: torch.optim.Optimizer | None = None
         self.autocast = _autocast(spec)
-        self._loss = subject.loss
+        self._loss = model.loss
         if self.training:
             name = rules.optimizer_of(spec, for_accuracy=for_accuracy)
             self.optimizer = _optimizer(name, self.module, spec.device)
@@ -49,29 +43,29 @@ class Step:
         self._saved: list[torch.Tensor] = []
 
     def calling(self, forward: Callable[..., Any]) -> StepFunction:
-        """The step with `forward` in the module's place: the module compiled alone, or exported."""
+        """Return the step with `forward` in the module's place: the module compiled alone, or exported."""
         if self.training:
             return _training(forward, self._loss, self.autocast, self.optimizer, self._zero_grad)
         return _inference(forward, self.autocast)
 
     def eager(self, inputs: Inputs) -> Any:
-        """The step without a compiler."""
+        """Run the step without a compiler."""
         return self.function(inputs)
 
     def begin(self) -> None:
-        """To be called before each step, off the clock: drops gradients, frees CUDA graphs' memory."""
+        """Drop gradients and free CUDA graphs' memory. Call it before each step, off the clock."""
         if self.training:
             self.module.zero_grad(set_to_none=True)
         torch.compiler.cudagraph_mark_step_begin()
 
     def remember(self) -> None:
-        """Keeps a copy of weights and buffers for `restore`; a step of inference changes none."""
+        """Copy weights and buffers for `restore`; a step of inference changes none."""
         if self.training:
             self._weights = [*self.module.parameters(), *self.module.buffers()]
             self._saved = [tensor.detach().clone() for tensor in self._weights]
 
     def restore(self) -> None:
-        """Puts weights, buffers and the optimizer's state back in place, as `remember` found them."""
+        """Put weights, buffers and the optimizer's state back in place, as `remember` found them."""
         if not self.training:
             return
         with torch.no_grad():
@@ -83,9 +77,9 @@ class Step:
                         value.zero_()  # every state of Adam begins with 0; SGD without momentum has none
 
     def outputs_for_comparison(self, result: Any, inputs: Inputs) -> Any:
-        """What accuracy compares: the output, or loss, gradients (None is 0), parameters and buffers.
+        """Return what accuracy compares: the output, or loss, gradients (None is 0), parameters and buffers.
 
-        The gradients of `inputs` that ask for one are those of all steps together: nobody sets them back.
+        The gradients of inputs add up over all steps: nothing resets them.
         """
         if not self.training:
             return result
@@ -120,7 +114,7 @@ def _call(forward: Callable[..., Any], inputs: Inputs) -> Any:
 
 
 def _autocast(spec: TaskSpec) -> Callable[[], AbstractContextManager[Any]]:
-    """float16 on CUDA and bfloat16 on a CPU, where the knob does not say which."""
+    """Return autocast's context for dtype amp; the knob `amp_dtype`, else torch, chooses the half."""
     if spec.dtype != "amp":
         return nullcontext
     half = _HALVES.get(str(spec.knobs.get("amp_dtype")))
@@ -157,7 +151,7 @@ def _training(
 
 
 def _optimizer(name: str, module: torch.nn.Module, device: str) -> torch.optim.Optimizer | None:
-    """As the harness makes them; nobody compiles SGD's step, one multi-tensor addition."""
+    """Return the harness's optimizer. SGD's step, one multi-tensor addition, is not compiled."""
     if name == "none":
         return None
     if name == "sgd":

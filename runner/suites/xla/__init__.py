@@ -1,8 +1,8 @@
-"""PyTorch/XLA's experiment runner, one cell of its matrix a task.
+"""Run one cell of PyTorch/XLA's experiment matrix.
 
-Unlike there, verification and measurement are two stages of one task, so that a checked number is a number;
-a cell that cannot run is a row that says why. The timed runs are its own: no warm-up, the first repeat holds
-the compilation, and every repeat is a sample.
+The timed runs are as in its own runner: no warm-up, the first repeat holds the compilation, every repeat is a
+sample. Unlike there, one task both verifies and measures, in two stages, and a cell that cannot run is
+recorded with its reason.
 """
 
 from __future__ import annotations
@@ -23,17 +23,12 @@ _VERIFY_SHARE = 0.4  # of the time limit
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Verifies where asked, measures, records. A wrong result withholds the times."""
-    cell = catalogue.cell(
-        spec.backend,
-        spec.mode,
-        spec.device,
-        cast("str", spec.knobs.get("accelerator", "")),
-        cast("str", spec.knobs.get("xla", "")),
-    )
+    """Verify if asked, measure, record. A wrong result withholds the times. Return the failure, if any."""
+    accelerator, xla = (str(spec.knobs.get(name, "")) for name in ("accelerator", "xla"))
+    cell = catalogue.cell(spec.backend, spec.mode, spec.device, accelerator, xla)
     before_forks()
-    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked of it
-    # torch is imported below only: torch_xla reads its environment when it is imported
+    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
+    # torch is imported only here: torch_xla reads its environment when it is imported
     from runner.suites.xla import machine  # noqa: PLC0415
     from runner.suites.xla.record import Rows  # noqa: PLC0415
     from runner.suites.xla.verify import NOT_ASKED, Verification  # noqa: PLC0415
@@ -59,16 +54,15 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
     from runner.suites.xla import machine, verify  # noqa: PLC0415
     from runner.suites.xla.measure import Timed  # noqa: PLC0415
-    from runner.suites.xla.precision import fix_precision  # noqa: PLC0415
 
     artifacts = report.folder / "artifacts"
 
     def verified() -> Json:
-        fix_precision(spec)
+        machine.set_precision(spec)
         return dataclasses.asdict(verify.verify(spec, cell))
 
     def measured() -> Json:
-        fix_precision(spec)
+        machine.set_precision(spec)
         timed = Timed(spec, cell, artifacts)
         repeats = cast("int", spec.setting("repeat"))
         timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))

@@ -1,4 +1,4 @@
-"""The device of a cell: is it there, how is it waited for, and what its runtime counts."""
+"""The device of a cell: whether it is there, its settings, waiting for it and its runtime's counts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import Cell, cannot_be
 from runner.failures import TaskFailure
-from runner.measure.device import SEED
+from runner.measure.device import SEED, prepare
 
 _HLO, _IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
 
 
 def variables(spec: TaskSpec, cell: Cell) -> dict[str, str]:
-    """Environment that has to be there before torch_xla is imported."""
+    """Return the environment variables that must be set before torch_xla is imported."""
     if not cell.xla:
         return {}
     functional = spec.setting("enable_functionalization")
@@ -30,7 +30,7 @@ def variables(spec: TaskSpec, cell: Cell) -> dict[str, str]:
 
 
 def dumps(spec: TaskSpec, cell: Cell, artifacts: Path) -> dict[str, str]:
-    """Environment that makes XLA keep its HLO and IR."""
+    """Return the environment variables that make XLA keep its HLO and IR."""
     found = {}
     if cell.xla and spec.setting("dump_hlo"):
         (artifacts / _HLO).mkdir(parents=True, exist_ok=True)
@@ -44,14 +44,14 @@ def dumps(spec: TaskSpec, cell: Cell, artifacts: Path) -> dict[str, str]:
 
 
 def keep_readable(artifacts: Path) -> None:
-    """Of what XLA dumped its HLO texts stay: object files and LLVM's own are many times as large."""
+    """Keep only the HLO texts of XLA's dump: object files and LLVM's own are many times as large."""
     for path in (artifacts / _HLO).glob("*"):
         if path.suffix != ".txt" or "buffer-assignment" in path.name or "memory-usage" in path.name:
             path.unlink()
 
 
 def check(cell: Cell, device: str) -> None:
-    """Raises TaskFailure (unsupported) for a cell that cannot run here. Imports no torch_xla."""
+    """Raise TaskFailure (unsupported) for a cell that cannot run here, without importing torch_xla."""
     never = cannot_be(cell)
     if never:
         raise TaskFailure("unsupported", *never)
@@ -59,19 +59,25 @@ def check(cell: Cell, device: str) -> None:
         if not Path("/dev/accel0").exists() and not Path("/dev/vfio").exists():
             raise TaskFailure("unsupported", "no_tpu", "this host has no TPU")
     elif cell.accelerator != device:
-        raise TaskFailure(
-            "unsupported", "other_device", f"this task holds the {device}: run the cell with --device cuda"
-        )
+        reason = f"this task holds the {device}: run the cell with --device cuda"
+        raise TaskFailure("unsupported", "other_device", reason)
     if cell.xla and importlib.util.find_spec("torch_xla") is None:
-        raise TaskFailure(
-            "unsupported",
-            "no_torch_xla",
-            f"torch_xla is not installed beside torch {torch.__version__}: take an interpreter that has it",
-        )
+        reason = f"torch_xla is not installed beside torch {torch.__version__}"
+        raise TaskFailure("unsupported", "no_torch_xla", f"{reason}: take an interpreter that has it")
+
+
+def set_precision(spec: TaskSpec) -> None:
+    """Set this process's threads and the precision of float32 products.
+
+    PyTorch/XLA's runner takes fast products unless told otherwise; the knob `matmul_precision` always wins.
+    """
+    prepare(spec.device)
+    precision = "highest" if spec.setting("disable_tf32") else "high"
+    torch.set_float32_matmul_precision(str(spec.setting("matmul_precision") or precision))
 
 
 class Machine:
-    """One device, reached plainly or through XLA."""
+    """A device that is used directly or through XLA."""
 
     def __init__(self, cell: Cell) -> None:
         self._xla: Any = None
@@ -88,12 +94,12 @@ class Machine:
             self._xla.core.xla_model.set_rng_state(SEED, str(self.device))
 
     def launch(self) -> None:
-        """Starts what lazy tensors have collected."""
+        """Start the operations that lazy tensors have collected."""
         if self._xla:
             self._xla.sync()
 
     def wait(self) -> None:
-        """Until the device has done everything that was started."""
+        """Wait until the device has done everything that was started."""
         if self._xla:
             self._xla.core.xla_model.wait_device_ops()
         elif self.device.type == "cuda":

@@ -1,4 +1,4 @@
-"""The timed runs of a cell, and what runtime, compiler and profiler counted in each."""
+"""Time the runs of a cell, and collect the counts of runtime, compiler and profiler in each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import Cell, batch_size_of
 from runner.failures import TaskFailure
 from runner.suites.xla import models
-from runner.suites.xla.compiled import compiled
 from runner.suites.xla.machine import Machine
-from runner.suites.xla.models import Inputs, Model
+from runner.suites.xla.models import Inputs
 
 CLOCK = "host clock around all iterations, the first run with compilation"
 WALL_CLOCK = "least of many calls, cache overwritten between them"
@@ -50,7 +49,7 @@ class Timed:
             dtype=getattr(torch, spec.dtype),
             training=self._training,
         )
-        self._step = compiled(self._model.step, cell, single_graph=bool(spec.setting("single_graph")))
+        self._step = models.compiled(self._model.step, cell, single_graph=bool(spec.setting("single_graph")))
 
     def run(self, repeats: int, say: Callable[[int], None]) -> None:
         with torch.set_grad_enabled(self._training):
@@ -61,7 +60,10 @@ class Timed:
     def _once(self, repeat: int) -> None:
         machine = self._machine
         machine.seed()
-        inputs = [self._fresh_inputs(self._model) for _ in range(self.iterations)]
+        if self._setting("randomize_input"):
+            inputs = [tuple(map(torch.randn_like, self._model.inputs)) for _ in range(self.iterations)]
+        else:
+            inputs = [copy.deepcopy(self._model.inputs) for _ in range(self.iterations)]
         machine.seed()
         machine.launch()
         machine.wait()
@@ -84,11 +86,6 @@ class Timed:
                 self._file("output", repeat, "pt"),
             )
 
-    def _fresh_inputs(self, model: Model) -> Inputs:
-        if self._setting("randomize_input"):
-            return tuple(torch.randn_like(tensor) for tensor in model.inputs)
-        return copy.deepcopy(model.inputs)
-
     def _iterate(self, inputs: list[Inputs]) -> Any:
         machine, full = self._machine, bool(self._setting("collect_full_output"))
         traced_s, output = 0.0, None
@@ -104,11 +101,10 @@ class Timed:
         return output
 
     def _least(self, inputs: Inputs) -> Any:
-        """Only where inductor's benchmarker has a clock: on CUDA after its cache was overwritten."""
+        """Take the least time of many calls by inductor's benchmarker, which overwrites CUDA's cache."""
         if self._cell.xla:
-            raise TaskFailure(
-                "unsupported", "no_wall_clock", "pure wall time needs CUDA events; XLA has none"
-            )
+            reason = "pure wall time needs CUDA events; XLA has none"
+            raise TaskFailure("unsupported", "no_wall_clock", reason)
         output = self._step(inputs)
         least_ms = float(benchmarker.benchmark(self._step, (inputs,), {}))
         self._timed(least_ms / 1e3 * self.iterations, 0.0)
@@ -125,7 +121,13 @@ class Timed:
         if self._setting("dump_dynamo_counters"):
             self._keep("dynamo_counters", repeat, "json", json.dumps(counters))
         if self._setting("collect_dynamo_counters"):
-            for name, count in _counted().items():
+            # A graph break's name is the first line of its reason: the rest names files. Equal ones add up.
+            found: Counter[str] = Counter()
+            for group, counts in counters.items():
+                for name, count in counts.items():
+                    line = next(iter(str(name).splitlines()), "")
+                    found[f"dynamo_counters.{group}.{line[:_NAME]}"] += count
+            for name, count in found.items():
                 self._add(name, float(count))
         if not self._cell.xla:
             return
@@ -154,18 +156,18 @@ class Timed:
         self._add(f"per_iter_{device}_time_s", time_us * 1e-6 / self.iterations)
 
     def _operators(self, events: Any) -> None:
-        """Of XLA those that it had to leave to the CPU, else every aten operator."""
+        """Add the times of each aten operator; on XLA of those that it had to leave to the CPU."""
         unlowered = set(self._machine.metrics.executed_fallback_ops()) if self._cell.xla else None
         kind = "inductor_ops" if unlowered is None else "xla_unlowered_ops"
         for event in events:
             if event.key in unlowered if unlowered is not None else "aten::" in event.key:
-                place = f"{kind}.{event.key}"
-                self._add(f"{place}.self_cpu_time_s", event.self_cpu_time_total * 1e-6)
-                self._add(f"{place}.total_cpu_time_s", event.cpu_time_total * 1e-6)
+                name = f"{kind}.{event.key}"
+                self._add(f"{name}.self_cpu_time_s", event.self_cpu_time_total * 1e-6)
+                self._add(f"{name}.total_cpu_time_s", event.cpu_time_total * 1e-6)
                 if self._cell.accelerator == "cuda":
-                    self._add(f"{place}.self_cuda_time_s", event.self_device_time_total * 1e-6)
-                    self._add(f"{place}.total_cuda_time_s", event.device_time_total * 1e-6)
-                self._add(f"{place}.num_of_calls", float(event.count))
+                    self._add(f"{name}.self_cuda_time_s", event.self_device_time_total * 1e-6)
+                    self._add(f"{name}.total_cuda_time_s", event.device_time_total * 1e-6)
+                self._add(f"{name}.num_of_calls", float(event.count))
 
     def _add(self, metric: str, value: float) -> None:
         self.samples.setdefault(metric, []).append(value)
@@ -177,13 +179,3 @@ class Timed:
         folder = self._artifacts / kind
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{repeat}.{ending}"
-
-
-def _counted() -> Counter[str]:
-    """dynamo's counters by name. A graph break's is the first line of its reason: the rest names files."""
-    found: Counter[str] = Counter()
-    for group, counts in counters.items():
-        for name, count in counts.items():
-            line = next(iter(str(name).splitlines()), "")
-            found[f"dynamo_counters.{group}.{line[:_NAME]}"] += count
-    return found

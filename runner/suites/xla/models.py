@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._inductor import config as inductor_config
 
-from runner.catalog.suites.xla import OF_TORCHVISION
+from runner.catalog.suites.xla import OF_TORCHVISION, Cell
 from runner.failures import TaskFailure
 from runner.measure.device import SEED
 
@@ -61,9 +62,8 @@ def _torchvision(name: str) -> Callable[[], nn.Module]:
         try:
             torchvision = importlib.import_module("torchvision")
         except ImportError as error:
-            raise TaskFailure(
-                "unsupported", "no_torchvision", f"{name} needs torchvision: {error}"
-            ) from error
+            reason = f"{name} needs torchvision: {error}"
+            raise TaskFailure("unsupported", "no_torchvision", reason) from error
         module: nn.Module = getattr(torchvision.models, name)(weights=None)
         return module
 
@@ -88,26 +88,37 @@ class Model:
     optimizer: torch.optim.Optimizer | None
 
     def step(self, inputs: Inputs, *, full_output: bool = False) -> Any:
-        """One iteration. Of training `full_output` is the loss and every gradient, parameter and buffer."""
+        """Run one iteration. In training return nothing, or with `full_output` the whole state."""
         if self.optimizer is None:
             return self.module(*inputs)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.module(*inputs).float().mean()
         loss.backward()
         self.optimizer.step()
-        return self.state(loss) if full_output else None
+        return self._state(loss) if full_output else None
 
-    def state(self, loss: torch.Tensor) -> list[Any]:
+    def _state(self, loss: torch.Tensor) -> list[Any]:
+        """Return the loss and every gradient, parameter and buffer."""
         parameters = dict(self.module.named_parameters())
         gradients = {name: parameter.grad for name, parameter in parameters.items()}
         return [loss, gradients, parameters, dict(self.module.named_buffers())]
 
 
 def build(case: str, *, batch: int, device: torch.device, dtype: torch.dtype, training: bool) -> Model:
-    """The same weights and inputs each time, whatever the device: they are made on the CPU in float32."""
+    """Build a model with the same weights and inputs on every device: they are made on the CPU in float32."""
     torch.manual_seed(SEED)
     recipe = _RECIPES[case]
     module = recipe.build().train(training).to(dtype).to(device)
     inputs = (torch.randn(batch, *recipe.sample).to(dtype).to(device),)
     optimizer = torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE) if training else None
     return Model(module, inputs, optimizer)
+
+
+def compiled(step: Callable[..., Any], cell: Cell, *, single_graph: bool) -> Callable[..., Any]:
+    """Compile by the cell's backend of dynamo, if it has one. As there, inductor has CUDA graphs on CUDA."""
+    if not cell.dynamo:
+        return step
+    torch._dynamo.reset()
+    inductor_config.triton.cudagraphs = cell.accelerator == "cuda"
+    call: Callable[..., Any] = torch.compile(step, backend=cell.dynamo, fullgraph=single_graph)
+    return call

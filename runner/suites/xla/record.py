@@ -1,4 +1,4 @@
-"""Samples and codes of a cell → records, under PyTorch/XLA's names."""
+"""Record samples and codes of a cell under PyTorch/XLA's names."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ _STATUS = {"passed": "ok", "failed": "wrong", "cannot_tell": "cannot_tell", "not
 
 
 class Rows:
-    """The records of one cell. To be made after the last stage: it starts torch's threads."""
+    """Writes the records of one cell. Create it after the last stage: it starts torch's threads."""
 
     def __init__(self, spec: TaskSpec, report: Report, cell: Cell) -> None:
         here = cell.accelerator == spec.device
         device = prepare(spec.device if here else "cpu")
-        said = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
         found = environment(device)
-        if not here:  # it says nothing of a device that is not there
-            device, found = (
-                dataclasses.replace(device, name=""),
-                dataclasses.replace(found, cpu="", cpu_count=0),
-            )
-        self._recorder = Recorder(said, report, device, known_environment=found)
+        if not here:  # this host's CPU says nothing of a device that is not there
+            device = dataclasses.replace(device, name="")
+            found = dataclasses.replace(found, cpu="", cpu_count=0)
+        recorded = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
+        self._recorder = Recorder(recorded, report, device, known_environment=found)
         (experiment,) = always(spec)
         self._knobs = experiment.knobs
         self._clock = WALL_CLOCK if spec.setting("pure_wall_time") else CLOCK
 
     def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
-        """A number that belongs to a wrong result is withheld, the counts are not."""
+        """Record the samples; of a wrong result the times are withheld, the counts are not."""
         self._checked(checked)
         failure = None
         if checked.status == "failed":
@@ -58,6 +56,7 @@ class Rows:
             self._recorder.missing(metric, failure, knobs=self._knobs)
 
     def _checked(self, checked: Verification) -> None:
+        """Record the verifier's code. One that was asked for and broke down has failed."""
         status = _STATUS[checked.status]
         if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
             status = "failed"

@@ -1,4 +1,4 @@
-"""Does the cell compute what eager does? PyTorch/XLA's procedure and codes, and why a check did not run."""
+"""Verify that a cell computes what eager does, by PyTorch/XLA's procedure and with its codes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import Cell, batch_size_of
 from runner.failures import failure_of
 from runner.suites.xla import models
-from runner.suites.xla.compiled import compiled
 from runner.suites.xla.machine import Machine
+from runner.suites.xla.models import compiled
 
 TOLERANCE = {("cuda", "train"): 1e-3, ("cpu", "eval"): 1e-2, ("cuda", "eval"): 1e-2, ("tpu", "eval"): 1e-2}
 _OTHER_TOLERANCE = 1e-4
@@ -31,49 +31,43 @@ class Verification:
     reason: str = ""
 
     def facts(self) -> dict[str, Any]:
-        said = {"check_requested": self.requested, "check_status": self.status}
-        return {**said, "reason": self.reason} if self.reason else said
+        facts = {"check_requested": self.requested, "check_status": self.status}
+        return {**facts, "reason": self.reason} if self.reason else facts
 
 
-NOT_ASKED = Verification(
-    "VERIFIER_SKIPPED", requested=False, status="not_run", reason="--verify was not given"
-)
+NOT_ASKED = Verification("VERIFIER_SKIPPED", False, "not_run", "--verify was not given")
 
 
 def verify(spec: TaskSpec, cell: Cell) -> Verification:
-    """Eager twice on the plain device, eager in float64, then the cell itself, each from the same weights."""
-    Machine(
-        cell
-    )  # autograd counts the devices at the first backward pass of a process: XLA's has to be there
+    """Run eager twice without XLA, eager in float64, then the cell itself, each from the same weights."""
+    Machine(cell)  # autograd counts the devices at a process's first backward pass: XLA's has to be there
     plain = dataclasses.replace(cell, xla="", dynamo="")
     dtype = getattr(torch, spec.dtype)
     try:
         first, second = (_outputs(spec, plain, dtype) for _ in range(2))
     except Exception as error:  # noqa: BLE001 - whatever eager raises is the answer
-        return Verification("EAGER_FAILED", requested=True, status="not_run", reason=str(failure_of(error)))
+        return Verification("EAGER_FAILED", True, "not_run", str(failure_of(error)))
     if not _same(first, second, tolerance=0.0):
         reason = "two eager runs from the same seed differ"
         return Verification("NONDETERMINISTIC_EAGER_RUN", True, "cannot_tell", reason)
     try:
         exact = _outputs(spec, plain, torch.float64)
-    except Exception:  # noqa: BLE001 - then the results are compared by their direction, as there
+    except Exception:  # noqa: BLE001 - then results are compared by their cosine, as there
         exact = None
     try:
         result = _outputs(spec, cell, dtype)
         tolerance = TOLERANCE.get((cell.accelerator, cell.test), _OTHER_TOLERANCE)
         good = _same(first, result, exact=exact, tolerance=tolerance)
     except Exception as error:  # noqa: BLE001 - so does PyTorch/XLA
-        return Verification(
-            "EXCEPTION_RAISED", requested=True, status="not_run", reason=str(failure_of(error))
-        )
+        return Verification("EXCEPTION_RAISED", True, "not_run", str(failure_of(error)))
     if good:
-        return Verification("PASS", requested=True, status="passed")
+        return Verification("PASS", True, "passed")
     reason = f"differs from eager by more than its rounding explains (tolerance {tolerance:g})"
-    return Verification("FAIL", requested=True, status="failed", reason=reason)
+    return Verification("FAIL", True, "failed", reason)
 
 
 def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
-    """Output of the last step, on the CPU; of training: loss, gradients, parameters, buffers."""
+    """Return the output of the last step, on the CPU; in training the model's whole state."""
     machine = Machine(cell)
     machine.seed()
     training = cell.test == "train"
@@ -92,13 +86,6 @@ def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
 
 
 def _same(reference: Any, result: Any, *, tolerance: float, exact: Any = None) -> bool:
-    return bool(
-        same(
-            reference,
-            result,
-            fp64_ref=exact,
-            cos_similarity=exact is None and tolerance > 0,
-            tol=tolerance,
-            equal_nan=True,
-        )
-    )
+    by_cosine = exact is None and tolerance > 0
+    found = same(reference, result, fp64_ref=exact, cos_similarity=by_cosine, tol=tolerance, equal_nan=True)
+    return bool(found)

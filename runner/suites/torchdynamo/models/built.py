@@ -1,4 +1,4 @@
-"""What a suite's file is asked for, and what it builds: the model, its inputs, its own loss."""
+"""The request for a model, and the model that a suite's file builds for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Inputs = dict[str, Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How a case's model is to be. Without `dropout` every probability is 0, as in an accuracy check."""
+class ModelRequest:
+    """The size and mode of a case's model. Without `dropout` every probability is 0, as for accuracy."""
 
     device: str
     batch_size: int | None
@@ -24,7 +24,7 @@ class Wanted:
 
 
 @dataclass
-class Built:
+class BuiltModel:
     """A model in float32 on its device. `loss` is the suite's own, of the module's output.
 
     `batched` says that the first dimension of the inputs is the batch and may have another size.
@@ -45,7 +45,7 @@ def without_dropout(module: torch.nn.Module) -> None:
 
 
 def mean_of(output: Any) -> torch.Tensor:
-    """The harness's loss where it takes none of the model: means over each tensor, then over tensors."""
+    """Return the harness's loss where it takes none of the model: the mean of the tensors' means."""
     if isinstance(output, torch.Tensor):
         return output.sum() / output.numel()
     parts = list(output.values()) if isinstance(output, dict) else list(output)

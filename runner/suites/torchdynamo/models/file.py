@@ -1,4 +1,4 @@
-"""A person's own file: what its `build()` returns, a module or any callable, with its inputs."""
+"""Build the model of a user's own file: its `build()` returns a module or any callable, with its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from runner.catalog.suites.own_file import own_file
 from runner.failures import TaskFailure
-from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted, mean_of, without_dropout
+from runner.suites.torchdynamo.models.built import BuiltModel, Inputs, ModelRequest, mean_of, without_dropout
 
 _MODULE = "runner_own_file"
 
@@ -29,53 +29,52 @@ class _Called(torch.nn.Module):
         return self._function(*arguments, **named)
 
 
-def build(case: str, wanted: Wanted) -> Built:  # noqa: ARG001 - there is only one
-    """Calls the file's `build()`. Raises TaskFailure (failed, bad_file) where it returns something else
-    than a callable and a tensor, tuple or dict of inputs."""
-    if wanted.batch_size is not None or wanted.tiny or wanted.checkpointing:
+def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - there is only one
+    """Call the file's `build()`. Raise TaskFailure (failed, bad_file) unless it returns a callable and its
+    inputs: a tensor, a tuple or a dict."""
+    if request.batch_size is not None or request.tiny or request.checkpointing:
         raise NotImplementedError("a file of one's own has the size that its build() gives it")
-    with torch.device(wanted.device):
-        made = _made()
-    if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
-        raise TaskFailure("failed", "bad_file", "build() returns (module or callable, inputs)")
-    called, given = made
-    module = called if isinstance(called, torch.nn.Module) else _Called(called)
-    module = module.to(wanted.device)
-    if not wanted.dropout:
-        without_dropout(module)
-    inputs = pytree.tree_map(
-        lambda value: value.to(wanted.device) if _is_tensor(value) else value, _inputs(given)
-    )
-    sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
-    batched = len(sizes) == 1
-    return Built(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
-
-
-def _made() -> Any:
     path = own_file()
     assert path is not None  # the catalogue knows the case only where there is one
     try:
-        return _build_of(path)()
+        with torch.device(request.device):
+            made = _build_function(path)()
     except SystemExit as error:
-        reason = f"{path.name} ends its process: exit({error.code})"
-        raise TaskFailure("failed", "bad_file", reason) from error
+        raise _bad_file(f"{path.name} ends its process: exit({error.code})") from error
+    if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
+        raise _bad_file("build() returns (module or callable, inputs)")
+    called, given = made
+    module = called if isinstance(called, torch.nn.Module) else _Called(called)
+    module = module.to(request.device)
+    if not request.dropout:
+        without_dropout(module)
+    inputs = pytree.tree_map(
+        lambda value: value.to(request.device) if _is_tensor(value) else value, _inputs(given)
+    )
+    sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
+    batched = len(sizes) == 1
+    return BuiltModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
 
 
-def _build_of(path: Path) -> Callable[[], Any]:
-    """As an import does it: dynamo, dataclasses and pickle look a class's module up by its name, and what
-    lies in the file's folder can be imported."""
-    said = importlib.util.spec_from_file_location(_MODULE, path)
-    if said is None or said.loader is None:
-        raise TaskFailure("failed", "bad_file", f"{path.name} is no Python file")
+def _bad_file(reason: str) -> TaskFailure:
+    return TaskFailure("failed", "bad_file", reason)
+
+
+def _build_function(path: Path) -> Callable[[], Any]:
+    """Import the file as Python would: dynamo, dataclasses and pickle look a class's module up by its name,
+    and the file may import its neighbours."""
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise _bad_file(f"{path.name} is no Python file")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    module = importlib.util.module_from_spec(said)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module
-    said.loader.exec_module(module)
+    spec.loader.exec_module(module)
     found = getattr(module, "build", None)
     if not callable(found):
-        raise TaskFailure("failed", "bad_file", f"{path.name} has no function build()")
+        raise _bad_file(f"{path.name} has no function build()")
     function: Callable[[], Any] = found
     return function
 
@@ -87,7 +86,7 @@ def _inputs(given: Any) -> Inputs:
         return tuple(given)
     if isinstance(given, dict):
         return given
-    raise TaskFailure("failed", "bad_file", "the inputs of build() are a tensor, a tuple or a dict")
+    raise _bad_file("the inputs of build() are a tensor, a tuple or a dict")
 
 
 def _is_tensor(value: Any) -> bool:

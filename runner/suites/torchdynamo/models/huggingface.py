@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import Built, Wanted
+from runner.suites.torchdynamo.models.built import BuiltModel, ModelRequest
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _TINY_SEQUENCE = 32
-# What makes any configuration small, by the names that configurations have for it.
+# Settings that make a configuration small, by every name that configurations have for them.
 _TINY = {
     **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers", "n_layer"), 2),
     **dict.fromkeys(("num_layers", "num_decoder_layers"), 2),
@@ -104,31 +104,26 @@ _RECIPES = {
 }
 
 
-def _transformers() -> Any:
+def build(case: str, request: ModelRequest) -> BuiltModel:
+    """Build the model of a case. Without `dropout` every probability of the configuration is 0."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
         torchvision()
-    return importlib.import_module("transformers")
-
-
-def build(case: str, wanted: Wanted) -> Built:
-    """The model of a case. Without `dropout` every probability of the configuration is 0."""
-    transformers = _transformers()
+    transformers = importlib.import_module("transformers")
     recipe = _RECIPES[case]
-    config = _config(transformers, recipe, tiny=wanted.tiny, dropout=wanted.dropout)
-    with torch.device(wanted.device):
+    config = _config(transformers, recipe, tiny=request.tiny, dropout=request.dropout)
+    with torch.device(request.device):
         module = getattr(transformers, recipe.model)(config)
-    if wanted.checkpointing:
+    if request.checkpointing:
         module.gradient_checkpointing_enable()
-    size, sequence = wanted.batch_size or 1, recipe.sequence
-    if wanted.tiny:
-        sequence = min(sequence, _TINY_SEQUENCE)
-    return Built(
+    size = request.batch_size or 1
+    sequence = min(recipe.sequence, _TINY_SEQUENCE) if request.tiny else recipe.sequence
+    return BuiltModel(
         module=module,
-        inputs=_inputs(recipe, config, wanted.device, size, sequence),
-        loss=_own_loss,
+        inputs=_inputs(recipe, config, request.device, size, sequence),
+        loss=lambda output: output[0],
         batch_size=size,
-        size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if wanted.tiny else "",
+        size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if request.tiny else "",
     )
 
 
@@ -162,7 +157,3 @@ def _inputs(recipe: _Recipe, config: Any, device: str, batch: int, sequence: int
     else:
         inputs["labels"] = random(config.vocab_size - (recipe.labels != "tokens"), batch, sequence)
     return inputs
-
-
-def _own_loss(output: Any) -> torch.Tensor:
-    return output[0]

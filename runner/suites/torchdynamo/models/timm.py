@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of
+from runner.suites.torchdynamo.models.built import BuiltModel, ModelRequest, mean_of
 from runner.suites.torchdynamo.models.vision import torchvision
 
 _SCALED_LOSS = ("mobilevit_s",)
@@ -26,38 +26,33 @@ _TINY: dict[str, dict[str, Any]] = {
 _TINY_IMAGE = 96
 
 
-def _timm() -> Any:
+def build(case: str, request: ModelRequest) -> BuiltModel:
+    """Build the model of a case, with standardised noise of the image size that its configuration names.
+
+    As in the harness, there is never dropout.
+    """
     os.environ.update(HF_HUB_OFFLINE="1")
     torchvision()
-    return importlib.import_module("timm")
-
-
-def build(case: str, wanted: Wanted) -> Built:
-    """The model of a case, and standardised noise of the size that its configuration names. Without
-    dropout in any case, as the harness has it."""
-    timm = _timm()
-    if wanted.checkpointing:
+    timm = importlib.import_module("timm")
+    if request.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
-    batch_size = wanted.batch_size or 1
-    settings = _TINY.get(case, {}) if wanted.tiny else {}
-    with torch.device(wanted.device):
+    batch_size = request.batch_size or 1
+    settings = _TINY.get(case, {}) if request.tiny else {}
+    with torch.device(request.device):
         module = timm.create_model(case, pretrained=False, drop_rate=0.0, **settings)
-    channels, height, width = timm.data.resolve_data_config(
-        {}, model=module, use_test_size=not wanted.training
-    )["input_size"]
-    if wanted.tiny:
+    data = timm.data.resolve_data_config({}, model=module, use_test_size=not request.training)
+    channels, height, width = data["input_size"]
+    size_note = ""
+    if request.tiny:
         height = width = settings.get("img_size", _TINY_IMAGE)
-    noise = torch.randint(256, (batch_size, channels, height, width), device=wanted.device).float()
+        shrunk = "".join(f"{name} {value}, " for name, value in settings.items() if name != "img_size")
+        size_note = f"reduced: {shrunk}images of {height}×{width}"
+    noise = torch.randint(256, (batch_size, channels, height, width), device=request.device).float()
     scale = 1000.0 if case in _SCALED_LOSS else 1.0
-    return Built(
+    return BuiltModel(
         module=module,
         inputs=((noise - noise.mean()) / noise.std(),),
         loss=lambda output: mean_of(output[0] if isinstance(output, tuple) else output) / scale,
         batch_size=batch_size,
-        size_note=_size_note(settings, height) if wanted.tiny else "",
+        size_note=size_note,
     )
-
-
-def _size_note(settings: dict[str, Any], image: int) -> str:
-    shrunk = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "img_size")
-    return f"reduced: {shrunk + ', ' if shrunk else ''}images of {image}×{image}"

@@ -11,74 +11,65 @@ import torch
 
 from runner.catalog.suites.torchbench import OF_TORCHVISION
 from runner.failures import TaskFailure
-from runner.suites.torchdynamo.models.built import Built, Wanted, mean_of, without_dropout
+from runner.suites.torchdynamo.models.built import BuiltModel, ModelRequest, mean_of, without_dropout
 from runner.suites.torchdynamo.models.vision import torchvision
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224
 _TINY_IMAGE = 64
-_INFERENCE_ONLY = (
-    "llama",
-    "pyhpc_equation_of_state",
-    "pyhpc_isoneutral_mixing",
-    "pyhpc_turbulent_kinetic_energy",
-)
+_PYHPC = ("pyhpc_equation_of_state", "pyhpc_isoneutral_mixing", "pyhpc_turbulent_kinetic_energy")
+_INFERENCE_ONLY = ("llama", *_PYHPC)
 _CUDA_ONLY = ("moco",)
-_BATCH_NOT_FIRST = (  # the size is spread over several dimensions, or is not the batch
-    "pyhpc_equation_of_state",
-    "pyhpc_isoneutral_mixing",
-    "pyhpc_turbulent_kinetic_energy",
-    "dlrm",
-)
+_BATCH_NOT_FIRST = ("dlrm", *_PYHPC)  # the size is spread over several dimensions, or is not the batch
 
 
-def build(case: str, wanted: Wanted) -> Built:
-    """The model of a case. Raises TaskFailure (unsupported) where it needs a checkout that is not here."""
-    if wanted.checkpointing:
+def build(case: str, request: ModelRequest) -> BuiltModel:
+    """Build the model of a case. Raise TaskFailure (unsupported) where its checkout is missing."""
+    if request.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
     if case in OF_TORCHVISION:
-        built = _of_torchvision(case, wanted)
-        if wanted.dropout:  # not in an accuracy check
+        built = _of_torchvision(case, request)
+        if request.dropout:  # not in an accuracy check
             torch.backends.cudnn.benchmark = True  # as torchbench's own class of these models
     else:
-        built = _of_checkout(case, wanted)
-        if wanted.tiny:
+        built = _of_checkout(case, request)
+        if request.tiny:
             built.size_note = f"reduced: batch of {built.batch_size}"
-    if not wanted.dropout:
+    if not request.dropout:
         without_dropout(built.module)
     return built
 
 
-def _of_torchvision(case: str, wanted: Wanted) -> Built:
-    with torch.device(wanted.device):
+def _of_torchvision(case: str, request: ModelRequest) -> BuiltModel:
+    with torch.device(request.device):
         module = getattr(torchvision().models, case)(weights=None)
-    image = _TINY_IMAGE if wanted.tiny else _IMAGE
-    batch_size = wanted.batch_size or 1
-    return Built(
+    image = _TINY_IMAGE if request.tiny else _IMAGE
+    batch_size = request.batch_size or 1
+    return BuiltModel(
         module=module,
-        inputs=(torch.randn(batch_size, 3, image, image, device=wanted.device),),
+        inputs=(torch.randn(batch_size, 3, image, image, device=request.device),),
         loss=mean_of,
         batch_size=batch_size,
-        size_note=f"reduced: images of {image}×{image}" if wanted.tiny else "",
+        size_note=f"reduced: images of {image}×{image}" if request.tiny else "",
     )
 
 
-def _of_checkout(case: str, wanted: Wanted) -> Built:
-    if wanted.device == "meta":
+def _of_checkout(case: str, request: ModelRequest) -> BuiltModel:
+    if request.device == "meta":
         raise NotImplementedError("a checkout's models change settings and read data where they are built")
-    if wanted.training and case in _INFERENCE_ONLY:
+    if request.training and case in _INFERENCE_ONLY:
         raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
-    if wanted.device == "cpu" and case in _CUDA_ONLY:
+    if request.device == "cpu" and case in _CUDA_ONLY:
         raise TaskFailure("unsupported", "cuda_only", f"{case} runs on CUDA only")
     kind = _model_class(case)
     benchmark = kind(
-        test="train" if wanted.training else "eval",
-        device=wanted.device,
-        batch_size=wanted.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
+        test="train" if request.training else "eval",
+        device=request.device,
+        batch_size=request.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
         extra_args=[],
     )
     module, inputs = benchmark.get_module()
-    return Built(
+    return BuiltModel(
         module=module,
         inputs=inputs if isinstance(inputs, dict) else tuple(inputs),
         loss=mean_of,

@@ -13,8 +13,9 @@ _declared: list[torch.library.Library] = []  # a library's declarations end with
 
 
 def torchvision() -> Any:
-    """The package. Its CUDA build beside a torch for CPUs has no operators, and its import stumbles over
-    the missing ones; declared without an implementation, they let the models, which use none, be built.
+    """Import torchvision. Beside a torch for CPUs the import of its CUDA build fails for missing operators.
+
+    Declared without an implementation, they let the models, which use none, be built.
     """
     try:
         return importlib.import_module("torchvision")

@@ -1,4 +1,4 @@
-"""What is measured: a model of a case on its device, with inputs, a loss and the rules of its accuracy."""
+"""Load the model of a case onto its device, with inputs, a loss and the rules of its accuracy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runner.failures import TaskFailure, failure_of
 from runner.measure.device import SEED
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.losses import loss_of
-from runner.suites.torchdynamo.models.built import Built, Inputs, Wanted
+from runner.suites.torchdynamo.models.built import BuiltModel, Inputs, ModelRequest
 
 DTYPES = {
     "float32": torch.float32,
@@ -29,64 +29,67 @@ _PACKAGES = ("transformers", "timm", "torchvision", "PIL")
 
 
 @dataclass
-class Subject:
-    """A model ready to be stepped. `skip_accuracy` is why the harness compares nothing, '' where it does."""
+class LoadedModel:
+    """A model ready to be stepped."""
 
     module: torch.nn.Module  # on its device, cast to the dtype (amp: float32), train() or eval()
     inputs: Inputs
     loss: Callable[[Any], torch.Tensor]  # of the module's output
     batch_size: int
     parameters: int
-    tolerance: float
-    cosine: bool
-    larger_multiplier: bool
-    skip_accuracy: str
+    accuracy: rules.AccuracyRules
     size_note: str  # how a reduced model differs from the real one; '' for the real one
     batched: bool  # the first dimension of the inputs is the batch and may have another size
 
     def inputs_at(self, batch_size: int) -> Inputs:
-        """The inputs' first rows. Raises TaskFailure (unsupported) for a model without a batch dimension."""
+        """Return the inputs' first rows. Raise TaskFailure (unsupported) where they have no batch."""
         if not self.batched:
             raise TaskFailure("unsupported", "no_batch", "the inputs of this model have no batch dimension")
-        return pytree.tree_map(
-            lambda value: fresh(value[:batch_size]) if self._has_batch(value) else value, self.inputs
-        )
+
+        def rows(value: Any) -> Any:
+            has_batch = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
+            return fresh(value[:batch_size]) if has_batch else value
+
+        return pytree.tree_map(rows, self.inputs)
 
     def new_values(self) -> None:
-        """Other random numbers in the inputs, in place; integers stay, as indices and lengths must."""
+        """Draw the inputs' numbers anew, in place; integers stay, as indices and lengths must."""
         with torch.no_grad():
             for value in _floats(self.inputs):
                 value.normal_()
 
     def batch_sizes(self) -> tuple[int, ...]:
-        """Of a dynamic batch: the compiled one and three quarters of it, if that is 2 or more."""
+        """Return the compiled batch size and, if it is smaller but at least 2, three quarters of it."""
         smaller = max(2, self.batch_size * 3 // 4)
         return (self.batch_size, smaller) if smaller < self.batch_size else (self.batch_size,)
 
     def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
-        """The tensors of `inputs` whose first dimension is the batch."""
+        """Return the tensors of `inputs` whose first dimension is the batch."""
         tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
         return [value for value in tensors if value.dim() > 0 and self.batched]
 
-    def _has_batch(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
 
+def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | None = None) -> LoadedModel:
+    """Build the case's model on its device, always with the same weights and inputs.
 
-def load(
-    spec: TaskSpec,
-    *,
-    batch_size: int | None = None,
-    for_accuracy: bool = False,
-    dtype: torch.dtype | None = None,
-) -> Subject:
-    """Builds the case's model on its device, always with the same weights and inputs.
-
-    `for_accuracy` takes the small batch of the check and no dropout. Raises TaskFailure: unsupported where a
+    `for_accuracy` takes the small batch of the check and no dropout. Raise TaskFailure: unsupported where a
     package is missing, the case has no such mode or a knob would change nothing of the model, oom, else
     failed with the code model_fail_to_load.
     """
     torch.manual_seed(SEED)
-    built = _built(spec, batch_size or rules.batch_size_of(spec, for_accuracy=for_accuracy), for_accuracy)
+    request = ModelRequest(
+        device=spec.device,
+        batch_size=rules.batch_size_of(spec, for_accuracy=for_accuracy),
+        tiny=spec.knobs.get("size") == "tiny",
+        training=spec.mode == "training",
+        dropout=not for_accuracy,
+        checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
+    )
+    models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
+    try:
+        built: BuiltModel = models.build(spec.case, request)
+    except Exception as error:
+        raise _load_failure(spec, error) from error
     _check_effects(spec, built, for_accuracy=for_accuracy)
     module = built.module.train(rules.trains(spec, for_accuracy=for_accuracy))
     kind = dtype or DTYPES[spec.dtype]
@@ -95,41 +98,20 @@ def load(
     inputs = cast(built.inputs, kind, layout)
     if spec.device == "cuda":
         gc.collect()  # what the making of the model left, before anyone counts memory
-    found = rules.accuracy_rules(spec)
-    return Subject(
+    return LoadedModel(
         module=module,
         inputs=inputs,
         loss=loss_of(str(spec.knobs.get("loss", "native")), built.loss),
         batch_size=built.batch_size,
         parameters=sum(parameter.numel() for parameter in module.parameters()),
-        tolerance=found.tolerance,
-        cosine=found.cosine,
-        larger_multiplier=found.larger_multiplier,
-        skip_accuracy=found.skip,
+        accuracy=rules.accuracy_rules(spec),
         size_note=built.size_note,
         batched=built.batched,
     )
 
 
-def _built(spec: TaskSpec, batch_size: int | None, for_accuracy: bool) -> Built:
-    models = importlib.import_module(f"runner.suites.torchdynamo.models.{spec.suite}")
-    wanted = Wanted(
-        device=spec.device,
-        batch_size=batch_size,
-        tiny=spec.knobs.get("size") == "tiny",
-        training=spec.mode == "training",
-        dropout=not for_accuracy,
-        checkpointing=bool(spec.knobs.get("enable_activation_checkpointing")),
-    )
-    try:
-        built: Built = models.build(spec.case, wanted)
-    except Exception as error:
-        raise _load_failure(spec, error) from error
-    return built
-
-
-def _check_effects(spec: TaskSpec, built: Built, *, for_accuracy: bool) -> None:
-    """Raises TaskFailure (unsupported) for a knob that would change nothing, as only the model tells."""
+def _check_effects(spec: TaskSpec, built: BuiltModel, *, for_accuracy: bool) -> None:
+    """Raise TaskFailure (unsupported) for a knob that would change nothing of this model."""
     asked = spec.knobs.get("batch_size", built.batch_size)
     if asked != built.batch_size and not for_accuracy:
         reason = f"{spec.case} has a batch of {built.batch_size} and takes no other"
@@ -155,8 +137,8 @@ def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
         return failure
     if isinstance(error, NotImplementedError):
         return TaskFailure("unsupported", "not_implemented", failure.reason)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _PACKAGES:
-        package = (error.name or "").split(".")[0]
+    package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in _PACKAGES:
         reason = f"suite {spec.suite} needs the package {package}, which this interpreter has not"
         return TaskFailure("unsupported", "not_installed", reason)
     traceback.print_exc()
@@ -164,9 +146,9 @@ def _load_failure(spec: TaskSpec, error: Exception) -> TaskFailure:
 
 
 def cast(values: Any, dtype: torch.dtype, layout: torch.memory_format = torch.preserve_format) -> Any:
-    """The same structure with its floating-point tensors in another type; `layout` is that of images.
+    """Return the same structure with its floating-point tensors in another dtype.
 
-    A tensor that asks for a gradient gets its own.
+    `layout` is the memory format of 4-dimensional tensors. A tensor that asks for a gradient gets its own.
     """
 
     def one(value: Any) -> Any:
@@ -180,20 +162,20 @@ def cast(values: Any, dtype: torch.dtype, layout: torch.memory_format = torch.pr
 
 
 def cast_module(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """In place, as `module.to(dtype)`, which would drop the imaginary part of complex weights."""
+    """Cast in place. Unlike `module.to(dtype)`, keep the imaginary part of complex weights."""
     module._apply(lambda tensor: tensor.to(_dtype_of(tensor, dtype)))
     return module
 
 
 def _dtype_of(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
-    """What a tensor becomes where numbers are to be of `dtype`; there is no complex half to compute with."""
+    """Return the dtype a tensor is cast to: complex ones have no half to compute with, integers stay."""
     if tensor.is_complex():
         return torch.complex128 if dtype == torch.float64 else torch.complex64
     return dtype if tensor.is_floating_point() else tensor.dtype
 
 
 def fresh(value: object) -> object:
-    """A tensor in memory of its own that asks for a gradient where the given one does, and has none yet."""
+    """Copy a tensor; the copy asks for a gradient where the original does, and has none yet."""
     if not isinstance(value, torch.Tensor):
         return value
     own = value.detach().clone(memory_format=torch.preserve_format)

@@ -1,0 +1,52 @@
+"""Run a stage in a new interpreter, where a fork cannot use CUDA: slower by an import of torch.
+
+`python -m runner.suites.torchdynamo.spawned_stage NAME FRESH ANSWER` in the task's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+from runner.catalog import TaskSpec
+from runner.failures import TaskFailure, failure_of
+from runner.records import Json
+from runner.report import Report
+
+
+def spawned(name: str, report: Report, *, fresh: bool) -> Json:
+    """Run the stage and return its answer. Raise TaskFailure as the stage itself would."""
+    path = report.folder / f"spawned_{name}.json"
+    path.unlink(missing_ok=True)
+    module = "runner.suites.torchdynamo.spawned_stage"
+    arguments = [sys.executable, "-m", module, name, str(int(fresh)), str(path)]
+    ended = subprocess.run(arguments, cwd=report.folder, check=False, stdin=subprocess.DEVNULL)
+    if not path.exists():
+        code = f"exit_{ended.returncode}"
+        raise TaskFailure("crashed", code, f"stage {name}: its process ended with code {ended.returncode}")
+    answer = json.loads(path.read_text())
+    if "failure" in answer:
+        raise TaskFailure(*answer["failure"])
+    return answer["value"]
+
+
+def main(name: str, fresh: str, path: str) -> None:
+    from runner.suites.torchdynamo.stages import STAGES  # noqa: PLC0415 - `spawned` needs no torch
+
+    report = Report(Path.cwd())
+    spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))
+    answer: dict[str, Json]
+    try:
+        answer = {"value": STAGES[name](spec, report, fresh=fresh == "1")}
+    except Exception as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
+        traceback.print_exc()
+        failure = failure_of(error)
+        answer = {"failure": [failure.status, failure.code, str(failure)]}
+    Path(path).write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,218 @@
+"""Run the stages of one task in order and record their results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import time
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+
+import torch
+
+from runner import host
+from runner.catalog import TaskSpec
+from runner.catalog.always import stage_metrics
+from runner.catalog.backends import backend_of, identity
+from runner.failures import TaskFailure
+from runner.measure import flops, gpu_active_time
+from runner.measure.compile_time import cache_variables
+from runner.measure.device import Device
+from runner.measure.forked import run_stage
+from runner.measure.recorder import Recorder, Result
+from runner.records import Environment, Json
+from runner.report import Report
+from runner.results import FOUND
+from runner.suites.torchdynamo.spawned_stage import spawned
+from runner.suites.torchdynamo.stages import STAGES
+from runner.summary import badness, median
+
+# Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
+_LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
+_JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
+
+
+class StageRunner:
+    """Runs the stages of a task and records the results of each as soon as it ends.
+
+    `caches` is where compile caches lie (None: where the environment says), `fresh` that they are empty.
+    """
+
+    def __init__(self, spec: TaskSpec, report: Report, caches: Path | None, *, fresh: bool) -> None:
+        self._spec = spec
+        self._report = report
+        self._caches = caches
+        self._fresh = fresh
+        self._ends = time.monotonic() + spec.timeout_s
+        self._knobs = identity(spec)
+        self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
+        self._failures: list[TaskFailure] = []
+        self._found: dict[str, Result] = {}
+        self._warning = ""
+
+    def run(self) -> TaskFailure | None:
+        """Run the stages that the knob `test` asks for. Return the worst failure, if any."""
+        (self._report.folder / FOUND).unlink(missing_ok=True)  # an earlier attempt's
+        test = str(self._spec.setting("test"))
+        total = {"both": 4, "accuracy": 1, "performance": 3}[test]
+        if test != "performance":
+            self._check(total)
+        if test != "accuracy":
+            self._perform(total - 3, total)
+        self._report.event("finished", total, total)
+        return max(self._failures, key=lambda failure: badness(failure.status), default=None)
+
+    def _perform(self, done: int, total: int) -> None:
+        """Run the three stages that measure; `warm` needs what `cold` has compiled."""
+        if self._unsupported():
+            self._recorder.missing("speedup", self._failures[0], knobs=self._knobs)
+            return
+        if self._measure("cold", done, total) is not None:
+            self._measure("warm", done + 1, total)
+        elif not self._unsupported():
+            because = self._failures[-1]
+            self._fail("warm", TaskFailure("not_run", because.code, f"after a failure: {because}"))
+        if not self._unsupported():
+            answer = self._measure("eager", done + 2, total)
+            self._derive((answer or {}).get("flops"))
+
+    def _unsupported(self) -> bool:
+        return any(failure.status == "unsupported" for failure in self._failures)
+
+    def _check(self, total: int) -> None:
+        """Run the accuracy stage, in caches of its own: nothing of it leaks into a compile time."""
+        try:
+            answer = self._stage("accuracy", 0, total, "a")
+        except TaskFailure as failure:
+            self._failures.append(failure)
+            self._verdict = TaskFailure("cannot_tell", failure.code, str(failure))
+            self._recorder.missing("accuracy", failure, knobs=self._knobs)
+            return
+        status, code, facts = answer["status"], answer["code"], answer["facts"]
+        self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
+        for result in answer["results"]:
+            self._recorder.add(Result(**result), knobs=self._knobs)
+        if status != "ok":
+            problem = TaskFailure(status, code, facts.get("reason", code))
+            self._failures.append(problem)
+            doubted = TaskFailure("cannot_tell", problem.code, str(problem))
+            self._verdict = problem if problem.status == "wrong" else doubted
+
+    def _measure(self, name: str, done: int, total: int) -> Json | None:
+        """Run one stage and record its results, or its failure; None where it failed."""
+        try:
+            answer = self._stage(name, done, total, "t")
+        except TaskFailure as failure:
+            self._fail(name, failure)
+            return None
+        self._recorder.about.update(answer["about"])
+        self._warning = answer.get("warning") or self._warning
+        if answer.get("gpu_states"):
+            self._report.artifact("gpu_state", "gpu_state.json", json.dumps(answer["gpu_states"], indent=1))
+        for result in answer["results"]:
+            self._add(Result(**result))
+        return answer
+
+    def _stage(self, name: str, done: int, total: int, caches: str) -> Json:
+        """Return a stage's answer. Raise TaskFailure as the stage does, or where no time is left for it."""
+        self._report.event(name, done, total, self._spec.case)
+        limit_s = self._spec.timeout_s
+        left_s = self._ends - time.monotonic() - min(_LEFT_FOR_REST_S, limit_s * _LEFT_FOR_REST)
+        if left_s <= 0:
+            reason = f"no time was left for the stage {name} of the time limit of {limit_s} s"
+            raise TaskFailure("timed_out", "no_time", reason)
+        variables = cache_variables(self._caches / caches) if self._caches else {}
+        if self._can_fork:
+            work = partial(STAGES[name], self._spec, self._report, fresh=self._fresh)
+        else:
+            work = partial(spawned, name, self._report, fresh=self._fresh)
+        return run_stage(name, work, folder=self._report.folder, variables=variables, timeout_s=left_s)
+
+    @cached_property
+    def _can_fork(self) -> bool:
+        """Whether CUDA still works in a fork of this process: some import may have touched it."""
+        broken = run_stage(
+            "fork", lambda: bool(torch.cuda._is_in_bad_fork()), folder=self._report.folder, timeout_s=60.0
+        )
+        return not broken
+
+    def _add(self, result: Result) -> None:
+        self._found[result.metric] = result
+        verdict = self._verdict if result.metric in _JUDGED else None
+        if verdict is not None and verdict.status == "wrong":
+            self._recorder.missing(result.metric, verdict, knobs=self._knobs)
+            return
+        if verdict is not None:
+            marked = {"status": verdict.status, "code": verdict.code, "reason": str(verdict)}
+            result = dataclasses.replace(result, facts={**result.facts, **marked})
+        self._recorder.add(result, knobs=self._knobs, warning=self._warning)
+
+    def _fail(self, stage: str, failure: TaskFailure) -> None:
+        self._failures.append(failure)
+        for metric in stage_metrics(stage, self._spec.device, fresh=self._fresh):
+            self._recorder.missing(metric, failure, knobs=self._knobs)
+
+    def _derive(self, counted: Mapping[str, Json] | None) -> None:
+        """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""
+        medians = {metric: median(result.values) for metric, result in self._found.items()}
+        busy_eager, busy_compiled = medians.get("eager_gpu_busy_ms"), medians.get("gpu_busy_ms")
+        eager_bytes = medians.get("eager_peak_memory_bytes")
+        compiled_bytes = medians.get("compiled_peak_memory_bytes")
+        if busy_eager and busy_compiled:
+            self._add(
+                Result(
+                    "device_speedup",
+                    [busy_eager / busy_compiled],
+                    gpu_active_time.CLOCK,
+                    n=gpu_active_time.STEPS,
+                )
+            )
+        if eager_bytes and compiled_bytes:
+            facts: dict[str, Json] = {"eager_bytes": eager_bytes, "compiled_bytes": compiled_bytes}
+            ratio = eager_bytes / compiled_bytes
+            self._add(Result("compression_ratio", [ratio], "allocator, peak allocated", facts=facts))
+        if not counted or not counted["total"] or not busy_compiled:
+            return
+        precision = str(self._recorder.about.get("matmul_precision", "highest"))
+        peak = flops.peak_tflops(self._device_and_environment()[0].name, self._spec.dtype, precision)
+        if peak is None:
+            return
+        peak_tflops, peak_name = peak
+        facts = {"flops": counted["total"], "peak_tflops": peak_tflops, "peak": peak_name}
+        if counted["uncounted"]:
+            facts["uncounted"] = counted["uncounted"]
+        share = counted["total"] / (busy_compiled * 1e9) / peak_tflops
+        self._add(
+            Result(
+                "flops_utilization_of_peak",
+                [share],
+                gpu_active_time.CLOCK,
+                n=gpu_active_time.STEPS,
+                facts=facts,
+            )
+        )
+
+    @cached_property
+    def _recorder(self) -> Recorder:
+        device, found = self._device_and_environment()
+        backend = backend_of(self._spec).name(self._spec.device)
+        return Recorder(self._spec, self._report, device, known_environment=found, backend=backend)
+
+    def _device_and_environment(self) -> tuple[Device, Environment]:
+        """Return them as a stage found them, or, where none came so far, without asking CUDA."""
+        noted = self._report.folder / FOUND
+        if noted.exists():
+            found = json.loads(noted.read_text())
+            return Device(**found["device"]), Environment(**found["environment"])
+        gpu = next(iter(host.gpus()), None) if self._spec.device == "cuda" else None
+        name, key = (gpu.name, gpu.uuid) if gpu else (platform.machine(), host.cpu_name())
+        return Device(self._spec.device, name, key, 0, host.usable_cpus()), Environment(
+            torch=torch.__version__,
+            torch_git=torch.version.git_version or "",
+            python=platform.python_version(),
+            cpu=host.cpu_name(),
+            cpu_count=host.usable_cpus(),
+            os=host.operating_system(),
+        )

@@ -1,0 +1,345 @@
+"""The stages of one task, each run in a fresh process; they return JSON.
+
+accuracy: the check, by a compile of its own. cold: compile time with empty caches, then eager and compiled in
+turn. warm: compile time with full caches, memory and GPU time of the compiled step alone. eager: the same of
+eager mode, and its FLOPs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, cast
+
+from runner.catalog import TaskSpec
+from runner.failures import TaskFailure
+from runner.measure import call_time, counters, flops, gpu_active_time, memory, timing_confidence
+from runner.measure.artifacts import (
+    NoReport,
+    generated_code,
+    memory_history,
+    memory_snapshot,
+    tlparse_report,
+    trace_compiles,
+)
+from runner.measure.compile_time import FirstCalls, first_calls, start_workers
+from runner.measure.device import Device
+from runner.measure.device_state import device_state, warning
+from runner.measure.gpu_state import GpuState
+from runner.measure.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
+from runner.measure.recorder import Result
+from runner.records import Json
+from runner.report import Report
+from runner.suites.torchdynamo.accuracy import check
+from runner.suites.torchdynamo.backends import Compiler
+from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepare_device, warm_compiler
+
+_CHAINED_CLOCK = "host clock around calls without synchronisation"
+_CHAINED_WINDOWS = 10
+_CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it say enough
+_CHAINED_WINDOWS_OF_LONG = 3
+_PAIRS_OF_OTHER_BATCH = 20
+_EAGER_CALLS = 3
+_COUNTS = (
+    *("calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks"),
+    *("autograd_captures", "autograd_compiles", "cudagraph_skips"),
+)
+
+
+def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - all stages take it
+    """Check the compiled step on a small batch, deterministic, by a compile of its own."""
+    prepare_device(spec, report.folder)
+    compiler = Compiler(spec)
+    if compiler.backend.is_inductor:
+        start_workers()
+    found = check(spec, compiler.step)
+    values = {"accuracy_rmse_ratio": found.rmse_ratio, "accuracy_cosine": found.cosine}
+    # what the harness's accuracy file says beside the word: counts, and dynamo's own compile time
+    counted = {name: value for name, value in asdict(counters.counts()).items() if isinstance(value, int)}
+    return {
+        "results": [asdict(Result(name, [value])) for name, value in values.items() if value is not None],
+        "status": found.status,
+        "code": found.code,
+        "facts": {**found.details, "counts": counted, "compile_s": counters.entire_compile_s()},
+    }
+
+
+def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
+    """Compile, then measure eager and compiled in turn; `fresh` caches make the first calls a cold compile.
+
+    Raise TaskFailure where dynamo captured nothing: that would be eager code under another name.
+    """
+    if spec.knobs.get("keep_tlparse"):
+        trace_compiles(report.folder / "tlparse")
+    setup = StageSetup(spec, report.folder)
+    states = [device_state(setup.device)]
+    with setup.grad_mode():
+        compiler = Compiler(spec)
+        if compiler.backend.is_inductor:
+            start_workers()
+        setup.step.remember()
+        setup.eager_once()
+        warm_compiler(setup, compiler, workers=True)
+        loaded = len(_inductor_modules())
+        call = setup.compiled(compiler)
+        report.event("compile", label=spec.case)
+        first = first_calls(call, setup.device, before_call=setup.step.begin)
+        counted = counters.counts()
+        graphs = counted.unique_graphs
+        if not graphs and compiler.backend.export == "none":
+            raise TaskFailure("failed", "not_compiled", "dynamo captured no graph: this would be eager code")
+        results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
+        if graphs:  # an exporter may go around dynamo, whose counters then say nothing
+            results += _count_results(counted)
+        results += _kernel_results(_inductor_modules()[loaded:])
+        report.event("measure", label=spec.case)
+        states.append(device_state(setup.device))
+        results += _call_results(setup, call, first)
+        if spec.dynamic:
+            results += _other_batch(setup, compiler, call)
+        if graphs:
+            results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
+    states.append(device_state(setup.device))
+    not_kept = _keep(spec, report, counted, first, _inductor_modules()[loaded:])
+    skips = counted.cudagraph_skips if compiler.backend.cudagraphs else 0
+    skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
+    return {
+        "results": [asdict(result) for result in results],
+        "about": {**setup.about(), "backend_options": dict(compiler.backend.options), **not_kept},
+        "warning": "; ".join(filter(None, (skipped, warning(states)))),
+        "gpu_states": [asdict(state) for state in states if isinstance(state, GpuState)],
+    }
+
+
+def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+    """Measure the compiled step alone, its kernels taken from the caches."""
+    setup = StageSetup(spec, report.folder)
+    on_gpu = spec.device == "cuda"
+    with setup.grad_mode():
+        compiler = Compiler(spec)
+        setup.eager_once()
+        warm_compiler(setup, compiler, workers=False)
+        call = setup.compiled(compiler)
+        memory.reset(setup.device)
+        moved = KernelBytes()
+        keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
+        with memory_history(on=keep_history):
+            first = first_calls(
+                _counting_bytes(call, moved) if on_gpu and compiler.backend.is_inductor else call,
+                setup.device,
+                before_call=setup.step.begin,
+            )
+            found = memory.peaks(setup.device)
+            if keep_history:
+                report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
+        counted = counters.counts()
+        results = [_compile_result("warm_compile_s", first, counted)]
+        if counted.caches or compiler.backend.export == "none":
+            facts = {"caches": counted.caches}
+            results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
+            results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
+        results += _memory_results(found, "compiled", setup.device, compiler.backend.export)
+        if on_gpu:
+            results += _busy_results(setup, call, moved, report)
+        elif spec.knobs.get("keep_trace"):
+            details = bool(spec.knobs.get("profile_details"))
+            trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=details)
+            report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
+    return {"results": [asdict(result) for result in results], "about": setup.about()}
+
+
+def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+    """Measure eager mode alone; on CUDA count its FLOPs too."""
+    setup = StageSetup(spec, report.folder)
+    with setup.grad_mode():
+        setup.eager_once()
+        memory.reset(setup.device)
+        for _ in range(_EAGER_CALLS):
+            setup.step.begin()
+            setup.eager()
+        results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
+        counted: Json = None
+        if spec.device == "cuda":
+            found = gpu_active_time.active_time(
+                gpu_active_time.profile(setup.eager, before_call=setup.step.begin)
+            )
+            facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
+            results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
+            setup.step.begin()
+            counted = asdict(flops.count(setup.eager))
+    return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
+
+
+STAGES: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
+
+
+def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
+    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
+
+    facts: dict[str, Json] = {
+        "first_calls_ms": [round(time_ms, 4) for time_ms in first.compiling_ms],
+        "steady_ms": [round(time_ms, 4) for time_ms in first.steady_ms],
+        "phases_s": {name: round(seconds, 4) for name, seconds in first.phases_s.items()},
+        "caches": counted.caches,
+        "compile_threads": int(config.compile_threads),
+    }
+    if not first.settled:
+        facts["warning"] = "the last call that was tried still compiled something"
+    return Result(metric, [first.compile_s], CALL_CLOCK, facts=facts)
+
+
+def _count_results(counted: counters.Counts) -> list[Result]:
+    reasons = {"reasons": counted.reasons} if counted.reasons else {}
+    return [
+        Result(name, [float(getattr(counted, name))], facts=reasons if name == "graph_breaks" else {})
+        for name in _COUNTS
+    ]
+
+
+def _inductor_modules() -> list[Any]:
+    """Return the modules of generated code that this process has loaded."""
+    from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - as above
+
+    return list(PyCodeCache.modules)
+
+
+def _kernel_results(modules: list[Any]) -> list[Result]:
+    """Count the kernels; nothing for a backend that generates none."""
+    found = kernels(modules)
+    if not found:
+        return []
+    extern = counters.extern_calls()
+    facts = {"kernels_hash": kernels_hash(found), "generated": len(found), "extern_calls": extern}
+    return [Result("kernel_count", [float(len(found) + extern)], facts=facts)]
+
+
+def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
+    spec, step = setup.spec, setup.step
+    times = call_time.interleaved_timings(
+        setup.eager,
+        call,
+        setup.device,
+        call_time.TimingPlan(
+            at_least=cast("int", spec.setting("repeat")),
+            budget_s=float(cast("int", spec.setting("budget_s"))),
+            calls=cast("int", spec.setting("iterations_per_run")),
+            warm_calls=2,
+            before_ten=step.restore,
+            before_pair=setup.before_pair,
+            before_call=step.begin,
+        ),
+    )
+    step.restore()
+    short = min(first.steady_ms) < _CHAINED_BELOW_MS
+    windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
+    chained = call_time.pipelined_ms(call, setup.device, windows=windows)
+    return [*_pair_results(times, ""), Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
+
+
+def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any]) -> list[Result]:
+    """Measure three quarters of the batch by the code that was compiled for the whole of it."""
+    sizes = setup.model.batch_sizes()
+    if len(sizes) < 2:
+        return []
+    whole = setup.model.inputs
+    setup.model.inputs = setup.model.inputs_at(sizes[1])
+    compiler.mark_dynamic_inputs(setup.model, setup.model.inputs)
+    try:
+        times = call_time.interleaved_timings(
+            setup.eager,
+            call,
+            setup.device,
+            call_time.TimingPlan(
+                at_least=_PAIRS_OF_OTHER_BATCH,
+                budget_s=0.0,
+                before_ten=setup.step.restore,
+                before_pair=setup.before_pair,
+                before_call=setup.step.begin,
+            ),
+        )
+    finally:
+        setup.model.inputs = whole
+    return _pair_results(times, "_other_batch", other_batch_size=sizes[1])
+
+
+def _pair_results(times: call_time.PairedTimes, suffix: str, **facts: Json) -> list[Result]:
+    """Return the three metrics of eager and compiled in turn; `facts` stand beside each."""
+    speedup = {**timing_confidence.facts(times), **facts}
+    return [
+        Result(f"speedup{suffix}", [times.speedup], CALL_CLOCK, n=len(times.eager), facts=speedup),
+        Result(f"eager_latency{suffix}_ms", times.eager, CALL_CLOCK, facts=facts),
+        Result(f"compiled_latency{suffix}_ms", times.compiled, CALL_CLOCK, facts=facts),
+    ]
+
+
+def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) -> list[Result]:
+    twice = {"note": "the package holds a copy of the weights"} if export == "aot_inductor" else {}
+    if device.type == "cpu":
+        name = "peak_rss_bytes" if who == "compiled" else "eager_peak_rss_bytes"
+        return [Result(name, [float(found.resident)], "VmHWM after clearing it", facts=twice)]
+    clock = "allocator, peak allocated"
+    results = [
+        Result(f"{who}_peak_memory_bytes", [float(found.allocated)], clock, facts=twice),
+        Result(f"{who}_peak_reserved_bytes", [float(found.reserved)], "allocator, peak reserved"),
+    ]
+    if who == "compiled":
+        results.append(Result("private_pool_bytes", [float(found.private_pools)], "allocator's snapshot"))
+    return results
+
+
+def _counting_bytes(call: Callable[[], Any], moved: KernelBytes) -> Callable[[], Any]:
+    """Wrap `call`; its first invocation also counts the bytes of its kernels."""
+    calls = 0
+
+    def counting() -> Any:
+        nonlocal calls
+        calls += 1
+        with bytes_counted(moved) if calls == 1 else contextlib.nullcontext():
+            return call()
+
+    return counting
+
+
+def _busy_results(
+    setup: StageSetup, call: Callable[[], Any], moved: KernelBytes, report: Report
+) -> list[Result]:
+    """Measure the time in which the GPU works, and keep trace and kernels' bandwidths."""
+    trace = gpu_active_time.profile(call, before_call=setup.step.begin)
+    found = gpu_active_time.active_time(trace)
+    if setup.spec.knobs.get("keep_trace"):
+        if setup.spec.knobs.get("profile_details"):
+            trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=True)
+        report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
+    table = bandwidths(found.kernels_ms, moved.by_name)
+    report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
+    facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
+    covered = {"clock_of_bytes": "sizes of the operands of Triton kernels"}
+    return [
+        Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts),
+        Result("triton_time_share", [table.covered], gpu_active_time.CLOCK, facts=covered),
+    ]
+
+
+def _keep(
+    spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, modules: list[Any]
+) -> dict[str, Json]:
+    """Keep the artifacts of the compile; return `not_kept` with the reasons where some cannot be."""
+    lacking = []
+    if counted.reasons:
+        report.artifact("graph_breaks", "graph_breaks.json", json.dumps(counted.reasons, indent=1))
+    phases = dict(sorted(first.phases_s.items(), key=lambda row: -row[1]))
+    report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
+    if spec.knobs.get("keep_code"):
+        code = generated_code(modules)
+        if code:
+            report.artifact("generated_code", "code.txt", code)
+        else:
+            lacking.append("keep_code: inductor generated no code")
+    if spec.knobs.get("keep_tlparse"):
+        try:
+            report.artifact("tlparse", "tlparse.tar.gz", tlparse_report(report.folder / "tlparse"))
+        except NoReport as why:  # a measurement needs none
+            lacking.append(f"keep_tlparse: no report, {why}")
+    return {"not_kept": lacking} if lacking else {}
