@@ -1,4 +1,4 @@
-"""Stages: a fresh process by fork, whose end, however it comes, is a value or a failure."""
+"""Stages: a forked process that ends with a value or a failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_stage_is_a_process_of_its_own_and_returns_json(tmp_path: Path) -> Non
     assert value["values"] == [1.5]
 
 
-def test_its_variables_are_its_own(tmp_path: Path) -> None:
+def test_a_stage_has_its_own_environment_variables(tmp_path: Path) -> None:
     fresh = tmp_path / "tmp"
     fresh.mkdir()
     value = run_stage(
@@ -49,7 +49,7 @@ def test_its_variables_are_its_own(tmp_path: Path) -> None:
     assert os.environ.get("TRITON_CACHE_DIR") != "/here"
 
 
-def test_what_it_raises_is_raised_here(tmp_path: Path) -> None:
+def test_an_exception_of_a_stage_becomes_a_task_failure(tmp_path: Path) -> None:
     def refuses() -> None:
         raise TaskFailure("unsupported", "no_such_backend", "because")
 
@@ -59,7 +59,7 @@ def test_what_it_raises_is_raised_here(tmp_path: Path) -> None:
     assert fails(tmp_path, lambda: sys.exit(3)).code == "SystemExit"
 
 
-def test_no_memory_is_oom(tmp_path: Path) -> None:
+def test_an_out_of_memory_error_has_the_status_oom(tmp_path: Path) -> None:
     class OutOfMemoryError(RuntimeError):  # as torch names it
         pass
 
@@ -79,16 +79,16 @@ def test_a_signal_is_a_crash_with_its_name(tmp_path: Path) -> None:
     assert fails(tmp_path, lambda: os._exit(7)).code == "exit_7"
 
 
-def test_an_earlier_answer_is_never_taken_for_this_ones(tmp_path: Path) -> None:
+def test_the_answer_of_an_earlier_stage_is_ignored(tmp_path: Path) -> None:
     run_stage("probe", lambda: 1, folder=tmp_path, timeout_s=20)
     assert fails(tmp_path, lambda: os._exit(0)).code == "exit_0"
 
 
-def test_what_is_no_json_is_no_answer(tmp_path: Path) -> None:
+def test_a_result_that_is_not_json_is_a_crash(tmp_path: Path) -> None:
     assert fails(tmp_path, object).status == "crashed"
 
 
-def test_out_of_time_ends_it_with_all_it_started(tmp_path: Path) -> None:
+def test_a_timeout_ends_a_stage_and_all_its_processes(tmp_path: Path) -> None:
     def starts_another_session_and_hangs() -> None:
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         signal.pause()
@@ -100,7 +100,7 @@ def test_out_of_time_ends_it_with_all_it_started(tmp_path: Path) -> None:
     assert sleepers() == []
 
 
-def test_what_outlives_it_is_ended_too(tmp_path: Path) -> None:
+def test_processes_that_outlive_a_stage_are_ended(tmp_path: Path) -> None:
     run_stage(
         "probe",
         lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True).pid,

@@ -1,4 +1,4 @@
-"""What is told where a measurement is not to be taken at its word: too few pairs, drift, a busy host."""
+"""Warnings of imprecise measurements: too few pairs, drift, a busy host."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def pairs(compiled: Sequence[float], eager: Sequence[float] = STEADY) -> PairedT
     return PairedTimes(list(eager[: len(compiled)]), list(compiled))
 
 
-def test_what_is_known_well_is_told_without_a_word() -> None:
+def test_a_precise_speedup_has_no_warning() -> None:
     said = facts(pairs([5.0] * 40))
     assert "warning" not in said
     assert said["median_of_pair_ratios"] == pytest.approx(2.0)
     assert said["log_ratio_standard_error"] < 0.005
 
 
-def test_a_precision_that_was_not_reached_is_a_warning() -> None:
+def test_an_imprecise_speedup_has_a_warning() -> None:
     noisy = [5.0] * 10 + [5.5] * 10 + [4.6] * 10 + [5.2] * 10
     error = standard_error(pairs(noisy).log_ratios)
     words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
@@ -57,7 +57,7 @@ def test_ten_pairs_are_enough_for_a_standard_error(count: int) -> None:
     assert "log_ratio_standard_error" in facts(pairs([5.0] * count))
 
 
-def test_medians_that_say_another_thing_than_the_pairs_are_a_warning() -> None:
+def test_a_ratio_of_medians_far_from_the_pairs_is_a_warning() -> None:
     """Two modes that both sides share: in each pair compiled is the slower one."""
     eager = [1.0] * 21 + [100.0] * 19
     compiled = [1.2] * 19 + [120.0] * 21
@@ -67,7 +67,7 @@ def test_medians_that_say_another_thing_than_the_pairs_are_a_warning() -> None:
     assert timing_warning(PairedTimes(eager, compiled)).endswith(words)
 
 
-def test_a_record_says_both_what_its_result_and_its_host_warn_of(tmp_path: Path) -> None:
+def test_a_record_joins_the_warnings_of_its_result_and_its_host(tmp_path: Path) -> None:
     spec = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu")
     recorder = Recorder(spec, Report(tmp_path), CPU)
     recorder.add(Result("speedup", [1.5], facts={"warning": "of 3 pairs only"}), knobs={}, warning="busy")
@@ -83,7 +83,7 @@ def state(at_s: float, busy_s: float, own_s: float, threads: int = 2, processors
     return CpuState(at_s, busy_s, own_s, processors, threads)
 
 
-def test_a_call_of_an_operator_says_what_is_to_be_doubted(
+def test_the_record_of_an_operator_s_call_has_the_warnings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda _threads: None)
@@ -103,7 +103,7 @@ def test_a_call_of_an_operator_says_what_is_to_be_doubted(
     assert [one["extra_info"].get("warning") for one in found if one["name"] == "kernel_count"] == [None] * 2
 
 
-def test_others_on_the_processors_are_a_warning() -> None:
+def test_busy_processors_are_a_warning() -> None:
     before = state(0, 100, 50)
     words = "other processes kept 1.2 of 2 processors busy while 2 threads measured"
     assert warning([None, before, state(10, 119, 57)]) == words
@@ -133,7 +133,7 @@ def spin() -> None:
         pass
 
 
-def test_our_own_processes_are_not_others() -> None:
+def test_time_of_child_processes_is_our_own() -> None:
     before = cpu_state(2)
     child = multiprocessing.get_context("fork").Process(target=spin)
     child.start()

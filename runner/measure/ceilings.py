@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from runner import host
 from runner.measure.call_time import one_call_ms
 from runner.measure.device import Device
+from runner.measure.recorder import Result
 from runner.summary import median
 
 COPY = "copy_gbps"
@@ -41,12 +42,27 @@ def read(name: str, device: Device) -> list[float]:
     return samples
 
 
+def share_of_ceiling(name: str, reached: Sequence[float], device: Device, clock: str) -> Result:
+    """Return the share that samples in the unit of a ceiling reach of it."""
+    value = ceiling(name, device)
+    unit = "tflops" if name == MATMUL else "gbps"
+    facts = {f"ceiling_{unit}": value, "ceiling": f"{name}, median of its daily readings"}
+    return Result("share_of_ceiling", [sample / value for sample in reached], clock, facts=facts)
+
+
+def gbps(moved_bytes: int, times_ms: Sequence[float]) -> list[float]:
+    return [moved_bytes / (time_ms * 1e6) for time_ms in times_ms]
+
+
+def tflops(flops: int, times_ms: Sequence[float]) -> list[float]:
+    return [flops / (time_ms * 1e9) for time_ms in times_ms]
+
+
 def _copy_gbps(device: Device) -> list[float]:
     """Bytes read plus bytes written by time."""
     source = _block(device)
     target = torch.empty_like(source)
-    times_ms = _times_ms(lambda: target.copy_(source), device)
-    return [2 * source.nbytes / (time_ms * 1e6) for time_ms in times_ms]
+    return gbps(2 * source.nbytes, _times_ms(lambda: target.copy_(source), device))
 
 
 def _read_gbps(device: Device) -> list[float]:
@@ -56,7 +72,7 @@ def _read_gbps(device: Device) -> list[float]:
     if device.type == "cuda":
         from runner.measure.read_kernel import block_sums as sums  # noqa: PLC0415 - needs triton
 
-    return [source.nbytes / (time_ms * 1e6) for time_ms in _times_ms(lambda: sums(source), device)]
+    return gbps(source.nbytes, _times_ms(lambda: sums(source), device))
 
 
 def _block(device: Device) -> torch.Tensor:
@@ -69,8 +85,7 @@ def _matmul_tflops(device: Device) -> list[float]:
     """Multiply random data: a product of zeros runs faster."""
     size = _MATMUL_SIZE[device.type]
     left, right = (torch.randn(size, size, device=device.type).to(torch.bfloat16) for _ in range(2))
-    times_ms = _times_ms(lambda: left @ right, device)
-    return [2 * size**3 / (time_ms * 1e9) for time_ms in times_ms]
+    return tflops(2 * size**3, _times_ms(lambda: left @ right, device))
 
 
 def _times_ms(call: Callable[[], Any], device: Device) -> list[float]:

@@ -52,7 +52,10 @@ def kernels(modules: list[Any]) -> list[Kernel]:
         if path not in sources:
             sources[path] = _sources(Path(path).read_text())
         for name, source in sources[path].items():
-            found.append(Kernel(name, _binary_hash(getattr(module, name, None)) or _digest(source)))
+            # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
+            launchers = getattr(getattr(module, name, None), "launchers", None) or []
+            binary = str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
+            found.append(Kernel(name, binary or _digest(source)))
     return found
 
 
@@ -81,12 +84,6 @@ def _sources(wrapper: str) -> dict[str, str]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _binary_hash(kernel: Any) -> str:
-    """Return the hash of the binary that autotuning chose, '' for other than autotuned Triton kernels."""
-    launchers = getattr(kernel, "launchers", None) or []
-    return str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
 
 
 @contextlib.contextmanager

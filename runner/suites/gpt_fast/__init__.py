@@ -241,19 +241,17 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     found = gpu_active_time.active_time(gpu_active_time.profile(step, before_call=lambda: None))
     model, clock = generator.model, gpu_active_time.CLOCK
     active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
-    bandwidth = [active / (time_ms * 1e6) for time_ms in found.steps_ms]
+    bandwidth = ceilings.gbps(active, found.steps_ms)
     facts = {
         "moved_bytes": active,
         "kv_bytes": kv,
         "with_kv_gbps": (active + kv) / active * median(bandwidth),
         "launches": found.launches,
     }
-    ceiling = ceilings.ceiling(ceilings.READ, generator.device)
-    of_ceiling = {"ceiling_gbps": ceiling, "ceiling": f"{ceilings.READ}, median of its daily readings"}
     return [
         Result("gpu_busy_ms", found.steps_ms, clock),
         Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
-        Result("share_of_ceiling", [value / ceiling for value in bandwidth], clock, facts=of_ceiling),
+        ceilings.share_of_ceiling(ceilings.READ, bandwidth, generator.device, clock),
     ]
 
 
@@ -273,9 +271,8 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
     target = gpt_fast_model_target(spec.case, spec.dtype, result.metric)
     if target is None or spec.identity():
         return result
-    return dataclasses.replace(
-        result, target=target, facts={**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
-    )
+    facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
+    return dataclasses.replace(result, target=target, facts=facts)
 
 
 def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:

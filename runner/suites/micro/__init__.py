@@ -22,13 +22,13 @@ from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.failures import TaskFailure, failure_of
 from runner.measure import accuracy, ceilings, counters, gpt_fast_clock, graph_replay
 from runner.measure.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiled import Compiled, compile_inductor
 from runner.measure.device import SEED, Device, prepare
 from runner.measure.device_state import device_state, keep_gpu_states, warning
 from runner.measure.graph_replay import ReplayPlan
 from runner.measure.recorder import Recorder, Result
 from runner.measure.timing_confidence import latency_results
-from runner.records import Json
 from runner.report import Report
 from runner.suites.micro.kernels import Kernel, build
 from runner.summary import geometric_mean
@@ -104,7 +104,17 @@ def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], N
             results += _device_results(kernel, compiled, device)
         if kernel.flops:
             results += _utilization(kernel, results, device)
-        results += _counts(compiled, errors)
+    facts = {
+        "kernels": dict(compiled.kernels),
+        "kernels_hash": compiled.kernels_hash,
+        "extern_calls": compiled.extern_calls,
+        "relative_error_compiled": errors.compiled,
+        "relative_error_eager": errors.eager,
+    }
+    results += [
+        Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
+        Result("recompiles", [float(counters.unique_graphs() - 1)]),
+    ]
     if kernel.of_gpt_fast:
         begin("gpt-fast's clock")
         results += _gpt_fast_results(kernel)
@@ -124,7 +134,7 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
         Result("back_to_back_latency_ms", pipelined, "host clock around calls without synchronisation"),
     ]
     if kernel.ceiling != ceilings.MATMUL:
-        results.append(Result("call_bandwidth_gbps", _gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK))
+        results.append(Result("call_bandwidth_gbps", gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK))
     return results
 
 
@@ -134,21 +144,17 @@ def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[
         kernel.eager, compiled.call, kernel.operands, device, ReplayPlan(kernel.moved_bytes)
     )
     clock, n = graph_replay.CLOCK, len(times.compiled)
-    ceiling = ceilings.ceiling(kernel.ceiling, device)
-    facts: dict[str, Json] = {"ceiling": f"{kernel.ceiling}, median of its daily readings"}
     bandwidth = []
     if kernel.ceiling == ceilings.MATMUL:
-        reached = _tflops(kernel.flops, times.compiled)
-        facts["ceiling_tflops"] = ceiling
+        reached = tflops(kernel.flops, times.compiled)
     else:
-        reached = _gbps(kernel.moved_bytes, times.compiled)
-        facts["ceiling_gbps"] = ceiling
+        reached = gbps(kernel.moved_bytes, times.compiled)
         moved = {"moved_bytes": kernel.moved_bytes}
         bandwidth = [Result("device_bandwidth_gbps", reached, clock, facts=moved)]
     return [
         Result("device_latency_ms", times.compiled, clock, facts=times.facts),
         *bandwidth,
-        Result("share_of_ceiling", [value / ceiling for value in reached], clock, facts=facts),
+        share_of_ceiling(kernel.ceiling, reached, device, clock),
         Result("device_speedup", [times.speedup], clock, n=n),
     ]
 
@@ -170,25 +176,11 @@ def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[
     return [
         Result(
             name,
-            [tflops / peak_tflops for tflops in _tflops(kernel.flops, latency.values)],
+            [reached / peak_tflops for reached in tflops(kernel.flops, latency.values)],
             latency.clock,
             facts=facts,
         )
         for name, latency in zip(names, latencies, strict=False)
-    ]
-
-
-def _counts(compiled: Compiled, errors: accuracy.Accuracy) -> list[Result]:
-    facts = {
-        "kernels": dict(compiled.kernels),
-        "kernels_hash": compiled.kernels_hash,
-        "extern_calls": compiled.extern_calls,
-        "relative_error_compiled": errors.compiled,
-        "relative_error_eager": errors.eager,
-    }
-    return [
-        Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
-        Result("recompiles", [float(counters.unique_graphs() - 1)]),
     ]
 
 
@@ -199,20 +191,14 @@ def _gpt_fast_results(kernel: Kernel) -> list[Result]:
         # time multiplied by flops, as benchmark.py has it
         values = [time_ms * 1e3 * kernel.flops / 1e9 / _A100_40GB_TFLOPS for time_ms in times_ms]
         return [Result("flops_utilization", values, gpt_fast_clock.CLOCK)]
-    return [Result("memory_bandwidth(GB/s)", _gbps(kernel.moved_bytes, times_ms), gpt_fast_clock.CLOCK)]
-
-
-def _gbps(moved_bytes: int, times_ms: list[float]) -> list[float]:
-    return [moved_bytes / (time_ms * 1e6) for time_ms in times_ms]
-
-
-def _tflops(flops: int, times_ms: list[float]) -> list[float]:
-    return [flops / (time_ms * 1e9) for time_ms in times_ms]
+    return [Result("memory_bandwidth(GB/s)", gbps(kernel.moved_bytes, times_ms), gpt_fast_clock.CLOCK)]
 
 
 def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
     """Return the means over the sizes, at each quantile of their samples, so that the median of a mean is
     the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean."""
+    # gpt-fast's target was set for a GPU and does not apply to a CPU
+    target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
     by_size = [{result.metric: result for result in results} for results in complete]
     means = []
     for metric in (*_MEANS, *_GEOMETRIC_MEANS):
@@ -226,7 +212,9 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
             parts[0].clock,
             n=min(part.n or len(part.values) for part in parts),
         )
-        means.append(_with_target(spec, result) if metric in _GPT_FAST_METRICS else result)
+        if target is not None and metric in _GPT_FAST_METRICS:
+            result = dataclasses.replace(result, target=target, facts={"target_arch": GPT_FAST_TARGET_ARCH})
+        means.append(result)
     return means
 
 
@@ -243,11 +231,3 @@ def _quantile(ordered: list[float], share: float) -> float:
     below, rest = divmod(share * (len(ordered) - 1), 1)
     above = ordered[min(int(below) + 1, len(ordered) - 1)]
     return ordered[int(below)] * (1 - rest) + above * rest
-
-
-def _with_target(spec: TaskSpec, result: Result) -> Result:
-    """Add gpt-fast's target, which was set for a GPU and does not apply to a CPU."""
-    target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
-    if target is None:
-        return result
-    return dataclasses.replace(result, target=target, facts={"target_arch": GPT_FAST_TARGET_ARCH})

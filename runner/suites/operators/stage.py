@@ -16,6 +16,7 @@ from runner.catalog import KnobValue, TaskSpec
 from runner.catalog.always import operator_metrics
 from runner.failures import TaskFailure, failure_of
 from runner.measure import graph_replay
+from runner.measure.ceilings import gbps
 from runner.measure.device import SEED, Device, prepare
 from runner.measure.device_state import device_state, warning
 from runner.measure.environment import environment
@@ -96,12 +97,12 @@ class _Rows:
         ]
         if times.device:
             clock = graph_replay.CLOCK
+            bandwidth = gbps(times.moved_bytes, times.device.compiled)
             facts = {"moved_bytes": times.moved_bytes, **times.device.facts}
-            gbps = [times.moved_bytes / (ms * 1e6) for ms in times.device.compiled]
             results += [
                 Result("eager_device_latency_ms", times.device.eager, clock),
                 Result("device_latency_ms", times.device.compiled, clock, facts=facts),
-                Result("device_bandwidth_gbps", gbps, clock, facts=facts),
+                Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
                 Result("device_speedup", [times.device.speedup], clock, n=len(times.device.compiled)),
             ]
         writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
