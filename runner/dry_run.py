@@ -14,7 +14,7 @@ from runner.terminal import Job
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     """A command for each task of these jobs, below remarks that a shell passes over."""
     tasks = {job.task.fingerprint(): job.task for job in jobs}.values()
-    where = _option("--devices", options.devices) or _option("--device", options.device)
+    where = _option("--device", options.device)
     rest = [*_how(options), *_results(options)]
     commands = [" ".join([task.command(where=where), *rest]) for task in tasks]
     return [*_remarks(options, jobs), *commands]

@@ -61,7 +61,7 @@ def taken(
     earlier: Sequence[Finished],
     jobs: Sequence[Job],
     pythons: Mapping[str, Interpreter],
-    chosen: Sequence[Accelerator],
+    chosen: Accelerator,
 ) -> tuple[list[Finished], str]:
     """What of the earlier need not be measured again for these jobs on such accelerators; and in words how
     many of them were measured with something else, '' where none was."""
@@ -91,14 +91,13 @@ def _versions(interpreter: Interpreter) -> Mapping[str, str]:
         return {}
 
 
-def _other_device(one: Finished, chosen: Sequence[Accelerator]) -> str:
-    """Where none of these is of the kind that it was measured on."""
-    here = [accelerator.device_name for accelerator in chosen]
+def _other_device(one: Finished, chosen: Accelerator) -> str:
+    """Where this is not of the kind that it was measured on."""
     for record in one.records:
         before = record["runners"][0].get("type", "") if record.get("runners") else ""
         # nvidia-smi names the whole card; and some tasks for a GPU work on the CPU
-        if before and before.partition(" MIG ")[0] not in {*here, host.cpu_name()}:
-            return f"{before}, which is {', '.join(here)} now"
+        if before and before.partition(" MIG ")[0] not in {chosen.device_name, host.cpu_name()}:
+            return f"{before}, which is {chosen.device_name} now"
     return ""
 
 

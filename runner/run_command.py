@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from runner import dry_run, durations, request, resume, tables, terminal, workers
-from runner.accelerators import Accelerator
+from runner import dry_run, request, resume, tables, terminal
 from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
 from runner.launch import Event
@@ -69,7 +68,7 @@ def _add_how(group: argparse._ArgumentGroup) -> None:
 def _add_where(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--device", default="", help="cpu, cuda or cuda:N; the first GPU where there is one")
-    add("--devices", default="", metavar="0,1", help="several GPUs, which share the tasks, longest first")
+    add("--devices", help=argparse.SUPPRESS)
     add("--python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="the interpreter that has torch")
     add("--base-python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="measured in turn with --python")
     add("--new-opt", nargs="+", action="extend", default=[], metavar="OPTION=VALUE", help=_NEW_OPT)
@@ -86,10 +85,14 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit status: 0 all well, 1 something failed, 130 cancelled. Raises BadRequest, locks.Busy."""
+    if options.devices:
+        raise BadRequest(
+            "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
+        )
     if options.file:
         options.suites = [*options.suites, _own_file(options.file)]
-    chosen = _accelerators(options)
-    matrix = request.matrix(_request(options, chosen[0].device))
+    chosen = terminal.accelerator(options.device)
+    matrix = request.matrix(_request(options, chosen.device))
     for remark in matrix.remarks:
         print(f"runner: {remark}", file=sys.stderr)
     tasks = matrix.tasks
@@ -120,10 +123,13 @@ def main(options: argparse.Namespace) -> int:
         for line in dry_run.lines(options, waiting):
             print(line)
         return 0
-    where = ", ".join(one.device_name for one in chosen)
-    print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)
+    print(
+        f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
+        file=sys.stderr,
+    )
     bench = Bench(pythons, keeps_artifacts=output is not None)
-    finished = _run(waiting, chosen, bench, output.add if output else _ignore)
+    on_finished = output.add if output else _ignore
+    finished = terminal.run_jobs(waiting, chosen, bench, on_event=_say, on_finished=on_finished)
     _tell([*earlier, *finished], jobs, baseline)
     _tell_files(output, finished, bench)
     return _exit_status({item.outcome.status for item in finished}, output)
@@ -139,15 +145,6 @@ def _exit_status(statuses: set[str], output: Output | None) -> int:
 
 def _ignore(_finished: Finished) -> None:
     pass
-
-
-def _accelerators(options: argparse.Namespace) -> list[Accelerator]:
-    if not options.devices:
-        return [terminal.accelerator(options.device)]
-    chosen = terminal.several(options.devices.split(","))
-    if options.device or len({one.device for one in chosen}) > 1:
-        raise BadRequest("--devices names several GPUs, and goes without --device")
-    return chosen
 
 
 def _own_file(path: Path) -> str:
@@ -236,15 +233,6 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
         resume=options.resume,
         dry_run=options.dry_run,
     )
-
-
-def _run(
-    jobs: Sequence[Job], chosen: Sequence[Accelerator], bench: Bench, on_finished: Callable[[Finished], None]
-) -> list[Finished]:
-    if len(chosen) == 1:
-        return terminal.run_jobs(jobs, chosen[0], bench, on_event=_say, on_finished=on_finished)
-    ordered = workers.longest_first(jobs, durations.known())
-    return workers.run_jobs(ordered, chosen, bench, on_event=_say, on_finished=on_finished)
 
 
 def _say(task: TaskSpec, event: Event) -> None:

@@ -1,5 +1,4 @@
-"""Runs tasks on this machine, for a person at a terminal or a script: one accelerator after the other's
-task, or several accelerators at a time."""
+"""Run tasks on one accelerator of this machine, one after the other, for a person or a script."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import durations, host, locks, results
+from runner import host, locks, results
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.launch import Event, Outcome, launch
@@ -87,21 +86,16 @@ class Finished:
 
 
 def accelerator(asked: str) -> Accelerator:
-    """Of `cpu`, `cuda` or `cuda:N`; '' is the first GPU, or the CPU where there is none.
+    """Return the device called `cpu`, `cuda` or `cuda:N`; of '' the first GPU, or else the CPU.
 
-    Raises BadRequest where there is no such device.
+    Raise BadRequest where there is no such device.
     """
     kind, _, index = asked.partition(":")
     wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
     if wanted is None:
         raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
-    return several(wanted)[0]
-
-
-def several(wanted: Sequence[str]) -> list[Accelerator]:
-    """Accelerators by index, or "cpu". Raises BadRequest."""
     try:
-        return accelerators(wanted)
+        return accelerators(wanted)[0]
     except NoSuchDevice as error:
         raise BadRequest(str(error)) from error
 
@@ -114,17 +108,18 @@ def run_jobs(
     on_event: Callable[[TaskSpec, Event], None],
     on_finished: Callable[[Finished], None],
 ) -> list[Finished]:
-    """Runs until the end or until Ctrl-C or SIGTERM, after which the running task is `cancelled`.
+    """Run the jobs until the last one, or until Ctrl-C or SIGTERM: the running task is then `cancelled`.
 
-    Raises `locks.Busy` where another process holds the accelerator.
+    Raise `locks.Busy` where another process holds the accelerator.
     """
     finished: list[Finished] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(clear, bench)
-        lock_fd = stack.enter_context(lock(chosen))
-        stop = stack.enter_context(stop_asked())
+        stack.callback(_clear, bench)
+        lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
+        stack.callback(os.close, lock_fd)
+        stop = stack.enter_context(_stop_asked())
         for number, job in enumerate(jobs):
-            done = run_job(number, job, chosen, bench, lock_fd=lock_fd, on_event=on_event, stop=stop)
+            done = _run_job(number, job, chosen, bench, lock_fd=lock_fd, on_event=on_event, stop=stop)
             finished.append(done)
             on_finished(done)
             if stop:
@@ -132,7 +127,7 @@ def run_jobs(
     return finished
 
 
-def run_job(
+def _run_job(
     number: int,
     job: Job,
     chosen: Accelerator,
@@ -182,7 +177,6 @@ def run_job(
     )
     if outcome.status == "ok":
         _clear_task(place, keep_artifacts=bench.keeps_artifacts or asks_for_artifacts(job.task))
-        durations.keep(job.key, outcome.seconds)
     return done
 
 
@@ -209,7 +203,7 @@ def _clear_task(place: Path, *, keep_artifacts: bool) -> None:
             path.unlink()
 
 
-def clear(bench: Bench) -> None:
+def _clear(bench: Bench) -> None:
     """Removes the folder of a command, unless a task left something to look at in it."""
     shutil.rmtree(bench.folder / "pairs", ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -250,17 +244,7 @@ def _numbered(record: dict[str, Json], process: int) -> dict[str, Json]:
 
 
 @contextlib.contextmanager
-def lock(chosen: Accelerator) -> Iterator[int]:
-    """Holds an accelerator. Raises `locks.Busy`."""
-    descriptor = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def stop_asked() -> Iterator[list[float]]:
+def _stop_asked() -> Iterator[list[float]]:
     """A list that is filled once Ctrl-C is pressed or SIGTERM comes; launch ends the task in order."""
     asked: list[float] = []
 
