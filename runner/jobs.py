@@ -26,10 +26,11 @@ from rq.job import Job
 from runner import locks
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
-from runner.launch import Event, Outcome, launch
+from runner.launch import Event, launch
 from runner.pairs import Pair, launch_pair
 from runner.spool import HANDED_BACK, Folder
 from runner.station import Station
+from runner.task_result import TaskOutcome
 
 _REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
 _LONGEST_REPORT_S = 2.5
@@ -150,19 +151,19 @@ def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Calla
 
 def _launch(
     station: Station, folder: Folder, lock_fd: int, courier: Courier, stopping: Callable[[], bool]
-) -> Outcome:
+) -> TaskOutcome:
     lease = folder.lease
     try:
         spec = TaskSpec.from_json(lease.spec)
         options = inductor_options.checked(lease.new_options)
     except BadRequest as error:
-        return Outcome(
+        return TaskOutcome(
             "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"
         )
     unknown = sorted({lease.python, lease.base_python or lease.python} - set(station.pythons))
     if unknown:
         reason = f"{station.host} has no interpreter called {unknown[0]!r}"
-        return Outcome("unsupported", "unknown_python", reason)
+        return TaskOutcome("unsupported", "unknown_python", reason)
     interpreter = station.pythons[lease.python]
 
     def should_stop() -> str:
@@ -192,7 +193,7 @@ def _launch(
                 should_stop=should_stop,
             )
         except OSError as error:  # the disk is full, or the machine has no process left
-            return Outcome("failed", "host_error", f"{station.host}: {error}")
+            return TaskOutcome("failed", "host_error", f"{station.host}: {error}")
 
 
 def _pair_caches(station: Station, run: int) -> Path:
@@ -213,7 +214,7 @@ def _environment(station: Station) -> dict[str, str]:
     }
 
 
-def _end(folder: Folder, outcome: Outcome) -> None:
+def _end(folder: Folder, outcome: TaskOutcome) -> None:
     if outcome.status == HANDED_BACK:
         folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
     else:

@@ -20,17 +20,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from runner import results
 from runner.catalog import TaskSpec
-from runner.catalog.missing import End
 from runner.log import CappedLog
 from runner.processes import Tree, dying_with_me
 from runner.records import STATUSES, WELL
+from runner.task_result import TaskOutcome
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
@@ -45,19 +44,6 @@ _SECRET = re.compile(
 )
 
 Event = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a launch ended. `status` is one of `runner.records.STATUSES`, or the word `should_stop` gave."""
-
-    status: str
-    code: str = ""
-    reason: str = ""
-    seconds: float = 0.0
-    exit_code: int | None = None  # None where a signal ended the child, or it never started
-    signal: str = ""  # SIGSEGV, …
-    leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
 
 
 def _ignore(_event: Event) -> None:
@@ -79,7 +65,7 @@ def launch(
     should_stop: Callable[[], str] = _go_on,
     log: CappedLog | None = None,
     command: Sequence[str] = (),
-) -> Outcome:
+) -> TaskOutcome:
     """Runs one task in `folder` (made where missing; an earlier launch's answers there are removed).
 
     `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
@@ -91,7 +77,7 @@ def launch(
 
     Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
     here, also an exception from a callback, no process of the task is left when it returns, save those
-    named in `Outcome.leftover`.
+    named in `TaskOutcome.leftover`.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +95,7 @@ def launch(
             child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
-            said = Outcome("failed", "no_interpreter", reason)
+            said = TaskOutcome("failed", "no_interpreter", reason)
             return _told(folder, spec, said, output, python=python, variables=variables)
         with child:
             word = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
@@ -276,7 +262,7 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
     return variables
 
 
-def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> Outcome:
+def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> TaskOutcome:
     """How it ended, from why we ended it, what the child wrote, and its exit status, in this order."""
     number = -returncode if returncode is not None and returncode < 0 else 0
     name = _signal_name(number) if number else ""
@@ -293,18 +279,18 @@ def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> O
     else:
         status, code = "crashed", f"exit_{exit_code}"
         reason = f"the process ended with exit code {exit_code} and left no outcome"
-    return Outcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
+    return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
 
 
 def _told(
     folder: Path,
     spec: TaskSpec,
-    outcome: Outcome,
+    outcome: TaskOutcome,
     log: CappedLog,
     *,
     python: str,
     variables: Mapping[str, str],
-) -> Outcome:
+) -> TaskOutcome:
     """The outcome, once the folder has records of what is missing for it. Lines that are no records of the
     task make one fail that would have ended well: nobody knows what else its code wrote there."""
     try:
@@ -313,7 +299,7 @@ def _told(
             log.note(f"{results.FILE}: {problem}")
         if problem and outcome.status in WELL:
             outcome = dataclasses.replace(outcome, status="failed", code=results.FOREIGN, reason=problem)
-        results.complete(folder, spec, End(outcome.status, outcome.code, outcome.reason), python, variables)
+        results.complete(folder, spec, outcome, python, variables)
     except OSError as error:  # a full disk
         log.note(f"{results.FILE} cannot be completed: {error}")
     return outcome

@@ -13,8 +13,7 @@ from typing import Any
 
 from runner import upstream
 from runner.catalog import BadRequest, TaskSpec, missing
-from runner.launch import Outcome
-from runner.terminal import Finished, artifacts_in
+from runner.task_result import TaskOutcome, TaskResult, artifacts_in
 
 Json = Any
 
@@ -98,21 +97,21 @@ class Output:
         """Names of the tasks that succeeded already; a failed one is tried again."""
         return {one.name for one in self.earlier()}
 
-    def earlier(self) -> list[Finished]:
+    def earlier(self) -> list[TaskResult]:
         """The tasks that succeeded already, as they are in the file."""
         if not self._path.exists():
             return []
         lines = _read_lines(self._path)
         return [_finished(line) for line in lines if line["outcome"]["status"] == "ok"]
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: TaskResult) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._added += 1
         if not self._write(finished):
             self._left_out[self._why_left_out(finished)] += 1
         self._keep_artifacts(finished)
 
-    def _write(self, finished: Finished) -> bool:
+    def _write(self, finished: TaskResult) -> bool:
         if self._writer:
             held = artifacts_in(finished.folder)
             files = self._writer.add(finished)
@@ -125,13 +124,13 @@ class Output:
                 file.write(lines)
         return bool(lines)
 
-    def _why_left_out(self, finished: Finished) -> str:
+    def _why_left_out(self, finished: TaskResult) -> str:
         known = self._system.no_place(finished.task) if self._system else ""
         outcome = finished.outcome
         words = "" if outcome.status == "ok" else " ".join(filter(None, (outcome.status, outcome.code)))
         return known or words or "nothing was measured that it has a place for"
 
-    def _keep_artifacts(self, finished: Finished) -> None:
+    def _keep_artifacts(self, finished: TaskResult) -> None:
         """A folder for each task, beside the file."""
         if not artifacts_in(finished.folder):
             _remove_empty(finished.folder)
@@ -236,13 +235,13 @@ def _lines(values: Iterable[Json]) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def _finished(line: dict[str, Json]) -> Finished:
-    outcome = Outcome(**line["outcome"])
+def _finished(line: dict[str, Json]) -> TaskResult:
+    outcome = TaskOutcome(**line["outcome"])
     name = str(line.get("name", line["fingerprint"]))
-    return Finished(TaskSpec(**line["task"]), outcome, Path(), line["records"], name)
+    return TaskResult(TaskSpec(**line["task"]), outcome, Path(), line["records"], name)
 
 
-def _ours(finished: Finished) -> dict[str, Json]:
+def _ours(finished: TaskResult) -> dict[str, Json]:
     outcome = finished.outcome
     return {
         "fingerprint": finished.task.fingerprint(),

@@ -18,11 +18,12 @@ from typing import Any
 
 from runner.catalog import TaskSpec, inductor_options
 from runner.catalog.missing import CANCELLED
-from runner.launch import Event, Outcome, launch
+from runner.launch import Event, launch
 from runner.log import CappedLog
 from runner.records import STATUSES, WELL
 from runner.results import read_file
 from runner.station import Interpreter
+from runner.task_result import TaskOutcome
 
 BASE, NEW = "base", "new"
 
@@ -73,7 +74,7 @@ def launch_pair(
     lock_fd: int | None,
     on_event: Callable[[Event], None],
     should_stop: Callable[[], str],
-) -> Outcome:
+) -> TaskOutcome:
     """Runs one pair in `folder`, which afterwards holds what a single launch would leave there; each
     record says its side. The outcome is that of the first side that failed, named in its reason.
 
@@ -84,7 +85,7 @@ def launch_pair(
     for name in ("results.jsonl", "outcome.json"):
         (folder / name).unlink(missing_ok=True)
     steps = _steps(pair, spec)
-    failed: dict[str, Outcome] = {}
+    failed: dict[str, TaskOutcome] = {}
     seconds = 0.0
     with CappedLog(folder / "log") as log:
         for place, step in enumerate(steps):
@@ -178,9 +179,9 @@ def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
     return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}
 
 
-def _outcome(pair: Pair, failed: Mapping[str, Outcome]) -> Outcome:
+def _outcome(pair: Pair, failed: Mapping[str, TaskOutcome]) -> TaskOutcome:
     if not failed:
-        return Outcome("ok")
+        return TaskOutcome("ok")
     side, outcome = next(iter(failed.items()))
     if outcome.status not in STATUSES:
         return outcome

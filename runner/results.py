@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from runner import environment
 from runner.catalog import TaskSpec
 from runner.catalog.always import Always, always, operator_metrics, problem_of
-from runner.catalog.missing import End, Place, missing
+from runner.catalog.missing import Place, missing
 from runner.catalog.suites import operators
 from runner.records import STATUSES, Environment
+from runner.task_result import TaskOutcome
 
 Json = Any
 
@@ -63,7 +64,9 @@ def read_file(folder: Path, task: TaskSpec, variables: Mapping[str, str] = os.en
     return Lines([], "it is no file" if path.exists() else "")
 
 
-def complete(folder: Path, task: TaskSpec, end: End, python: str, variables: Mapping[str, str]) -> None:
+def complete(
+    folder: Path, task: TaskSpec, end: TaskOutcome, python: str, variables: Mapping[str, str]
+) -> None:
     """Adds records of what a task that did not end well has not measured; `variables` were its environment.
     Of one that wrote lines which are not its own, nothing there is to be believed. Raises OSError."""
     if end.code == FOREIGN and (folder / FILE).is_file():

@@ -18,7 +18,8 @@ from runner.catalog.suites import operators
 from runner.installed import versions_of
 from runner.pairs import BASE
 from runner.station import Interpreter
-from runner.terminal import DEFAULT_PYTHON, Finished, Job, plain_key
+from runner.task_result import TaskResult
+from runner.terminal import DEFAULT_PYTHON, Job, plain_key
 
 _DIGITS = 12
 _VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment
@@ -58,11 +59,11 @@ def _inputs(task: TaskSpec, interpreter: Interpreter) -> str:
 
 
 def taken(
-    earlier: Sequence[Finished],
+    earlier: Sequence[TaskResult],
     jobs: Sequence[Job],
     pythons: Mapping[str, Interpreter],
     chosen: Accelerator,
-) -> tuple[list[Finished], str]:
+) -> tuple[list[TaskResult], str]:
     """What of the earlier need not be measured again for these jobs on such accelerators; and in words how
     many of them were measured with something else, '' where none was."""
     versions = functools.cache(lambda name: _versions(pythons[name]))
@@ -91,7 +92,7 @@ def _versions(interpreter: Interpreter) -> Mapping[str, str]:
         return {}
 
 
-def _other_device(one: Finished, chosen: Accelerator) -> str:
+def _other_device(one: TaskResult, chosen: Accelerator) -> str:
     """Where this is not of the kind that it was measured on."""
     for record in one.records:
         before = record["runners"][0].get("type", "") if record.get("runners") else ""
@@ -101,7 +102,7 @@ def _other_device(one: Finished, chosen: Accelerator) -> str:
     return ""
 
 
-def _difference(one: Finished, job: Job, versions: Versions) -> str:
+def _difference(one: TaskResult, job: Job, versions: Versions) -> str:
     """The first of what both records and interpreter have, in another version; '' where there is none."""
     for record in one.records:
         pair = record["runners"][0].get("extra_info", {}).get("pair", {}) if record.get("runners") else {}

@@ -16,7 +16,8 @@ from runner.output import FORMATS, Output, records_of
 from runner.records import WELL
 from runner.station import Interpreter, interpreter_of
 from runner.summary import LEAST_PAIRS
-from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job, artifacts_in
+from runner.task_result import TaskResult, artifacts_in
+from runner.terminal import DEFAULT_PYTHON, Bench, Job
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
@@ -143,7 +144,7 @@ def _exit_status(statuses: set[str], output: Output | None) -> int:
     return 0 if well and not (output and output.empty) else 1
 
 
-def _ignore(_finished: Finished) -> None:
+def _ignore(_finished: TaskResult) -> None:
     pass
 
 
@@ -242,7 +243,7 @@ def _say(task: TaskSpec, event: Event) -> None:
     print(" ".join(word for word in words if word), file=sys.stderr)
 
 
-def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tables.Json] | None) -> None:
+def _tell(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[tables.Json] | None) -> None:
     """The tables at the end, and where to look for what went wrong."""
     parts = [tables.results(finished)] if finished else []
     if len(jobs) > 1:
@@ -259,7 +260,7 @@ def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tabl
             print(f"{name}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}")
 
 
-def _tell_files(output: Output | None, finished: Sequence[Finished], bench: Bench) -> None:
+def _tell_files(output: Output | None, finished: Sequence[TaskResult], bench: Bench) -> None:
     """Where artifacts are, and what is not in the file."""
     if output:
         folders = sorted(map(str, output.artifacts))

@@ -24,7 +24,7 @@ from runner.summary import (
     paired_change,
     value_of,
 )
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 
 Json = Any
 
@@ -57,7 +57,7 @@ _UNITS = {"B": "GB"}  # of a table's column
 _MOST_WARNINGS = 4
 
 
-def results(finished: Sequence[Finished]) -> str:
+def results(finished: Sequence[TaskResult]) -> str:
     """One row for each case and shape, one column for each metric that was measured, medians; then a line
     for each that warns of something, or lacks an artifact that was asked for."""
     rows = [row for task in finished for row in _rows(task)]
@@ -73,7 +73,7 @@ def results(finished: Sequence[Finished]) -> str:
     return "\n".join([table, *_warnings(finished)])
 
 
-def _warnings(finished: Sequence[Finished]) -> list[str]:
+def _warnings(finished: Sequence[TaskResult]) -> list[str]:
     """What to know of the main metrics' values, and which artifacts could not be kept, each thing once; of
     many processes the first few's."""
     told: dict[str, dict[str, None]] = {}
@@ -110,10 +110,10 @@ def _settings(task: TaskSpec) -> dict[str, str]:
     return {"case": task.case, **words, **({"dynamic": "dynamic"} if task.dynamic else {}), **knobs}
 
 
-def overview(finished: Sequence[Finished], asked: Sequence[TaskSpec]) -> str:
+def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     """One row for each suite and configuration: how many cases passed, out of all that were asked for, and
     what those that did amount to. Nothing is clipped: a slowdown counts as one."""
-    groups: dict[tuple[str, ...], list[Finished]] = {}
+    groups: dict[tuple[str, ...], list[TaskResult]] = {}
     for one in finished:
         groups.setdefault(_group(one.task), []).append(one)
     totals = Counter(map(_group, asked))
@@ -123,7 +123,7 @@ def overview(finished: Sequence[Finished], asked: Sequence[TaskSpec]) -> str:
     return grid(*_without_empty(heads, rows))
 
 
-def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[Finished]) -> str:
+def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult]) -> str:
     """Each main metric beside the one of an earlier output (v3 records), and how the geometric means
     compare over the cases that both have."""
     base = _values(earlier)
@@ -146,7 +146,7 @@ def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[Finished])
     return "\n".join(lines)
 
 
-def pairs(finished: Sequence[Finished]) -> str:
+def pairs(finished: Sequence[TaskResult]) -> str:
     """Base and new of process pairs, the change with its 95 % interval, and what follows."""
     sides: dict[_Key, dict[int, dict[str, float]]] = {}
     for one in finished:
@@ -272,7 +272,7 @@ def _head(metric: str) -> str:
     return f"{name} {unit}" if unit not in {"", "ratio"} else name
 
 
-def _rows(finished: Finished) -> list[dict[str, str]]:
+def _rows(finished: TaskResult) -> list[dict[str, str]]:
     task, outcome = finished.task, finished.outcome
     same = {"suite": task.suite, "mode": task.mode, "dtype": task.dtype, "backend": task.backend}
     rows: dict[str, dict[str, str]] = {}
@@ -339,7 +339,7 @@ def _runtime(task: TaskSpec) -> str:
     return f"xla={found or None}" if found != own else ""
 
 
-def _amounts(members: Sequence[Finished], total: int) -> list[str]:
+def _amounts(members: Sequence[TaskResult], total: int) -> list[str]:
     passed = [one for one in members if one.outcome.status in WELL]
     values: dict[str, list[float]] = {}
     for one in passed:

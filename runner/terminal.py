@@ -18,13 +18,13 @@ from typing import Any
 from runner import host, locks, results
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec, inductor_options
-from runner.launch import Event, Outcome, launch
+from runner.launch import Event, launch
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
+from runner.task_result import TaskResult, artifacts_in, asks_for_artifacts
 
 DEFAULT_PYTHON = "default"
 _WITH = "/@"  # in a key, before what a job is measured with
-_KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
 
 Json = Any
 
@@ -69,22 +69,6 @@ class Bench:
     started: float = field(default_factory=time.time)  # s since 1970: they are one run and have one time
 
 
-@dataclass(frozen=True)
-class Finished:
-    """One task with its outcome and its records (objects of the v3 shape)."""
-
-    task: TaskSpec
-    outcome: Outcome
-    folder: Path  # with its log, kept only where the outcome is not ok, and what artifacts are to be kept
-    records: list[dict[str, Json]]
-    key: str = ""  # of its job
-
-    @property
-    def name(self) -> str:
-        """The key; a task that was launched as it stands is known by its fingerprint."""
-        return self.key or self.task.fingerprint()
-
-
 def accelerator(asked: str) -> Accelerator:
     """Return the device called `cpu`, `cuda` or `cuda:N`; of '' the first GPU, or else the CPU.
 
@@ -106,13 +90,13 @@ def run_jobs(
     bench: Bench,
     *,
     on_event: Callable[[TaskSpec, Event], None],
-    on_finished: Callable[[Finished], None],
-) -> list[Finished]:
+    on_finished: Callable[[TaskResult], None],
+) -> list[TaskResult]:
     """Run the jobs until the last one, or until Ctrl-C or SIGTERM: the running task is then `cancelled`.
 
     Raise `locks.Busy` where another process holds the accelerator.
     """
-    finished: list[Finished] = []
+    finished: list[TaskResult] = []
     with contextlib.ExitStack() as stack:
         stack.callback(_clear, bench)
         lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
@@ -136,7 +120,7 @@ def _run_job(
     lock_fd: int,
     on_event: Callable[[TaskSpec, Event], None],
     stop: Sequence[float],
-) -> Finished:
+) -> TaskResult:
     """Launches one job, in a folder that stays only where it did not end well."""
     place = bench.folder / f"{number}-{job.task.case}"
 
@@ -168,7 +152,7 @@ def _run_job(
             on_event=tell,
             should_stop=should_stop,
         )
-    done = Finished(
+    done = TaskResult(
         job.task,
         outcome,
         place,
@@ -178,16 +162,6 @@ def _run_job(
     if outcome.status == "ok":
         _clear_task(place, keep_artifacts=bench.keeps_artifacts or asks_for_artifacts(job.task))
     return done
-
-
-def artifacts_in(folder: Path) -> list[Path]:
-    """The artifacts of a task in its folder."""
-    return [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
-
-
-def asks_for_artifacts(task: TaskSpec) -> bool:
-    """Some artifacts are made by the way, and some only for a knob that says so."""
-    return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())
 
 
 def _clear_task(place: Path, *, keep_artifacts: bool) -> None:

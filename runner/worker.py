@@ -33,12 +33,12 @@ from rq.worker import WorkerStatus
 
 from runner import results
 from runner.catalog import BadRequest, TaskSpec
-from runner.catalog.missing import End
 from runner.client import Hud, HudError, patiently
 from runner.jobs import Doorbell, work
 from runner.processes import Tree, die_with
 from runner.spool import Folder, left_over
 from runner.station import Station
+from runner.task_result import TaskOutcome
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a worker that waits for the bell at least this often
@@ -140,7 +140,7 @@ class AcceleratorWorker(Worker):
         interpreter = self._station.pythons.get(lease.python)
         if lease.base_python or interpreter is None:
             return
-        end = End(*(str(said.get(name, "")) for name in End._fields))
+        end = TaskOutcome.from_json(said)
         variables = {**os.environ, "RUNNER_HOST": self._station.host, **interpreter.environment}
         try:
             results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)

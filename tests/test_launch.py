@@ -18,9 +18,10 @@ from runner import environment, locks, results
 from runner import launch as launching
 from runner.catalog import TaskSpec
 from runner.catalog.always import always
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.log import CappedLog
 from runner.records import Environment
+from runner.task_result import TaskOutcome
 from tests.hosts import alive
 from tests.records import task_record
 from tests.servers import ROOT
@@ -58,7 +59,7 @@ def _known_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "asked", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
 
 
-def run(folder: Path, code: str, **arguments: object) -> Outcome:
+def run(folder: Path, code: str, **arguments: object) -> TaskOutcome:
     timeout_s = arguments.pop("timeout_s", 60)
     spec = TaskSpec(**{**SPEC.to_json(), "timeout_s": timeout_s})
     return launch(spec, folder, command=[sys.executable, "-c", code], **arguments)  # type: ignore[arg-type]

@@ -17,10 +17,10 @@ from runner import host, locks, request, tables, terminal
 from runner.__main__ import main
 from runner.accelerators import Accelerator
 from runner.catalog import TaskSpec
-from runner.launch import Outcome
 from runner.output import Output
 from runner.station import Interpreter
-from runner.terminal import Bench, Finished, Job
+from runner.task_result import TaskOutcome, TaskResult
+from runner.terminal import Bench, Job
 from tests.hosts import Control
 from tests.waiting import wait_for
 
@@ -47,8 +47,8 @@ def bench(control: Control) -> Bench:
     return Bench({"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})})
 
 
-def run(control: Control, jobs: list[Job]) -> list[Finished]:
-    told: list[Finished] = []
+def run(control: Control, jobs: list[Job]) -> list[TaskResult]:
+    told: list[TaskResult] = []
     finished = terminal.run_jobs(
         jobs, GPUS[0], bench(control), on_event=lambda *_event: None, on_finished=told.append
     )
@@ -154,7 +154,7 @@ def test_a_printed_command_does_its_part_of_the_request(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def run(jobs: list[Job], chosen: Accelerator, bench: Bench, **_told: Any) -> list[Finished]:
+    def run(jobs: list[Job], chosen: Accelerator, bench: Bench, **_told: Any) -> list[TaskResult]:
         asked.extend((job.key, job.task.timeout_s, bench.pythons[job.python], chosen.name) for job in jobs)
         return []
 
@@ -210,7 +210,7 @@ def test_what_is_done_is_not_printed(
 # Tables
 
 
-def finished(task: TaskSpec, status: str = "ok", **values: float) -> Finished:
+def finished(task: TaskSpec, status: str = "ok", **values: float) -> TaskResult:
     records = [
         {
             "benchmark": {"mode": task.mode, "dtype": task.dtype, "extra_info": {"knobs": {}}},
@@ -219,7 +219,7 @@ def finished(task: TaskSpec, status: str = "ok", **values: float) -> Finished:
         }
         for name, value in values.items()
     ]
-    return Finished(task, Outcome(status), Path(), records)
+    return TaskResult(task, TaskOutcome(status), Path(), records)
 
 
 def model(case: str, backend: str = "inductor") -> TaskSpec:
@@ -251,7 +251,7 @@ def test_a_baseline_is_compared_case_by_case() -> None:
         tables.read_records("[1]")
 
 
-def sided(value: float, side: str, number: int) -> Finished:
+def sided(value: float, side: str, number: int) -> TaskResult:
     done = finished(model("a"), speedup=value)
     pair = {"number": number, "side": side, "base": "old", "new": "tuned"}
     done.records[0]["runners"] = [{"extra_info": {"pair": pair}}]

@@ -13,13 +13,13 @@ from torch._inductor import config
 
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.failures import TaskFailure
-from runner.launch import Outcome
 from runner.measure.compiled import compile_inductor
 from runner.measure.device import prepare
 from runner.measure.inductor_options import tried_options
 from runner.pairs import Pair, launch_pair
 from runner.station import Interpreter
 from runner.suites.torchdynamo.backends import Compiler
+from runner.task_result import TaskOutcome
 from tests.hosts import Control
 
 SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
@@ -36,7 +36,7 @@ def launched(
     number: int,
     new_options: Mapping[str, bool | int] = MappingProxyType({}),
     **options: Any,
-) -> tuple[Outcome, Path]:
+) -> tuple[TaskOutcome, Path]:
     """One pair of two environments that differ in a variable, as a host would run it."""
     pythons = {
         name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})

@@ -13,7 +13,7 @@ import pytest
 from runner import host, installed, terminal
 from runner.__main__ import main
 from runner.catalog import TaskSpec
-from runner.launch import Outcome
+from runner.task_result import TaskOutcome
 from tests.records import task_record
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -31,7 +31,7 @@ class Sittings:
         self.device = ""
         self.said = ""
 
-    def launch(self, task: TaskSpec, place: Path, **_options: object) -> Outcome:
+    def launch(self, task: TaskSpec, place: Path, **_options: object) -> TaskOutcome:
         self._measured.append(task.case)
         version, _, commit = self.torch.partition(" ")
         versions = {"torch": {"version": version, "sha": commit}} if version else {}
@@ -39,7 +39,7 @@ class Sittings:
         said = task_record(task, "call_bandwidth_gbps")
         said |= {"dependencies": versions, "runners": [{"type": self.device or host.cpu_name()}]}
         (place / "results.jsonl").write_text(json.dumps(said) + "\n")
-        return Outcome("ok")
+        return TaskOutcome("ok")
 
     def sit(self, words: str) -> list[str]:
         """Cases that one of them measured."""
@@ -103,7 +103,7 @@ def test_another_interpreter_or_variable_of_the_same_name_is_measured(
 
 
 def test_each_side_of_a_pair_is_looked_at(sittings: Sittings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch_pair(task: TaskSpec, place: Path, *_pair: Any, **options: Any) -> Outcome:
+    def launch_pair(task: TaskSpec, place: Path, *_pair: Any, **options: Any) -> TaskOutcome:
         return sittings.launch(task, place)
 
     monkeypatch.setattr(terminal, "launch_pair", launch_pair)

@@ -16,9 +16,8 @@ import pytest
 from runner import terminal
 from runner.__main__ import main
 from runner.catalog import SUITES, BadRequest, TaskSpec
-from runner.launch import Outcome
 from runner.output import Output, records_of
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from runner.upstream import SYSTEMS
 from runner.upstream.operatorbench import OperatorbenchFiles
 from runner.upstream.xla import XlaFiles
@@ -108,7 +107,7 @@ EXAMPLES: dict[str, tuple[str, list[TaskSpec], Any]] = {
 }
 
 
-def finished(task: TaskSpec, records: list[dict[str, Any]], folder: Path) -> Finished:
+def finished(task: TaskSpec, records: list[dict[str, Any]], folder: Path) -> TaskResult:
     """With the artifacts that it asks for."""
     asked = {"dump_hlo": "hlo/module_1.txt", "dump_dynamo_counters": "dynamo_counters/0.json"}
     for knob, name in asked.items():
@@ -116,7 +115,7 @@ def finished(task: TaskSpec, records: list[dict[str, Any]], folder: Path) -> Fin
             path = folder / "artifacts" / name
             path.parent.mkdir(parents=True)
             path.write_text(task.fingerprint())
-    return Finished(task, Outcome("ok"), folder, records)
+    return TaskResult(task, TaskOutcome("ok"), folder, records)
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -161,7 +160,7 @@ def test_what_is_written_was_told_and_is_never_written_over(name: str, tmp_path:
     assert {one: one.read_text() for one in named} == before
 
 
-def never(*_args: Any, **_options: Any) -> Outcome:
+def never(*_args: Any, **_options: Any) -> TaskOutcome:
     raise AssertionError("nothing is to be measured")
 
 
@@ -202,11 +201,11 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
 ) -> None:
     numbers = itertools.count(1.0)
 
-    def measured(task: TaskSpec, place: Path, **_options: Any) -> Outcome:
+    def measured(task: TaskSpec, place: Path, **_options: Any) -> TaskOutcome:
         place.mkdir(parents=True)
         found = {**record(task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
         (place / "results.jsonl").write_text(json.dumps(found))
-        return Outcome("ok")
+        return TaskOutcome("ok")
 
     monkeypatch.setattr(terminal, "launch", measured)
     words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from runner.catalog import BadRequest, TaskSpec
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 from runner.upstream import cachebench, gpt_fast, operatorbench, torchdynamo, xla
 
 
 class Writer(Protocol):
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         """The files that say something of this task: none where nothing of it has a place in them."""
 
 

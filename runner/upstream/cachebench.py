@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import TaskSpec
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 
 Json = Any
 
@@ -40,7 +40,7 @@ class CacheFile:
         self._path = path
         self._records: list[Json] = []
 
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         records = [
             _record(record)
             for record in finished.records

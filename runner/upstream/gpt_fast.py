@@ -14,7 +14,7 @@ from runner.catalog import TaskSpec
 from runner.catalog.suites.micro import SIZES
 from runner.catalog.targets import gpt_fast_target
 from runner.summary import median
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 
 Json = Any
 
@@ -58,7 +58,7 @@ class GptFastFiles:
         self._path = path
         self._rows: list[dict[str, str]] = []
 
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         rows_of = _model_rows if finished.task.suite == "gpt_fast" else _micro_rows
         rows = rows_of(finished.records)
         if not rows or no_place(finished.task):

@@ -22,7 +22,7 @@ from typing import Any
 from runner.catalog import TaskSpec
 from runner.catalog.suites.operators import FREQUENT, TWENTY, told_inputs
 from runner.summary import median, quantiles
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 
 Json = Any
 
@@ -65,7 +65,7 @@ class OperatorbenchFiles:
         self._rows: dict[tuple[str, str], dict[str, _Row]] = {}
         self._shapes: dict[tuple[str, str], dict[str, dict[str, dict[str, float]]]] = {}
 
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if no_place(finished.task):
             return []
         taken = {place for record in finished.records if (place := self._take(record, finished.task.backend))}

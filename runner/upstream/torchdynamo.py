@@ -20,7 +20,7 @@ from runner.catalog.backends import Backend, backend_of
 from runner.catalog.codes import is_accuracy_code
 from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 from runner.summary import median
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 
 Json = Any
 Row = dict[str, Json]
@@ -132,7 +132,7 @@ class DynamoFiles:
         self._folder = _folder(path)
         self._files: dict[str, _File] = {}
 
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         spec = finished.task
         written: list[Path] = []
         if no_place(spec):
@@ -222,7 +222,7 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
     return None
 
 
-def _accuracy(finished: Finished, records: Mapping[str, Json]) -> Row:
+def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
     """The batch size is the small one of the check; 0 where the model did not come so far, as the harness
     writes it."""
     spec, outcome = finished.task, finished.outcome

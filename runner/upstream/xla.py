@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from runner.catalog import TaskSpec
 from runner.catalog.suites.xla import SUITE, Cell, cell
-from runner.terminal import Finished, asks_for_artifacts
+from runner.task_result import TaskResult, asks_for_artifacts
 
 Json = Any
 
@@ -58,7 +58,7 @@ class XlaFiles:
     def __init__(self, path: Path) -> None:
         self._path = _lines_path(path)
 
-    def add(self, finished: Finished) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if not finished.records:
             return []
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class XlaFiles:
             file.write(json.dumps(_line(finished)) + "\n")
         return [self._path, *self._take_dumps(finished)]
 
-    def _take_dumps(self, finished: Finished) -> Iterator[Path]:
+    def _take_dumps(self, finished: TaskResult) -> Iterator[Path]:
         """Moves artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
         configuration = _dump_name(finished.task)
         for path in sorted((finished.folder / "artifacts").glob("*/*")):
@@ -91,7 +91,7 @@ def _cell(task: TaskSpec) -> Cell:
     return cell(task.backend, task.mode, task.device, asked["accelerator"], asked["xla"])
 
 
-def _line(finished: Finished) -> dict[str, Json]:
+def _line(finished: TaskResult) -> dict[str, Json]:
     first, place = finished.records[0], _cell(finished.task)
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
@@ -120,7 +120,7 @@ def _line(finished: Finished) -> dict[str, Json]:
     return {**line, **_outcome(finished)}
 
 
-def _outcome(finished: Finished) -> dict[str, Json]:
+def _outcome(finished: TaskResult) -> dict[str, Json]:
     """Its code, and in our words what it leaves open."""
     metrics = [record["metric"] for record in finished.records]
     checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
@@ -135,7 +135,7 @@ def _outcome(finished: Finished) -> dict[str, Json]:
     return {"verification_code": checked["code"], "runner": ours}
 
 
-def _metrics(finished: Finished) -> dict[str, Json]:
+def _metrics(finished: TaskResult) -> dict[str, Json]:
     """A list for each metric, one value a repeat; maps of counters and operators as it nests them."""
     found: dict[str, Json] = {}
     for metric in (record["metric"] for record in finished.records):
