@@ -36,9 +36,10 @@ from runner.client import (
     Unreachable,
     said_where_silent,
 )
+from runner.interpreters import Interpreter
 from runner.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
 from runner.spool import Folder, left_over
-from runner.station import Interpreter, Station
+from runner.station import Station
 
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers

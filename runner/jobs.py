@@ -26,8 +26,8 @@ from rq.job import Job
 from runner import locks
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
-from runner.launch import Event, launch
-from runner.pairs import Pair, launch_pair
+from runner.launch import Event
+from runner.pairs import LaunchRequest, Pair, run_task
 from runner.spool import HANDED_BACK, Folder
 from runner.station import Station
 from runner.task_result import TaskOutcome
@@ -144,7 +144,7 @@ def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Calla
             return True
         _end(folder, outcome)
         _deliver(hud if outcome.status != HANDED_BACK else _hasty(station), folder, stopping)
-        return not courier.yields and not outcome.leftover
+        return not outcome.leftover
     finally:
         folder.release()
 
@@ -164,33 +164,28 @@ def _launch(
     if unknown:
         reason = f"{station.host} has no interpreter called {unknown[0]!r}"
         return TaskOutcome("unsupported", "unknown_python", reason)
-    interpreter = station.pythons[lease.python]
 
     def should_stop() -> str:
         return HANDED_BACK if stopping() else courier.word
 
     with courier:
         try:
+            pair = None
             if lease.base_python:
                 caches = _pair_caches(station, lease.run)
-                return launch_pair(
+                pair = Pair(lease.base_python, lease.python, lease.process, caches, options)
+            return run_task(
+                LaunchRequest(
                     spec,
                     folder.path,
-                    Pair(lease.base_python, lease.python, lease.process, caches, options),
                     pythons=station.pythons,
                     environment=_environment(station),
                     lock_fd=lock_fd,
                     on_event=courier.note,
                     should_stop=should_stop,
+                    python=lease.python,
+                    pair=pair,
                 )
-            return launch(
-                spec,
-                folder.path,
-                python=interpreter.path,
-                environment={**_environment(station), **interpreter.environment},
-                lock_fd=lock_fd,
-                on_event=courier.note,
-                should_stop=should_stop,
             )
         except OSError as error:  # the disk is full, or the machine has no process left
             return TaskOutcome("failed", "host_error", f"{station.host}: {error}")
@@ -253,7 +248,6 @@ class Courier:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go, name="courier", daemon=True)
         self.word = ""
-        self.yields = False
 
     def __enter__(self) -> Courier:
         self._thread.start()
@@ -278,9 +272,7 @@ class Courier:
 
     def _talk(self) -> None:
         try:
-            orders = self._hud.progress(self._folder.lease, self._event)
-            self.yields = orders.yields
-            if orders.cancel:
+            if self._hud.progress(self._folder.lease, self._event).cancel:
                 self.word = self.CANCELLED
             self._folder.send_results(self._hud)
             self._folder.send_log(self._hud)

@@ -28,7 +28,7 @@ from runner import results
 from runner.catalog import TaskSpec
 from runner.log import CappedLog
 from runner.processes import Tree, dying_with_me
-from runner.records import STATUSES, WELL
+from runner.records import STATUSES, UNEXPECTED
 from runner.task_result import TaskOutcome
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
@@ -96,13 +96,13 @@ def launch(
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
             said = TaskOutcome("failed", "no_interpreter", reason)
-            return _told(folder, spec, said, output, python=python, variables=variables)
+            return _with_records(said, folder, spec, output, python=python, variables=variables)
         with child:
             word = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
             leftover = child.end(_STOP_GRACE_S if word not in {"", "timed_out"} else GRACE_S, word)
         said = _ended(folder, spec, word, child.process.returncode)
         said = dataclasses.replace(said, seconds=time.monotonic() - started, leftover=leftover)
-        return _told(folder, spec, said, output, python=python, variables=variables)
+        return _with_records(said, folder, spec, output, python=python, variables=variables)
 
 
 class _Child:
@@ -282,27 +282,22 @@ def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> T
     return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
 
 
-def _told(
+def _with_records(
+    outcome: TaskOutcome,
     folder: Path,
     spec: TaskSpec,
-    outcome: TaskOutcome,
     log: CappedLog,
     *,
     python: str,
     variables: Mapping[str, str],
 ) -> TaskOutcome:
-    """The outcome, once the folder has records of what is missing for it. Lines that are no records of the
-    task make one fail that would have ended well: nobody knows what else its code wrote there."""
-    try:
-        problem = results.read_file(folder, spec, variables).problem
-        if problem:
-            log.note(f"{results.FILE}: {problem}")
-        if problem and outcome.status in WELL:
-            outcome = dataclasses.replace(outcome, status="failed", code=results.FOREIGN, reason=problem)
-        results.complete(folder, spec, outcome, python, variables)
-    except OSError as error:  # a full disk
-        log.note(f"{results.FILE} cannot be completed: {error}")
-    return outcome
+    outcome, found = results.complete(folder, spec, outcome, python, variables)
+    if found.problem:
+        log.note(f"{results.FILE}: {found.problem}")
+    if found.unexpected:
+        reason = found.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
+        log.note(f"{results.FILE}: {len(found.unexpected)} records are none of this task: {reason}")
+    return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
 
 
 def _signal_name(number: int) -> str:

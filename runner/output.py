@@ -13,6 +13,7 @@ from typing import Any
 
 from runner import upstream
 from runner.catalog import BadRequest, TaskSpec, missing
+from runner.records import UNEXPECTED
 from runner.task_result import TaskOutcome, TaskResult, artifacts_in
 
 Json = Any
@@ -118,7 +119,8 @@ class Output:
             if len(artifacts_in(finished.folder)) < len(held):
                 self.artifacts.add(files[0].parent)  # as the system itself names them
             return bool(files)
-        lines = _lines(finished.records if self._form == "v3" else [_ours(finished)])
+        kept = [*finished.records, *finished.unexpected]
+        lines = _lines(kept if self._form == "v3" else [_ours(finished)])
         if lines:
             with self._path.open("a") as file:
                 file.write(lines)
@@ -238,7 +240,12 @@ def _lines(values: Iterable[Json]) -> str:
 def _finished(line: dict[str, Json]) -> TaskResult:
     outcome = TaskOutcome(**line["outcome"])
     name = str(line.get("name", line["fingerprint"]))
-    return TaskResult(TaskSpec(**line["task"]), outcome, Path(), line["records"], name)
+    records: list[dict[str, Json]] = []
+    unexpected: list[dict[str, Json]] = []
+    for record in line["records"]:
+        marked = UNEXPECTED in ((record.get("metric") or {}).get("extra_info") or {})
+        (unexpected if marked else records).append(record)
+    return TaskResult(TaskSpec(**line["task"]), outcome, Path(), records, name, unexpected)
 
 
 def _ours(finished: TaskResult) -> dict[str, Json]:
@@ -253,6 +260,6 @@ def _ours(finished: TaskResult) -> dict[str, Json]:
             "reason": outcome.reason,
             "seconds": outcome.seconds,
         },
-        "records": finished.records,
+        "records": [*finished.records, *finished.unexpected],
         missing.COMPLETE: bool(finished.records),  # what was missing, its launch has added
     }

@@ -16,10 +16,10 @@ from runner.accelerators import Accelerator
 from runner.catalog import TaskSpec
 from runner.catalog.suites import operators
 from runner.installed import versions_of
+from runner.interpreters import DEFAULT, Interpreter
 from runner.pairs import BASE
-from runner.station import Interpreter
 from runner.task_result import TaskResult
-from runner.terminal import DEFAULT_PYTHON, Job, plain_key
+from runner.terminal import Job, plain_key
 
 _DIGITS = 12
 _VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment
@@ -31,7 +31,7 @@ Versions = Callable[[str], Mapping[str, str]]  # of an interpreter, by its name
 def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter]) -> str:
     """A digest of what decides what is measured and does not stand in the task: named interpreters, variables
     of this shell, the file behind `inputs=own`. '' where there is nothing of it."""
-    plain = (DEFAULT_PYTHON, Interpreter(sys.executable))
+    plain = (DEFAULT, Interpreter(sys.executable))
     pythons = {
         name: [_place(one), dict(one.environment)] for name, one in sides.items() if (name, one) != plain
     }

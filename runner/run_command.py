@@ -11,13 +11,13 @@ from pathlib import Path
 from runner import dry_run, request, resume, tables, terminal
 from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
+from runner.interpreters import DEFAULT, Interpreter, interpreter_of
 from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
 from runner.records import WELL
-from runner.station import Interpreter, interpreter_of
 from runner.summary import LEAST_PAIRS
 from runner.task_result import TaskResult, artifacts_in
-from runner.terminal import DEFAULT_PYTHON, Bench, Job
+from runner.terminal import Bench, Job
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
@@ -191,8 +191,8 @@ def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, 
         raise BadRequest("--python and --base-python need names of their own")
     names = [name for name, _interpreter in given]
     base = names.pop() if options.base_python else ""
-    python = names.pop() if options.python else DEFAULT_PYTHON
-    return {DEFAULT_PYTHON: Interpreter(sys.executable), **dict(given)}, python, base
+    python = names.pop() if options.python else DEFAULT
+    return {DEFAULT: Interpreter(sys.executable), **dict(given)}, python, base
 
 
 def _repeats(options: argparse.Namespace, base: str) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from runner.catalog import TaskSpec
 _KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
 
 Json = Any
+Record = dict[str, Json]
 
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """`status` is one of `runner.records.STATUSES`, or the word `should_stop` gave."""
+    """`status` is one of `runner.records.STATUSES`, or the word `should_stop` gave. Records are objects of
+    the v3 shape (`runner.records`)."""
 
     status: str
     code: str = ""
@@ -25,22 +27,26 @@ class TaskOutcome:
     exit_code: int | None = None  # None where a signal ended the child, or it never started
     signal: str = ""  # SIGSEGV, …
     leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
+    records: Sequence[Record] = field(default=(), repr=False)
+    unexpected: Sequence[Record] = field(default=(), repr=False)  # records of another task, which say so
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> TaskOutcome:
         """Read status, code and reason; what is not there is ''."""
-        return cls(*(str(value.get(name) or "") for name in ("status", "code", "reason")))
+        status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
+        return cls(status, code, reason)
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """One task with its outcome and its records (objects of the v3 shape)."""
+    """One task with its outcome and its records as they are kept."""
 
     task: TaskSpec
     outcome: TaskOutcome
     folder: Path  # with its log, kept only where the outcome is not ok, and what artifacts are to be kept
-    records: list[dict[str, Json]]
+    records: list[Record]
     key: str = ""  # of its job
+    unexpected: Sequence[Record] = ()  # kept in our own files only
 
     @property
     def name(self) -> str:

@@ -15,15 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import host, locks, results
+from runner import host, locks
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec, inductor_options
-from runner.launch import Event, launch
-from runner.pairs import Pair, launch_pair
-from runner.station import Interpreter
+from runner.interpreters import DEFAULT, Interpreter
+from runner.launch import Event
+from runner.pairs import LaunchRequest, Pair, run_task
 from runner.task_result import TaskResult, artifacts_in, asks_for_artifacts
 
-DEFAULT_PYTHON = "default"
 _WITH = "/@"  # in a key, before what a job is measured with
 
 Json = Any
@@ -35,7 +34,7 @@ class Job:
 
     task: TaskSpec
     process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
-    python: str = DEFAULT_PYTHON
+    python: str = DEFAULT
     base_python: str = ""
     new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of a pair's new side
 
@@ -44,7 +43,7 @@ class Job:
     @property
     def plain_key(self) -> str:
         """What it is called."""
-        named = (self.python, self.base_python) != (DEFAULT_PYTHON, "")
+        named = (self.python, self.base_python) != (DEFAULT, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
         sides = f"{self.base_python}:{self.python}" if named else ""
         return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
@@ -124,41 +123,26 @@ def _run_job(
     """Launches one job, in a folder that stays only where it did not end well."""
     place = bench.folder / f"{number}-{job.task.case}"
 
-    def tell(event: Event) -> None:
-        on_event(job.task, event)
-
-    def should_stop() -> str:
-        return "cancelled" if stop else ""
-
-    if job.base_python:
-        outcome = launch_pair(
+    pair = Pair(job.base_python, job.python, job.process, bench.folder / "pairs", job.new_options)
+    outcome = run_task(
+        LaunchRequest(
             job.task,
             place,
-            Pair(job.base_python, job.python, job.process, bench.folder / "pairs", job.new_options),
             pythons=bench.pythons,
-            environment=_variables(chosen),
+            environment={**_kept_caches(), **_variables(chosen)},
             lock_fd=lock_fd,
-            on_event=tell,
-            should_stop=should_stop,
+            on_event=lambda event: on_event(job.task, event),
+            should_stop=lambda: "cancelled" if stop else "",
+            python=job.python,
+            pair=pair if job.base_python else None,
         )
-    else:
-        interpreter = bench.pythons[job.python]
-        outcome = launch(
-            job.task,
-            place,
-            python=interpreter.path,
-            environment={**_kept_caches(), **_variables(chosen), **interpreter.environment},
-            lock_fd=lock_fd,
-            on_event=tell,
-            should_stop=should_stop,
-        )
-    done = TaskResult(
-        job.task,
-        outcome,
-        place,
-        _records(job.task, place, bench.started, 0 if job.base_python else job.process),
-        job.key,
     )
+    process = 0 if job.base_python else job.process
+    records, unexpected = (
+        [_as_of_command(record, bench.started, process) for record in found]
+        for found in (outcome.records, outcome.unexpected)
+    )
+    done = TaskResult(job.task, outcome, place, records, job.key, unexpected)
     if outcome.status == "ok":
         _clear_task(place, keep_artifacts=bench.keeps_artifacts or asks_for_artifacts(job.task))
     return done
@@ -201,18 +185,15 @@ def _kept_caches() -> dict[str, str]:
     }
 
 
-def _records(task: TaskSpec, place: Path, started: float, process: int) -> list[dict[str, Json]]:
-    """What a task left; all tasks of one command carry its time, since they are one run, and each of
-    repeated processes its number."""
-    found = [{**record, "timestamp": started} for record in results.read_file(place, task).records]
-    return [_numbered(record, process) for record in found] if process else found
-
-
-def _numbered(record: dict[str, Json], process: int) -> dict[str, Json]:
-    """The record with its process (`runner.records`)."""
+def _as_of_command(record: dict[str, Json], started: float, process: int) -> dict[str, Json]:
+    """Give the record the time of the command, whose tasks are one run, and its number among repeated
+    processes (`runner.records`)."""
+    timed = {**record, "timestamp": started}
+    if not process:
+        return timed
     runner = (record.get("runners") or [{}])[0]
     return {
-        **record,
+        **timed,
         "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "process": process}}],
     }
 

@@ -144,7 +144,7 @@ class AcceleratorWorker(Worker):
         variables = {**os.environ, "RUNNER_HOST": self._station.host, **interpreter.environment}
         try:
             results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)
-        except (BadRequest, OSError) as error:
+        except BadRequest as error:
             logger.warning("results of task %s are not completed: %s", lease.task, error)
 
     def handle_warm_shutdown_request(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import TaskSpec
+from runner.pairs import LaunchRequest
 from runner.task_result import TaskOutcome, TaskResult
 
 TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
@@ -43,7 +44,8 @@ def finished(status: str = "ok", code: str = "", task: TaskSpec = TASK) -> TaskR
 def launched(status: str, kind: str = "") -> Callable[..., TaskOutcome]:
     """A launch that leaves a log, and an artifact of that kind."""
 
-    def launched(_task: TaskSpec, place: Path, **_options: object) -> TaskOutcome:
+    def launched(request: LaunchRequest) -> TaskOutcome:
+        place = request.folder
         (place / "artifacts" / kind).mkdir(parents=True)
         (place / "log").write_text("last words")
         if kind:

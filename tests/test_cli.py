@@ -150,7 +150,7 @@ def test_the_log_of_a_task_is_kept_where_it_failed_and_said_to_be(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(terminal, "launch", launched(status))
+    monkeypatch.setattr(terminal, "run_task", launched(status))
     assert main(["run", "micro", "--device", "cpu", "--case", "gemv", "--dtype", "int8"]) == code
     kept = list(tmp_path.glob("compiler-hud-run-*/*/log"))
     assert bool(kept) == bool(code) == bool(list(tmp_path.glob("compiler-hud-run-*")))

@@ -17,8 +17,8 @@ from runner import host, locks, request, tables, terminal
 from runner.__main__ import main
 from runner.accelerators import Accelerator
 from runner.catalog import TaskSpec
+from runner.interpreters import Interpreter
 from runner.output import Output
-from runner.station import Interpreter
 from runner.task_result import TaskOutcome, TaskResult
 from runner.terminal import Bench, Job
 from tests.hosts import Control

@@ -133,9 +133,11 @@ def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_p
     assert environment.asked("cpu", sys.executable, {}).torch.startswith(version)
 
 
-def test_results_that_are_no_file_are_none(tmp_path: Path) -> None:
+def test_results_that_are_no_file_fail_the_task(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").mkdir()
-    assert results.read_file(tmp_path, MODEL) == ([], "it is no file")
+    outcome, found = results.complete(tmp_path, MODEL, TaskOutcome("ok"), sys.executable, {})
+    assert (outcome.status, outcome.code) == ("failed", "foreign_results")
+    assert found.problem
 
 
 @pytest.mark.django_db

@@ -17,6 +17,7 @@ from runner import terminal
 from runner.__main__ import main
 from runner.catalog import SUITES, BadRequest, TaskSpec
 from runner.output import Output, records_of
+from runner.pairs import LaunchRequest
 from runner.task_result import TaskOutcome, TaskResult
 from runner.upstream import SYSTEMS
 from runner.upstream.operatorbench import OperatorbenchFiles
@@ -188,7 +189,7 @@ def test_a_request_is_refused_before_it_is_measured(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(terminal, "launch", never)
+    monkeypatch.setattr(terminal, "run_task", never)
     (tmp_path / "g.csv").write_text("mine")
     words = f"run {options} --device cpu --format upstream --output {tmp_path / 'g.v1'}"
     assert main(words.split()) == (2 if said else 0)
@@ -201,13 +202,12 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
 ) -> None:
     numbers = itertools.count(1.0)
 
-    def measured(task: TaskSpec, place: Path, **_options: Any) -> TaskOutcome:
-        place.mkdir(parents=True)
-        found = {**record(task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
-        (place / "results.jsonl").write_text(json.dumps(found))
-        return TaskOutcome("ok")
+    def measured(request: LaunchRequest) -> TaskOutcome:
+        request.folder.mkdir(parents=True)
+        found = {**record(request.task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
+        return TaskOutcome("ok", records=[found])
 
-    monkeypatch.setattr(terminal, "launch", measured)
+    monkeypatch.setattr(terminal, "run_task", measured)
     words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"
     assert main([*words.split(), str(tmp_path / "r.json")]) == 0
     found = observe(records_of((tmp_path / "r.json").read_text())).observations

@@ -21,8 +21,9 @@ from rq.serializers import JSONSerializer
 
 from hud import redis_users
 from hud.models import Host
+from runner.interpreters import Interpreter
 from runner.jobs import Doorbell
-from runner.station import Interpreter, Station
+from runner.station import Station
 from tests.fake_hud import KEY, FakeHud
 from tests.hosts import Control, HostProcess, alive, parent_of, ring
 from tests.servers import RedisServer

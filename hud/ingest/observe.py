@@ -30,7 +30,7 @@ from hud.ingest.values import (
 from hud.models import FIRST_RUN_ONLY
 from runner.catalog import knobs_key
 from runner.catalog.metrics import metric_info, value_rule
-from runner.records import Environment, Record
+from runner.records import UNEXPECTED, Environment, Record
 from runner.summary import value_of
 
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
@@ -137,6 +137,9 @@ class Observer:
         if record is None or placed.skip or record.metric is None:
             if placed.skip or not placed.warning:
                 self.skipped.append(skipped(placed, placed.skip or reasons.NO_METRIC))
+            return
+        if (record.metric.extra_info or {}).get(UNEXPECTED):
+            self.skipped.append(skipped(placed, reasons.UNEXPECTED))
             return
         numbers, code, fault = values_of(record)
         fault = fault or _nameless(record)
