@@ -29,7 +29,7 @@ from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patien
 from runner.launch import Event
 from runner.pairs import LaunchRequest, Pair, run_task
 from runner.spool import HANDED_BACK, Folder
-from runner.station import Station
+from runner.station import WorkerConfig
 from runner.task_result import TaskOutcome
 
 _REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
@@ -79,37 +79,37 @@ class Doorbell(Job):
         raise PermissionError("a doorbell carries no code; runner.worker answers it")
 
 
-def work(station: Station, stopping: Callable[[], bool]) -> None:
+def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     """Claims task after task and runs each, until there is none, or this host stops.
 
     The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
     """
-    hud = Hud(station.hud, station.key)
+    hud = Hud(config.hud, config.key)
     try:
-        lock_fd = locks.acquire(locks.default_folder(), station.lock, what=f"agent of {station.host}")
+        lock_fd = locks.acquire(locks.default_folder(), config.lock, what=f"agent of {config.host}")
     except locks.Busy as error:
         logger.warning("%s", error)  # the agent tells the hud
         return
     except OSError as error:  # a full disk
-        logger.warning("%s cannot be locked, so nothing is claimed: %s", station.name, error)
+        logger.warning("%s cannot be locked, so nothing is claimed: %s", config.name, error)
         return
     try:
         go_on = True
         while go_on and not stopping():
-            lease = _claim(hud, station, stopping)
-            go_on = lease is not None and _run(hud, station, lease, lock_fd, stopping)
+            lease = _claim(hud, config, stopping)
+            go_on = lease is not None and _run(hud, config, lease, lock_fd, stopping)
     except HudError as error:
-        logger.warning("%s: no task could be claimed: %s", station.name, error)
+        logger.warning("%s: no task could be claimed: %s", config.name, error)
     finally:
         os.close(lock_fd)
 
 
-def _claim(hud: Hud, station: Station, stopping: Callable[[], bool]) -> Lease | None:
+def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
     """Claims under a nonce that outlives this process until its answer is here: a claim whose answer was
     lost is the same claim the next time."""
-    path = Path(station.data) / "claims" / str(station.accelerator)
+    path = Path(config.data) / "claims" / str(config.accelerator)
     nonce = _kept_nonce(path)
-    lease = patiently(lambda: hud.claim(station.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
+    lease = patiently(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
     path.unlink(missing_ok=True)
     return lease
 
@@ -126,31 +126,35 @@ def _kept_nonce(path: Path) -> str:
         return new
 
 
-def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
+def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
     """Runs a claimed task and brings it home; False where nothing more shall be claimed."""
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
-        folder = Folder.create(Path(station.data), lease, station.name)
+        folder = Folder.create(Path(config.data), lease, config.name)
     except (OSError, ValueError) as error:
         logger.warning("no folder for task %s: %s", lease.task, error)
         with contextlib.suppress(HudError):
-            hud.finish(lease, "failed", "host_error", f"{station.host} cannot keep results: {error}", 0.0)
+            hud.finish(lease, "failed", "host_error", f"{config.host} cannot keep results: {error}", 0.0)
         return False
     try:
-        courier = Courier(hud, folder)
-        outcome = _launch(station, folder, lock_fd, courier, stopping)
-        if outcome.status == Courier.LOST:
+        reporter = ProgressReporter(hud, folder)
+        outcome = _launch(config, folder, lock_fd, reporter, stopping)
+        if outcome.status == ProgressReporter.LOST:
             folder.refuse("its lease was broken while it ran")
             return True
         _end(folder, outcome)
-        _deliver(hud if outcome.status != HANDED_BACK else _hasty(station), folder, stopping)
+        _deliver(hud if outcome.status != HANDED_BACK else _hasty(config), folder, stopping)
         return not outcome.leftover
     finally:
         folder.release()
 
 
 def _launch(
-    station: Station, folder: Folder, lock_fd: int, courier: Courier, stopping: Callable[[], bool]
+    config: WorkerConfig,
+    folder: Folder,
+    lock_fd: int,
+    reporter: ProgressReporter,
+    stopping: Callable[[], bool],
 ) -> TaskOutcome:
     lease = folder.lease
     try:
@@ -158,42 +162,42 @@ def _launch(
         options = inductor_options.checked(lease.new_options)
     except BadRequest as error:
         return TaskOutcome(
-            "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"
+            "unsupported", "unknown_task", f"the runner of {config.host} does not know it: {error}"
         )
-    unknown = sorted({lease.python, lease.base_python or lease.python} - set(station.pythons))
+    unknown = sorted({lease.python, lease.base_python or lease.python} - set(config.pythons))
     if unknown:
-        reason = f"{station.host} has no interpreter called {unknown[0]!r}"
+        reason = f"{config.host} has no interpreter called {unknown[0]!r}"
         return TaskOutcome("unsupported", "unknown_python", reason)
 
     def should_stop() -> str:
-        return HANDED_BACK if stopping() else courier.word
+        return HANDED_BACK if stopping() else reporter.word
 
-    with courier:
+    with reporter:
         try:
             pair = None
             if lease.base_python:
-                caches = _pair_caches(station, lease.run)
+                caches = _pair_caches(config, lease.run)
                 pair = Pair(lease.base_python, lease.python, lease.process, caches, options)
             return run_task(
                 LaunchRequest(
                     spec,
                     folder.path,
-                    pythons=station.pythons,
-                    environment=_environment(station),
+                    pythons=config.pythons,
+                    environment=_environment(config),
                     lock_fd=lock_fd,
-                    on_event=courier.note,
+                    on_event=reporter.note,
                     should_stop=should_stop,
                     python=lease.python,
                     pair=pair,
                 )
             )
         except OSError as error:  # the disk is full, or the machine has no process left
-            return TaskOutcome("failed", "host_error", f"{station.host}: {error}")
+            return TaskOutcome("failed", "host_error", f"{config.host}: {error}")
 
 
-def _pair_caches(station: Station, run: int) -> Path:
+def _pair_caches(config: WorkerConfig, run: int) -> Path:
     """Of the run whose pairs this accelerator measures now; those of the run before are removed."""
-    own = Path(station.data) / "pairs" / f"{station.accelerator}" / f"run-{run}"
+    own = Path(config.data) / "pairs" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
             shutil.rmtree(other, ignore_errors=True)
@@ -201,11 +205,11 @@ def _pair_caches(station: Station, run: int) -> Path:
     return own
 
 
-def _environment(station: Station) -> dict[str, str]:
+def _environment(config: WorkerConfig) -> dict[str, str]:
     return {
-        "CUDA_VISIBLE_DEVICES": station.visible,
-        "RUNNER_HOST": station.host,
-        "RUNNER_CEILINGS": str(Path(station.data) / "ceilings.json"),
+        "CUDA_VISIBLE_DEVICES": config.visible,
+        "RUNNER_HOST": config.host,
+        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
     }
 
 
@@ -225,11 +229,11 @@ def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
         logger.warning("task %s stays in the spool: %s", folder.lease.task, error)
 
 
-def _hasty(station: Station) -> Hud:
-    return Hud(station.hud, station.key, timeout_s=_HURRY_S)
+def _hasty(config: WorkerConfig) -> Hud:
+    return Hud(config.hud, config.key, timeout_s=_HURRY_S)
 
 
-class Courier:
+class ProgressReporter:
     """Talks to the hud while a task runs: reports, results as they land, the log as it grows.
 
     A thread of its own, so that a slow hud never delays the end of a task. Its orders come back as
@@ -246,10 +250,10 @@ class Courier:
         self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
         self._event: Event = {}
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="courier", daemon=True)
+        self._thread = threading.Thread(target=self._go, name="reporter", daemon=True)
         self.word = ""
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> ProgressReporter:
         self._thread.start()
         return self
 

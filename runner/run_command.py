@@ -17,7 +17,7 @@ from runner.output import FORMATS, Output, records_of
 from runner.records import WELL
 from runner.summary import LEAST_PAIRS
 from runner.task_result import TaskResult, artifacts_in
-from runner.terminal import Bench, Job
+from runner.terminal import Job, RunContext
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
@@ -128,11 +128,11 @@ def main(options: argparse.Namespace) -> int:
         f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
         file=sys.stderr,
     )
-    bench = Bench(pythons, keeps_artifacts=output is not None)
+    context = RunContext(pythons, keeps_artifacts=output is not None)
     on_finished = output.add if output else _ignore
-    finished = terminal.run_jobs(waiting, chosen, bench, on_event=_say, on_finished=on_finished)
+    finished = terminal.run_jobs(waiting, chosen, context, on_event=_say, on_finished=on_finished)
     _tell([*earlier, *finished], jobs, baseline)
-    _tell_files(output, finished, bench)
+    _tell_files(output, finished, context)
     return _exit_status({item.outcome.status for item in finished}, output)
 
 
@@ -260,12 +260,14 @@ def _tell(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[ta
             print(f"{name}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}")
 
 
-def _tell_files(output: Output | None, finished: Sequence[TaskResult], bench: Bench) -> None:
+def _tell_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:
     """Where artifacts are, and what is not in the file."""
     if output:
         folders = sorted(map(str, output.artifacts))
     else:
-        folders = [f"{bench.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+        folders = (
+            [f"{context.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+        )
     for folder in folders:
         print(f"artifacts: {folder}")
     left_out = output.left_out() if output else ""

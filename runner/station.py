@@ -1,4 +1,4 @@
-"""A station: one accelerator of this host, and all that its worker has to know."""
+"""What the worker of one accelerator has to know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.spool import write_json
 
 
 @dataclass(frozen=True)
-class Station:
+class WorkerConfig:
     """Written by the agent for each worker it starts, in a file that only its owner may read."""
 
     hud: str  # address
@@ -29,13 +29,13 @@ class Station:
     pythons: Mapping[str, Interpreter]
 
     def save(self) -> Path:
-        path = Path(self.data) / "stations" / f"{self.name.replace(':', '-')}.json"
+        path = Path(self.data) / "workers" / f"{self.name.replace(':', '-')}.json"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, dataclasses.asdict(self))
         return path
 
     @classmethod
-    def load(cls, path: Path) -> Station:
+    def load(cls, path: Path) -> WorkerConfig:
         value = json.loads(path.read_bytes())
         pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
         return cls(pythons=pythons, **value)

@@ -59,7 +59,7 @@ def plain_key(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Bench:
+class RunContext:
     """What all jobs of one command have in common."""
 
     pythons: Mapping[str, Interpreter]
@@ -86,7 +86,7 @@ def accelerator(asked: str) -> Accelerator:
 def run_jobs(
     jobs: Sequence[Job],
     chosen: Accelerator,
-    bench: Bench,
+    context: RunContext,
     *,
     on_event: Callable[[TaskSpec, Event], None],
     on_finished: Callable[[TaskResult], None],
@@ -97,12 +97,12 @@ def run_jobs(
     """
     finished: list[TaskResult] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(_clear, bench)
+        stack.callback(_clear, context)
         lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
         stack.callback(os.close, lock_fd)
         stop = stack.enter_context(_stop_asked())
         for number, job in enumerate(jobs):
-            done = _run_job(number, job, chosen, bench, lock_fd=lock_fd, on_event=on_event, stop=stop)
+            done = _run_job(number, job, chosen, context, lock_fd=lock_fd, on_event=on_event, stop=stop)
             finished.append(done)
             on_finished(done)
             if stop:
@@ -114,21 +114,21 @@ def _run_job(
     number: int,
     job: Job,
     chosen: Accelerator,
-    bench: Bench,
+    context: RunContext,
     *,
     lock_fd: int,
     on_event: Callable[[TaskSpec, Event], None],
     stop: Sequence[float],
 ) -> TaskResult:
     """Launches one job, in a folder that stays only where it did not end well."""
-    place = bench.folder / f"{number}-{job.task.case}"
+    place = context.folder / f"{number}-{job.task.case}"
 
-    pair = Pair(job.base_python, job.python, job.process, bench.folder / "pairs", job.new_options)
+    pair = Pair(job.base_python, job.python, job.process, context.folder / "pairs", job.new_options)
     outcome = run_task(
         LaunchRequest(
             job.task,
             place,
-            pythons=bench.pythons,
+            pythons=context.pythons,
             environment={**_kept_caches(), **_variables(chosen)},
             lock_fd=lock_fd,
             on_event=lambda event: on_event(job.task, event),
@@ -139,12 +139,12 @@ def _run_job(
     )
     process = 0 if job.base_python else job.process
     records, unexpected = (
-        [_as_of_command(record, bench.started, process) for record in found]
+        [_as_of_command(record, context.started, process) for record in found]
         for found in (outcome.records, outcome.unexpected)
     )
     done = TaskResult(job.task, outcome, place, records, job.key, unexpected)
     if outcome.status == "ok":
-        _clear_task(place, keep_artifacts=bench.keeps_artifacts or asks_for_artifacts(job.task))
+        _clear_task(place, keep_artifacts=context.keeps_artifacts or asks_for_artifacts(job.task))
     return done
 
 
@@ -161,11 +161,11 @@ def _clear_task(place: Path, *, keep_artifacts: bool) -> None:
             path.unlink()
 
 
-def _clear(bench: Bench) -> None:
+def _clear(context: RunContext) -> None:
     """Removes the folder of a command, unless a task left something to look at in it."""
-    shutil.rmtree(bench.folder / "pairs", ignore_errors=True)
+    shutil.rmtree(context.folder / "pairs", ignore_errors=True)
     with contextlib.suppress(OSError):
-        bench.folder.rmdir()
+        context.folder.rmdir()
 
 
 def _variables(chosen: Accelerator) -> dict[str, str]:

@@ -20,7 +20,7 @@ from runner.catalog import TaskSpec
 from runner.interpreters import Interpreter
 from runner.output import Output
 from runner.task_result import TaskOutcome, TaskResult
-from runner.terminal import Bench, Job
+from runner.terminal import Job, RunContext
 from tests.hosts import Control
 from tests.waiting import wait_for
 
@@ -43,14 +43,14 @@ def control(tmp_path: Path) -> Control:
     return Control(tmp_path / "control")
 
 
-def bench(control: Control) -> Bench:
-    return Bench({"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})})
+def context(control: Control) -> RunContext:
+    return RunContext({"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})})
 
 
 def run(control: Control, jobs: list[Job]) -> list[TaskResult]:
     told: list[TaskResult] = []
     finished = terminal.run_jobs(
-        jobs, GPUS[0], bench(control), on_event=lambda *_event: None, on_finished=told.append
+        jobs, GPUS[0], context(control), on_event=lambda *_event: None, on_finished=told.append
     )
     assert told == finished
     return finished
@@ -154,8 +154,8 @@ def test_a_printed_command_does_its_part_of_the_request(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def run(jobs: list[Job], chosen: Accelerator, bench: Bench, **_told: Any) -> list[TaskResult]:
-        asked.extend((job.key, job.task.timeout_s, bench.pythons[job.python], chosen.name) for job in jobs)
+    def run(jobs: list[Job], chosen: Accelerator, context: RunContext, **_told: Any) -> list[TaskResult]:
+        asked.extend((job.key, job.task.timeout_s, context.pythons[job.python], chosen.name) for job in jobs)
         return []
 
     monkeypatch.setattr(terminal, "run_jobs", run)
