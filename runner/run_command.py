@@ -112,7 +112,7 @@ def main(options: argparse.Namespace) -> int:
     ]
     output = _output(options, base)
     asked = output.earlier() if output and options.resume else []
-    earlier, others = resume.taken(asked, jobs, pythons, chosen)
+    earlier, others = resume.kept(asked, jobs, pythons, chosen)
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
     if others:

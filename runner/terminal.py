@@ -30,19 +30,18 @@ Json = Any
 
 @dataclass(frozen=True)
 class Job:
-    """A task to launch, in an interpreter by its name; with a base it is a pair of launches."""
+    """A task to launch in an interpreter, by its name; with a base, a pair of launches."""
 
     task: TaskSpec
     process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
     python: str = DEFAULT
     base_python: str = ""
     new_options: Mapping[str, bool | int] = field(default_factory=dict)  # inductor's, of a pair's new side
-
     measured_with: str = ""  # a digest of what is measured besides the task: `runner/resume.py`
 
     @property
     def plain_key(self) -> str:
-        """What it is called."""
+        """The key without `measured_with`."""
         named = (self.python, self.base_python) != (DEFAULT, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
         sides = f"{self.base_python}:{self.python}" if named else ""
@@ -50,7 +49,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What `--resume` knows it by; of a plain task in the command's own interpreter, the fingerprint."""
+        """What `--resume` knows the job by; the fingerprint for a plain task in the own interpreter."""
         return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
 
 
@@ -97,7 +96,7 @@ def run_jobs(
     """
     finished: list[TaskResult] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(_clear, context)
+        stack.callback(_remove_if_empty, context)
         lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
         stack.callback(os.close, lock_fd)
         stop = stack.enter_context(_stop_asked())
@@ -120,16 +119,23 @@ def _run_job(
     on_event: Callable[[TaskSpec, Event], None],
     stop: Sequence[float],
 ) -> TaskResult:
-    """Launches one job, in a folder that stays only where it did not end well."""
+    """Launch one job, in a folder that stays only where it did not end well."""
     place = context.folder / f"{number}-{job.task.case}"
-
+    cache = host.cache_folder()
     pair = Pair(job.base_python, job.python, job.process, context.folder / "pairs", job.new_options)
     outcome = run_task(
         LaunchRequest(
             job.task,
             place,
             pythons=context.pythons,
-            environment={**_kept_caches(), **_variables(chosen)},
+            environment={
+                # kernels compiled once are kept: two runs of the same code measure the same ones
+                "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
+                "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
+                "CUDA_VISIBLE_DEVICES": chosen.visible,
+                "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
+                "RUNNER_CEILINGS": str(host.ceilings_path()),
+            },
             lock_fd=lock_fd,
             on_event=lambda event: on_event(job.task, event),
             should_stop=lambda: "cancelled" if stop else "",
@@ -142,47 +148,15 @@ def _run_job(
         [_as_of_command(record, context.started, process) for record in found]
         for found in (outcome.records, outcome.unexpected)
     )
-    done = TaskResult(job.task, outcome, place, records, job.key, unexpected)
     if outcome.status == "ok":
-        _clear_task(place, keep_artifacts=context.keeps_artifacts or asks_for_artifacts(job.task))
-    return done
-
-
-def _clear_task(place: Path, *, keep_artifacts: bool) -> None:
-    if not keep_artifacts or not artifacts_in(place):
-        shutil.rmtree(place)
-        return
-    for path in place.iterdir():
-        if path.name == "artifacts":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _clear(context: RunContext) -> None:
-    """Removes the folder of a command, unless a task left something to look at in it."""
-    shutil.rmtree(context.folder / "pairs", ignore_errors=True)
-    with contextlib.suppress(OSError):
-        context.folder.rmdir()
-
-
-def _variables(chosen: Accelerator) -> dict[str, str]:
-    return {
-        "CUDA_VISIBLE_DEVICES": chosen.visible,
-        "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
-        "RUNNER_CEILINGS": str(host.ceilings_path()),
-    }
-
-
-def _kept_caches() -> dict[str, str]:
-    """Kernels compiled once are kept, so that two runs of the same code measure the same kernels."""
-    cache = host.cache_folder()
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(cache / "inductor"),
-        "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or str(cache / "triton"),
-    }
+        keep = artifacts_in(place) and (context.keeps_artifacts or asks_for_artifacts(job.task))
+        left = [path for path in place.iterdir() if path.name != "artifacts"] if keep else [place]
+        for path in left:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    return TaskResult(job.task, outcome, place, records, job.key, unexpected)
 
 
 def _as_of_command(record: dict[str, Json], started: float, process: int) -> dict[str, Json]:
@@ -198,9 +172,16 @@ def _as_of_command(record: dict[str, Json], started: float, process: int) -> dic
     }
 
 
+def _remove_if_empty(context: RunContext) -> None:
+    """Remove the folder of a command, unless a task left something to look at in it."""
+    shutil.rmtree(context.folder / "pairs", ignore_errors=True)
+    with contextlib.suppress(OSError):
+        context.folder.rmdir()
+
+
 @contextlib.contextmanager
 def _stop_asked() -> Iterator[list[float]]:
-    """A list that is filled once Ctrl-C is pressed or SIGTERM comes; launch ends the task in order."""
+    """Yield a list that is filled once Ctrl-C or SIGTERM comes; the launch then ends its task in order."""
     asked: list[float] = []
 
     def ask(_number: int, _frame: FrameType | None) -> None:
