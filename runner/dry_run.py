@@ -15,7 +15,7 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     """Return a command for each task of these jobs, below remarks that a shell passes over."""
     ours = options.output is not None and options.format == "ours"
     rest = [
-        _option("--timeout", options.timeout),
+        _option("--timeout", options.timeout_s),
         _option("--base-python", options.base_python),
         _option("--python", options.python),
         _option("--new-opt", *options.new_opt),
