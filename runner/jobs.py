@@ -52,7 +52,7 @@ class Doorbell(Job):
 
     @classmethod
     def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> Doorbell:  # noqa: A002 - RQ's name
-        """The job of that id. Raises NoSuchJobError for anything that is none, which RQ passes over."""
+        """Return the job of that id. Raise NoSuchJobError for anything else, which RQ passes over."""
         try:
             doorbell: Doorbell = super().fetch(id, connection=connection, serializer=serializer)
         except (ValueError, TypeError, AttributeError) as error:
@@ -60,11 +60,11 @@ class Doorbell(Job):
         return doorbell
 
     def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
-        """Takes the message's bytes; RQ would unpack twenty fields more."""
+        """Take the message's bytes; RQ would unpack twenty more fields."""
         self._message = raw_data.get(b"data", b"")
 
     def is_valid(self) -> bool:
-        """True for a message with one argument, a UUID."""
+        """Return whether the message has one argument, a UUID."""
         try:
             text = zlib.decompressobj().decompress(self._message, _MESSAGE_BYTES)
             _function, instance, arguments, named = json.loads(text)
@@ -80,7 +80,7 @@ class Doorbell(Job):
 
 
 def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
-    """Claims task after task and runs each, until there is none, or this host stops.
+    """Claim task after task and run each, until there is none, or this host stops.
 
     The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
     """
@@ -105,8 +105,8 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
 
 def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
-    """Claims under a nonce that outlives this process until its answer is here: a claim whose answer was
-    lost is the same claim the next time."""
+    """Claim under a nonce that outlives this process until the answer is here: a claim whose answer was lost
+    is the same claim the next time."""
     path = Path(config.data) / "claims" / str(config.accelerator)
     nonce = _kept_nonce(path)
     lease = patiently(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
@@ -127,7 +127,7 @@ def _kept_nonce(path: Path) -> str:
 
 
 def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
-    """Runs a claimed task and brings it home; False where nothing more shall be claimed."""
+    """Run a claimed task and deliver its results; return False where nothing more shall be claimed."""
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
         folder = Folder.create(Path(config.data), lease, config.name)
@@ -142,8 +142,12 @@ def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: C
         if outcome.status == ProgressReporter.LOST:
             folder.refuse("its lease was broken while it ran")
             return True
-        _end(folder, outcome)
-        _deliver(hud if outcome.status != HANDED_BACK else _hasty(config), folder, stopping)
+        if outcome.status == HANDED_BACK:
+            folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
+            hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
+        else:
+            folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
+        _deliver(hud, folder, stopping)
         return not outcome.leftover
     finally:
         folder.release()
@@ -183,7 +187,11 @@ def _launch(
                     spec,
                     folder.path,
                     pythons=config.pythons,
-                    environment=_environment(config),
+                    environment={
+                        "CUDA_VISIBLE_DEVICES": config.visible,
+                        "RUNNER_HOST": config.host,
+                        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
+                    },
                     lock_fd=lock_fd,
                     on_event=reporter.note,
                     should_stop=should_stop,
@@ -196,7 +204,7 @@ def _launch(
 
 
 def _pair_caches(config: WorkerConfig, run: int) -> Path:
-    """Of the run whose pairs this accelerator measures now; those of the run before are removed."""
+    """Return the folder of the run whose pairs this accelerator measures; remove those of other runs."""
     own = Path(config.data) / "pairs" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
@@ -205,23 +213,8 @@ def _pair_caches(config: WorkerConfig, run: int) -> Path:
     return own
 
 
-def _environment(config: WorkerConfig) -> dict[str, str]:
-    return {
-        "CUDA_VISIBLE_DEVICES": config.visible,
-        "RUNNER_HOST": config.host,
-        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
-    }
-
-
-def _end(folder: Folder, outcome: TaskOutcome) -> None:
-    if outcome.status == HANDED_BACK:
-        folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
-    else:
-        folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
-
-
 def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
-    """Brings the folder home; what the hud does not take now stays for the agent."""
+    """Deliver the folder; what the hud does not take now stays for the agent."""
     patience_s = 0.0 if stopping() else _PATIENCE_S
     try:
         patiently(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -229,15 +222,11 @@ def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
         logger.warning("task %s stays in the spool: %s", folder.lease.task, error)
 
 
-def _hasty(config: WorkerConfig) -> Hud:
-    return Hud(config.hud, config.key, timeout_s=_HURRY_S)
-
-
 class ProgressReporter:
-    """Talks to the hud while a task runs: reports, results as they land, the log as it grows.
+    """Talk to the hud while a task runs: reports, results as they land, the log as it grows.
 
-    A thread of its own, so that a slow hud never delays the end of a task. Its orders come back as
-    `word`, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
+    It has its own thread, so that a slow hud never delays the end of a task. `word` says why the task has to
+    stop, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
     """
 
     CANCELLED = "cancelled"
@@ -258,7 +247,7 @@ class ProgressReporter:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Ends the talk. What is still on its way then is said again by the delivery."""
+        """End the talk; the delivery repeats what is still on its way."""
         self._done.set()
         self._thread.join(_HURRY_S)
         if not self._thread.is_alive():
@@ -267,7 +256,7 @@ class ProgressReporter:
             self._whole.refusal = self._folder.refusal
 
     def note(self, event: Event) -> None:
-        """The latest progress; told with the next report."""
+        """Keep the latest progress for the next report."""
         self._event = event
 
     def _go(self) -> None:

@@ -1,4 +1,4 @@
-"""Starts one task in a fresh process, watches it, and leaves nothing of it alive.
+"""Start one task in a fresh process, watch it, and leave nothing of it alive.
 
 The child (`python -m runner.child`) works in a folder of its own and answers by files there:
 ``results.jsonl``, ``events.jsonl``, ``artifacts/`` and, last, ``outcome.json``. It gets a session of its
@@ -66,7 +66,7 @@ def launch(
     log: CappedLog | None = None,
     command: Sequence[str] = (),
 ) -> TaskOutcome:
-    """Runs one task in `folder` (made where missing; an earlier launch's answers there are removed).
+    """Run one task in `folder` (made where missing; an earlier launch's answers there are removed).
 
     `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
     accelerator's lock (`runner/locks.py`), which the child inherits. `on_event` gets each object of
@@ -153,7 +153,7 @@ class _Child:
         self.process.stdout.close()
 
     def watch(self, *, until: float, should_stop: Callable[[], str]) -> str:
-        """Waits for the end of the child. '' where it ended by itself, else why it has to end now."""
+        """Wait for the end of the child. Return '' where it ended by itself, else why it has to end now."""
         answered_at = None
         while self.process.poll() is None:
             self._wait()
@@ -172,7 +172,7 @@ class _Child:
         return ""
 
     def end(self, grace_s: float, word: str) -> tuple[int, ...]:
-        """Ends every process of the task and takes what is still in the pipe."""
+        """End every process of the task and take what is still in the pipe."""
         alive = self._tree.alive()
         if word and alive:
             self._log.note(f"{word}: ending {len(alive)} processes")
@@ -191,7 +191,7 @@ class _Child:
                 self.process.wait(timeout=_POLL_S)
 
     def _drain(self) -> None:
-        """Takes what the pipe holds, at most 1 MiB so that a child that floods it is still watched."""
+        """Take what the pipe holds, at most 1 MiB so that a child that floods it is still watched."""
         for _ in range(16):
             try:
                 data = os.read(self._pipe, 65536) if self._open else b""
@@ -263,7 +263,7 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
 
 
 def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> TaskOutcome:
-    """How it ended, from why we ended it, what the child wrote, and its exit status, in this order."""
+    """Tell the outcome by why we ended it, what the child wrote, and its exit status, in this order."""
     number = -returncode if returncode is not None and returncode < 0 else 0
     name = _signal_name(number) if number else ""
     exit_code = returncode if returncode is not None and returncode >= 0 else None
@@ -308,7 +308,7 @@ def _signal_name(number: int) -> str:
 
 
 def _read_outcome(path: Path) -> tuple[str, str, str] | None:
-    """Status, code and reason that the child wrote, or None where it wrote nothing usable."""
+    """Return status, code and reason that the child wrote, or None where it wrote nothing usable."""
     try:
         value = json.loads(path.read_bytes())
         said = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))

@@ -150,7 +150,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
 
 
 def _steps(pair: Pair, spec: TaskSpec) -> list[_Step]:
-    """In random order, so that neither side always runs on the warmer machine."""
+    """Return the processes in random order, so that neither side always runs on the warmer machine."""
     sides = [BASE, NEW]
     random.shuffle(sides)
     fresh = [side for side in sides if not (_cache_folder(pair, spec, side) / "prepared").exists()]
@@ -175,7 +175,7 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
 def _placed(
     on_event: Callable[[Event], None], step: _Step, place: int, steps: int
 ) -> Callable[[Event], None]:
-    """Progress through the pair, in processes; how far each is stands in the label."""
+    """Count progress in processes; how far each is stands in the label."""
 
     def tell(event: Event) -> None:
         inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
@@ -194,7 +194,7 @@ def _take_artifacts(folder: Path, side: str) -> None:
 
 
 def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
-    """The record with its place in the pair (`runner.records`)."""
+    """Return the record with its place in the pair (`runner.records`)."""
     runner = (record.get("runners") or [{}])[0]
     said = {"number": pair.number, "side": side, "base": pair.words(BASE), "new": pair.words(NEW)}
     return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}

@@ -105,7 +105,7 @@ def _marked(record: dict[str, Json], reason: str) -> dict[str, Json]:
 
 
 def _append(path: Path, lines: str) -> None:
-    """In the place of the half line that a killed task may have left."""
+    """Write in the place of the half line that a killed task may have left."""
     with path.open("ab+") as file:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
@@ -130,7 +130,7 @@ def _with_calls(experiments: list[Always], task: TaskSpec, variables: Mapping[st
 
 
 def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:
-    """As a stage told it, else as the interpreter says it without torch."""
+    """Return what a stage wrote of its place, else what the interpreter says without torch."""
     arch, found = "", None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads((folder / FOUND).read_bytes())
@@ -143,7 +143,7 @@ def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, st
 
 
 def _wrong_part(record: Json) -> str:
-    """Which part of a v3 record is not what it has to be; '' where all are."""
+    """Return which part of a v3 record is not what it has to be, or ''."""
     if not isinstance(record, dict):
         return "it is no object"
     benchmark, model, metric = (record.get(name) for name in ("benchmark", "model", "metric"))

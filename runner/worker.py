@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class AcceleratorWorker(Worker):
-    """Answers the doorbells of one accelerator, one at a time."""
+    """Answer the doorbells of one accelerator, one at a time."""
 
     max_connection_wait_time = 2.0  # RQ would wait up to a minute before it looks for Redis again
 
@@ -74,7 +74,7 @@ class AcceleratorWorker(Worker):
         self.stop_asked = False
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        """Lets a horse work until there is no task left, and sees to it that nothing of it stays."""
+        """Let a horse work until there is no task left, and leave nothing of it alive."""
         self._forget(job, queue)
         if not job.is_valid():
             logger.warning("a message in %s is no doorbell and was thrown away", queue.name)
@@ -95,7 +95,7 @@ class AcceleratorWorker(Worker):
             self.connection.delete(job.key)
 
     def _fork(self) -> None:
-        """Starts the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""
+        """Start the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""
         worker = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         self._horse_pid = os.fork()
@@ -112,7 +112,7 @@ class AcceleratorWorker(Worker):
             self.handle_warm_shutdown_request()
 
     def _wait_for_end(self) -> int:
-        """Waits for the horse; its exit status as os.waitpid() gives it."""
+        """Wait for the horse; return its exit status as os.waitpid() gives it."""
         told = time.monotonic()
         while True:
             pid, status = os.waitpid(self._horse_pid, os.WNOHANG)
@@ -124,7 +124,7 @@ class AcceleratorWorker(Worker):
             time.sleep(_POLL_S)
 
     def _report_death(self, status: int) -> None:
-        """A horse that died in the middle of a task is that task's outcome; it is not tried again."""
+        """End the task in whose middle the horse died; it is not tried again."""
         hud = Hud(self._config.hud, self._config.key)
         for folder in left_over(Path(self._config.data), self._config.name):
             if folder.outcome is None:
@@ -135,7 +135,7 @@ class AcceleratorWorker(Worker):
             folder.release()
 
     def _complete(self, folder: Folder) -> None:
-        """As `runner.launch` would have. Not of a pair: nobody knows which side was at work."""
+        """Complete the results as `runner.launch` would have; not a pair's: which side ran is not known."""
         lease, said = folder.lease, folder.outcome or {}
         interpreter = self._config.pythons.get(lease.python)
         if lease.base_python or interpreter is None:
@@ -200,7 +200,7 @@ def _run_horse(config: WorkerConfig) -> None:
 
 
 def _death(status: int) -> tuple[str, str]:
-    """Code and reason for a horse that ended with this status."""
+    """Return code and reason for a horse that ended with this status."""
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return name, f"the work process of the host was ended by {name}"
@@ -208,7 +208,7 @@ def _death(status: int) -> tuple[str, str]:
 
 
 def _connect(url: str) -> Redis:
-    """Waits for Redis as long as it takes."""
+    """Wait for Redis as long as it takes."""
     keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     while True:
         connection = Redis.from_url(
@@ -237,7 +237,7 @@ def main(config_file: str) -> None:
 
 
 def _serve(config: WorkerConfig) -> bool:
-    """Works until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
+    """Work until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
     worker = None
     try:
         worker = AcceleratorWorker(config, _connect(config.redis_url))
