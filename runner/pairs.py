@@ -21,7 +21,7 @@ from runner.catalog.missing import CANCELLED
 from runner.interpreters import DEFAULT, Interpreter
 from runner.launch import Event, launch
 from runner.log import CappedLog
-from runner.records import STATUSES, WELL
+from runner.records import STATUSES, SUCCESS
 from runner.results import FILE
 from runner.task_result import TaskOutcome
 
@@ -129,7 +129,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
                 log=log,
             )
             seconds += outcome.seconds
-            if outcome.status not in WELL:
+            if outcome.status not in SUCCESS:
                 failed[step.side] = outcome
             keep = not step.prepares or step.side in failed
             if keep and outcome.status in {*STATUSES, CANCELLED}:

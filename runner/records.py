@@ -40,7 +40,7 @@ STATUSES = (
     "not_run",
 )
 UNEXPECTED = "unexpected"  # key of metric.extra_info
-WELL = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
+SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
 
 
 @dataclass

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from runner.catalog.metrics import metric_info, value_rule
-from runner.failures import TaskFailure, sayable
+from runner.failures import TaskFailure, printable
 from runner.records import Json, Metric, Record
 from runner.summary import value_of
 
@@ -40,8 +40,8 @@ class Report:
         self._say(" ".join(filter(None, (phase, label, f"({done} of {total} done)" if total else ""))))
 
     def result(self, record: Record) -> None:
-        """Add a result. A metric with NaN or infinite samples has failed; facts that are such numbers are left
-        out, and the record says so."""
+        """Add a result. A metric with NaN or infinite samples has failed; facts that are such numbers are
+        left out, and the record says so."""
         metric = record.metric
         if metric is not None and not all(map(_is_finite, metric.benchmark_values or ())):
             failed = _without_values(metric)
@@ -69,12 +69,12 @@ class Report:
     def outcome(self, status: str, code: str = "", reason: str = "") -> None:
         """Write how the task ended, whole or not at all."""
         fresh = self.folder / "outcome.json.new"
-        fresh.write_text(json.dumps({"status": status, "code": sayable(code), "reason": sayable(reason)}))
+        fresh.write_text(json.dumps({"status": status, "code": printable(code), "reason": printable(reason)}))
         fresh.replace(self.folder / "outcome.json")
         self._say(" ".join(filter(None, (status, code, reason))))
 
     def _say(self, text: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {sayable(text)}\n")
+        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {printable(text)}\n")
         sys.stdout.flush()
 
     def _append(self, name: str, value: dict[str, Json]) -> None:
@@ -103,20 +103,20 @@ def _failure_of(metric: Metric) -> TaskFailure:
 
 
 def _sound(value: Json, place: str, left_out: list[str]) -> Json:
-    """JSON that every reader takes: strings `sayable`, and only finite numbers. The places of the others are
-    added to `left_out`; in a list, null keeps the place."""
+    """Return JSON that every reader takes: `printable` strings and finite numbers. Add the places of other
+    numbers to `left_out`; in a list, null keeps the place."""
     if isinstance(value, str):
-        return sayable(value)
+        return printable(value)
     if isinstance(value, dict):
         parts = {
-            sayable(str(name)): _sound(part, f"{place}.{name}".lstrip("."), left_out)
+            printable(str(name)): _sound(part, f"{place}.{name}".lstrip("."), left_out)
             for name, part in value.items()
         }
         return {name: part for name, part in parts.items() if part is not None}
     if isinstance(value, (list, tuple)):
         return [_sound(part, place, left_out) for part in value]
     if not _is_finite(value):
-        left_out.append(sayable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
+        left_out.append(printable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
         return None
     return value
 

@@ -20,7 +20,7 @@ from runner.catalog import TaskSpec
 from runner.catalog.always import Always, always, operator_metrics, problem_of
 from runner.catalog.missing import Place, missing
 from runner.catalog.suites import operators
-from runner.records import STATUSES, UNEXPECTED, WELL, Environment
+from runner.records import STATUSES, SUCCESS, UNEXPECTED, Environment
 from runner.task_result import TaskOutcome
 
 Json = Any
@@ -77,9 +77,9 @@ def complete(
         found = Results()
     except OSError as error:
         found = Results(problem=f"{error.strerror}")
-    if found.problem and outcome.status in WELL:
+    if found.problem and outcome.status in SUCCESS:
         outcome = dataclasses.replace(outcome, status="failed", code=NO_RECORDS, reason=found.problem)
-    if outcome.status in WELL:
+    if outcome.status in SUCCESS:
         return outcome, found
     added = missing(
         task,

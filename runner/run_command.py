@@ -16,7 +16,7 @@ from runner.catalog.suites import own_file
 from runner.interpreters import DEFAULT, Interpreter, interpreter_of
 from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
-from runner.records import WELL
+from runner.records import SUCCESS
 from runner.summary import LEAST_PAIRS
 from runner.task_result import TaskResult, artifacts_in
 from runner.terminal import Job, RunContext
@@ -131,7 +131,7 @@ def main(options: argparse.Namespace) -> int:
     if "cancelled" in statuses:
         return _CANCELLED
     # cells of a matrix that cannot be here are no failure beside others
-    well = statuses <= WELL or (statuses <= WELL | {"unsupported"} and statuses & WELL)
+    well = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if well and not (output and output.empty) else 1
 
 

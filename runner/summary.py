@@ -39,7 +39,7 @@ WORST_FIRST = (
 )
 
 
-def badness(status: str) -> int:
+def severity(status: str) -> int:
     """Larger for a worse status; a word that is none is as bad as a failure."""
     known = status if status in WORST_FIRST else "failed"
     return len(WORST_FIRST) - WORST_FIRST.index(known)

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from runner.catalog import TaskSpec
 from runner.catalog.metrics import metric_info, value_rule
 from runner.catalog.suites import xla
-from runner.records import WELL
+from runner.records import SUCCESS
 from runner.summary import (
     LEAST_PAIRS,
     PAIR_FLOOR,
-    badness,
     geometric_mean,
     median,
     pair_middles,
     paired_change,
+    severity,
     value_of,
 )
 from runner.task_result import TaskResult
@@ -311,7 +311,7 @@ class _Status(NamedTuple):
     @property
     def rank(self) -> tuple[int, bool]:
         """Larger for a worse one; of two that are as bad, one with a code says more."""
-        return badness(self.status), bool(self.code)
+        return severity(self.status), bool(self.code)
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:
@@ -329,7 +329,7 @@ def _runtime(task: TaskSpec) -> str:
 
 
 def _amounts(members: Sequence[TaskResult], total: int) -> list[str]:
-    passed = [one for one in members if one.outcome.status in WELL]
+    passed = [one for one in members if one.outcome.status in SUCCESS]
     values: dict[str, list[float]] = {}
     for one in passed:
         for record in one.records:

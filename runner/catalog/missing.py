@@ -13,8 +13,8 @@ from runner.catalog.always import Always, always
 from runner.catalog.metrics import metric_info
 from runner.catalog.suites import huggingface, operators
 from runner.catalog.suites.own_file import NAME as OWN_FILE
-from runner.records import STATUSES, WELL
-from runner.summary import badness
+from runner.records import STATUSES, SUCCESS
+from runner.summary import severity
 from runner.task_result import TaskOutcome
 
 Json = Any
@@ -46,7 +46,7 @@ def missing(
     `place` is asked where there are no others."""
     if end.status == CANCELLED:
         end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
-    if end.status in WELL or end.status not in STATUSES:
+    if end.status in SUCCESS or end.status not in STATUSES:
         return []
     have: dict[_Key, set[str]] = {}
     for record in records:
@@ -72,8 +72,8 @@ def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) 
         record["metric"].get("extra_info") or {} for record in records if record["model"]["name"] == one.case
     )
     ends = [TaskOutcome.from_json(info) for info in said]
-    failed = [end for end in ends if end.status and end.status not in WELL]
-    return max(failed, key=lambda end: badness(end.status), default=None)
+    failed = [end for end in ends if end.status and end.status not in SUCCESS]
+    return max(failed, key=lambda end: severity(end.status), default=None)
 
 
 def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
@@ -94,7 +94,7 @@ def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
             experiments = [one for one in experiments if any(one.case == key[0] for key in keys)]
         return [*records, *missing(task, end, records, experiments)]
     except (BadRequest, LookupError, TypeError, ValueError, AttributeError) as error:
-        if records or end.status in WELL:
+        if records or end.status in SUCCESS:
             return records
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
 

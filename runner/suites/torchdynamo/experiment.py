@@ -27,7 +27,7 @@ from runner.report import Report
 from runner.suites.torchdynamo.bench import forget_device, noted, untold
 from runner.suites.torchdynamo.parts import PARTS
 from runner.suites.torchdynamo.started import started
-from runner.summary import badness, median
+from runner.summary import median, severity
 
 # Of the task's time, so that a stage that hangs is a row and not the end: so many seconds, or that share.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
@@ -65,7 +65,7 @@ class Experiment:
         if test != "accuracy":
             self._perform(total - 3, total)
         self._report.event("finished", total, total)
-        return max(self._failures, key=lambda failure: badness(failure.status), default=None)
+        return max(self._failures, key=lambda failure: severity(failure.status), default=None)
 
     def _perform(self, done: int, total: int) -> None:
         if self._ended():
