@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
-from runner.records import WELL
+from runner.records import SUCCESS
 
 
 class RunState(StrEnum):
@@ -123,7 +123,7 @@ _ENDS: tuple[tuple[RunState, Callable[[Task], bool]], ...] = (
     (RunState.CANCELLED, lambda task: task.state is TaskState.CANCELLED),
     (RunState.LOST, lambda task: task.state is TaskState.LOST),
     (RunState.TIMED_OUT, lambda task: task.status == "timed_out"),
-    (RunState.FAILED, lambda task: task.status not in WELL),
+    (RunState.FAILED, lambda task: task.status not in SUCCESS),
 )
 
 

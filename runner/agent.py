@@ -36,9 +36,10 @@ from runner.client import (
     Unreachable,
     said_where_silent,
 )
+from runner.interpreters import Interpreter
 from runner.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
 from runner.spool import Folder, left_over
-from runner.station import Interpreter, Station
+from runner.station import WorkerConfig
 
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
@@ -67,7 +68,7 @@ class Attachment:
 
 @dataclass
 class _Worker:
-    station: Station
+    config: WorkerConfig
     process: subprocess.Popen[bytes]
     started: float
     pause_s: float  # before the next start, if this one's life is short
@@ -231,25 +232,25 @@ class Agent:
     # Workers
 
     def _supervise(self) -> None:
-        """One look: starts missing workers, ends idle ones whose station has changed, kills strays."""
-        stations = self._stations()
+        """One look: starts missing workers, ends idle ones whose config has changed, kills strays."""
+        configs = self._worker_configs()
         for name, worker in list(self._workers.items()):
             code = worker.process.poll()
             if code is not None:
                 self._bury(name, worker, code)
-            elif stations and stations.get(name) != worker.station and not _is_busy(worker):
+            elif configs and configs.get(name) != worker.config and not _is_busy(worker):
                 worker.process.terminate()
-        for name, station in stations.items():
+        for name, config in configs.items():
             if name not in self._workers:
-                self._workers[name] = self._start(station, pause_s=_LOOK_S)
+                self._workers[name] = self._start(config, pause_s=_LOOK_S)
         self._kill_strays()
         time.sleep(_LOOK_S)
 
-    def _stations(self) -> dict[str, Station]:
+    def _worker_configs(self) -> dict[str, WorkerConfig]:
         """What the workers have to know, by accelerator; empty until the hud has answered."""
         numbers = self._answer.get("accelerators", {}) if self._known else {}
         return {
-            name: Station(
+            name: WorkerConfig(
                 hud=self._attachment.hud,
                 key=self._attachment.key,
                 host=self._attachment.name,
@@ -266,16 +267,16 @@ class Agent:
             if name in self._accelerators
         }
 
-    def _start(self, station: Station, *, pause_s: float) -> _Worker:
+    def _start(self, config: WorkerConfig, *, pause_s: float) -> _Worker:
         process = subprocess.Popen(
-            [sys.executable, "-m", "runner.worker", str(station.save())],
+            [sys.executable, "-m", "runner.worker", str(config.save())],
             cwd=Path(__file__).resolve().parent.parent,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before
         )
-        logger.info("worker of %s is process %s", station.name, process.pid)
-        return _Worker(station, process, time.monotonic(), pause_s)
+        logger.info("worker of %s is process %s", config.name, process.pid)
+        return _Worker(config, process, time.monotonic(), pause_s)
 
     def _bury(self, name: str, worker: _Worker, code: int) -> None:
         """Takes a dead worker out; its place is filled at once, or later where it did not live long."""
@@ -286,7 +287,7 @@ class Agent:
             return
         logger.warning("worker of %s ended with %s after %.0f s", name, code, age_s)
         self._workers[name] = self._start(
-            self._stations().get(name, worker.station),
+            self._worker_configs().get(name, worker.config),
             pause_s=min(2 * worker.pause_s, _LONGEST_RESTART_S),
         )
 
@@ -352,7 +353,7 @@ def _redis_problem(url: str) -> str:
 
 
 def _is_busy(worker: _Worker) -> bool:
-    held_by = locks.holder(locks.default_folder(), worker.station.lock)
+    held_by = locks.holder(locks.default_folder(), worker.config.lock)
     horse = read_process(held_by.pid) if held_by else None
     return horse is not None and horse.parent == worker.process.pid
 

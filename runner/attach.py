@@ -19,8 +19,8 @@ from typing import IO
 from runner.accelerators import NoSuchDevice, accelerators
 from runner.agent import DETACHED, Agent, Attachment
 from runner.client import Hud, HudError, KeyRefused, patiently, said_where_silent
+from runner.interpreters import Interpreter, interpreter_of
 from runner.spool import write_json
-from runner.station import Interpreter, interpreter_of
 
 _PATIENCE_S = 24 * 3600.0  # an agent may be started before its hud
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

@@ -91,11 +91,10 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Orders:
-    """What the hud wants of a running task."""
+class ProgressReply:
+    """The hud's answer to a progress report."""
 
-    cancel: bool  # end it now
-    yields: bool  # claim nothing more after it
+    cancel: bool  # end the task now
 
 
 class Hud:
@@ -145,7 +144,7 @@ class Hud:
             new_options=dict(answer.get("new_options") or {}),
         )
 
-    def progress(self, lease: Lease, event: Mapping[str, Json]) -> Orders:
+    def progress(self, lease: Lease, event: Mapping[str, Json]) -> ProgressReply:
         """Extends the lease. Raises LeaseBroken."""
         said = {
             "phase": str(event.get("phase", ""))[:40],
@@ -154,7 +153,7 @@ class Hud:
             "label": str(event.get("label", ""))[:200],
         }
         answer = self._json("POST", f"tasks/{lease.task}/progress", said, lease=lease)
-        return Orders(cancel=bool(answer.get("cancel")), yields=bool(answer.get("yield")))
+        return ProgressReply(cancel=bool(answer.get("cancel")))
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
         """Delivers v3 records as JSON lines; the answer is the receipt. Raises LeaseBroken, Refused."""

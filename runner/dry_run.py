@@ -1,4 +1,4 @@
-"""`--dry-run`: the tasks of a request as commands. Typed in, each does its part of the request."""
+"""`--dry-run`: print the tasks of a request as commands, each of which does its part of the request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from runner.terminal import Job
 
 
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
-    """A command for each task of these jobs, below remarks that a shell passes over."""
+    """Return a command for each task of these jobs, below remarks that a shell passes over."""
+    ours = options.output is not None and options.format == "ours"
+    rest = [
+        _option("--timeout", options.timeout_s),
+        _option("--base-python", options.base_python),
+        _option("--python", options.python),
+        _option("--new-opt", *options.new_opt),
+        _option("--repeats", options.repeats),
+        # the commands go on with one file, which only one of --format ours can be
+        *([_option("--output", options.output), "--resume"] if ours else []),
+    ]
+    where = _option("--device", options.device)
     tasks = {job.task.fingerprint(): job.task for job in jobs}.values()
-    where = _option("--devices", options.devices) or _option("--device", options.device)
-    rest = [*_how(options), *_results(options)]
-    commands = [" ".join([task.command(where=where), *rest]) for task in tasks]
+    commands = [" ".join(filter(None, [task.command(where=where), *rest])) for task in tasks]
     return [*_remarks(options, jobs), *commands]
 
 
@@ -24,37 +33,16 @@ def _option(name: str, *values: object) -> str:
     return shlex.join([name, *map(str, values)]) if values and values[0] not in {None, ""} else ""
 
 
-def _how(options: argparse.Namespace) -> list[str]:
-    """What a request says of its tasks besides their own settings."""
-    found = [
-        _option("--timeout", options.timeout),
-        _option("--base-python", options.base_python),
-        _option("--python", options.python),
-        _option("--new-opt", *options.new_opt),
-        _option("--repeats", options.repeats),
-    ]
-    return [text for text in found if text]
-
-
-def _results(options: argparse.Namespace) -> list[str]:
-    """The commands go on with one file, which only one of --format ours can be."""
-    if options.output is None or options.format != "ours":
-        return []
-    return [_option("--output", options.output), "--resume"]
-
-
 def _remarks(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     found = []
     processes = 1 + max((job.process for job in jobs), default=0)
     if jobs and jobs[0].base_python:
-        found.append(f"# each command measures in {processes} pairs of fresh processes, {_sides(jobs[0])}")
+        job = jobs[0]
+        pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
+        sides = f"{BASE} ({pair.words(BASE)}) and {NEW} ({pair.words(NEW)})"
+        found.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
     if processes > 1 and len(jobs) > processes:
         found.append("# the whole request takes turns: every task once, then every task again")
     if options.output is not None and options.format != "ours":
         found.append(f"# --format {options.format} is a file of one command: give each its own --output")
     return found
-
-
-def _sides(job: Job) -> str:
-    pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
-    return f"{BASE} ({pair.words(BASE)}) and {NEW} ({pair.words(NEW)}) in turn"

@@ -25,7 +25,7 @@ _BY_TEXT = {
     "No module named 'torch'": ("failed", "no_torch", "this interpreter has no torch. "),
 }
 _REASON_CHARACTERS = 900
-_UNSAYABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class TaskFailure(Exception):
@@ -36,17 +36,17 @@ class TaskFailure(Exception):
 
     def __init__(self, status: str, code: str, reason: str) -> None:
         self.status = status
-        self.code = sayable(code)
-        self.reason = sayable(reason)
+        self.code = printable(code)
+        self.reason = printable(reason)
         super().__init__(self.reason)
 
 
-def sayable(text: str) -> str:
+def printable(text: str) -> str:
     """The text with escapes in the place of what no database and no terminal takes: control characters other
     than line ends and tabs, halves of surrogate pairs."""
     if text.isprintable():
         return text
-    return _UNSAYABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def failure_of(error: BaseException) -> TaskFailure:

@@ -26,10 +26,11 @@ from rq.job import Job
 from runner import locks
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
-from runner.launch import Event, Outcome, launch
-from runner.pairs import Pair, launch_pair
+from runner.launch import Event
+from runner.pairs import LaunchRequest, Pair, run_task
 from runner.spool import HANDED_BACK, Folder
-from runner.station import Station
+from runner.station import WorkerConfig
+from runner.task_result import TaskOutcome
 
 _REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
 _LONGEST_REPORT_S = 2.5
@@ -51,7 +52,7 @@ class Doorbell(Job):
 
     @classmethod
     def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> Doorbell:  # noqa: A002 - RQ's name
-        """The job of that id. Raises NoSuchJobError for anything that is none, which RQ passes over."""
+        """Return the job of that id. Raise NoSuchJobError for anything else, which RQ passes over."""
         try:
             doorbell: Doorbell = super().fetch(id, connection=connection, serializer=serializer)
         except (ValueError, TypeError, AttributeError) as error:
@@ -59,11 +60,11 @@ class Doorbell(Job):
         return doorbell
 
     def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
-        """Takes the message's bytes; RQ would unpack twenty fields more."""
+        """Take the message's bytes; RQ would unpack twenty more fields."""
         self._message = raw_data.get(b"data", b"")
 
     def is_valid(self) -> bool:
-        """True for a message with one argument, a UUID."""
+        """Return whether the message has one argument, a UUID."""
         try:
             text = zlib.decompressobj().decompress(self._message, _MESSAGE_BYTES)
             _function, instance, arguments, named = json.loads(text)
@@ -78,37 +79,37 @@ class Doorbell(Job):
         raise PermissionError("a doorbell carries no code; runner.worker answers it")
 
 
-def work(station: Station, stopping: Callable[[], bool]) -> None:
-    """Claims task after task and runs each, until there is none, or this host stops.
+def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
+    """Claim task after task and run each, until there is none, or this host stops.
 
     The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
     """
-    hud = Hud(station.hud, station.key)
+    hud = Hud(config.hud, config.key)
     try:
-        lock_fd = locks.acquire(locks.default_folder(), station.lock, what=f"agent of {station.host}")
+        lock_fd = locks.acquire(locks.default_folder(), config.lock, what=f"agent of {config.host}")
     except locks.Busy as error:
         logger.warning("%s", error)  # the agent tells the hud
         return
     except OSError as error:  # a full disk
-        logger.warning("%s cannot be locked, so nothing is claimed: %s", station.name, error)
+        logger.warning("%s cannot be locked, so nothing is claimed: %s", config.name, error)
         return
     try:
         go_on = True
         while go_on and not stopping():
-            lease = _claim(hud, station, stopping)
-            go_on = lease is not None and _run(hud, station, lease, lock_fd, stopping)
+            lease = _claim(hud, config, stopping)
+            go_on = lease is not None and _run(hud, config, lease, lock_fd, stopping)
     except HudError as error:
-        logger.warning("%s: no task could be claimed: %s", station.name, error)
+        logger.warning("%s: no task could be claimed: %s", config.name, error)
     finally:
         os.close(lock_fd)
 
 
-def _claim(hud: Hud, station: Station, stopping: Callable[[], bool]) -> Lease | None:
-    """Claims under a nonce that outlives this process until its answer is here: a claim whose answer was
-    lost is the same claim the next time."""
-    path = Path(station.data) / "claims" / str(station.accelerator)
+def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
+    """Claim under a nonce that outlives this process until the answer is here: a claim whose answer was lost
+    is the same claim the next time."""
+    path = Path(config.data) / "claims" / str(config.accelerator)
     nonce = _kept_nonce(path)
-    lease = patiently(lambda: hud.claim(station.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
+    lease = patiently(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
     path.unlink(missing_ok=True)
     return lease
 
@@ -125,79 +126,86 @@ def _kept_nonce(path: Path) -> str:
         return new
 
 
-def _run(hud: Hud, station: Station, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
-    """Runs a claimed task and brings it home; False where nothing more shall be claimed."""
+def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
+    """Run a claimed task and deliver its results; return False where nothing more shall be claimed."""
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
-        folder = Folder.create(Path(station.data), lease, station.name)
+        folder = Folder.create(Path(config.data), lease, config.name)
     except (OSError, ValueError) as error:
         logger.warning("no folder for task %s: %s", lease.task, error)
         with contextlib.suppress(HudError):
-            hud.finish(lease, "failed", "host_error", f"{station.host} cannot keep results: {error}", 0.0)
+            hud.finish(lease, "failed", "host_error", f"{config.host} cannot keep results: {error}", 0.0)
         return False
     try:
-        courier = Courier(hud, folder)
-        outcome = _launch(station, folder, lock_fd, courier, stopping)
-        if outcome.status == Courier.LOST:
+        reporter = ProgressReporter(hud, folder)
+        outcome = _launch(config, folder, lock_fd, reporter, stopping)
+        if outcome.status == ProgressReporter.LOST:
             folder.refuse("its lease was broken while it ran")
             return True
-        _end(folder, outcome)
-        _deliver(hud if outcome.status != HANDED_BACK else _hasty(station), folder, stopping)
-        return not courier.yields and not outcome.leftover
+        if outcome.status == HANDED_BACK:
+            folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
+            hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
+        else:
+            folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
+        _deliver(hud, folder, stopping)
+        return not outcome.leftover
     finally:
         folder.release()
 
 
 def _launch(
-    station: Station, folder: Folder, lock_fd: int, courier: Courier, stopping: Callable[[], bool]
-) -> Outcome:
+    config: WorkerConfig,
+    folder: Folder,
+    lock_fd: int,
+    reporter: ProgressReporter,
+    stopping: Callable[[], bool],
+) -> TaskOutcome:
     lease = folder.lease
     try:
         spec = TaskSpec.from_json(lease.spec)
         options = inductor_options.checked(lease.new_options, None)  # the child knows its torch
     except BadRequest as error:
-        return Outcome(
-            "unsupported", "unknown_task", f"the runner of {station.host} does not know it: {error}"
+        return TaskOutcome(
+            "unsupported", "unknown_task", f"the runner of {config.host} does not know it: {error}"
         )
-    unknown = sorted({lease.python, lease.base_python or lease.python} - set(station.pythons))
+    unknown = sorted({lease.python, lease.base_python or lease.python} - set(config.pythons))
     if unknown:
-        reason = f"{station.host} has no interpreter called {unknown[0]!r}"
-        return Outcome("unsupported", "unknown_python", reason)
-    interpreter = station.pythons[lease.python]
+        reason = f"{config.host} has no interpreter called {unknown[0]!r}"
+        return TaskOutcome("unsupported", "unknown_python", reason)
 
     def should_stop() -> str:
-        return HANDED_BACK if stopping() else courier.word
+        return HANDED_BACK if stopping() else reporter.word
 
-    with courier:
+    with reporter:
         try:
+            pair = None
             if lease.base_python:
-                caches = _pair_caches(station, lease.run)
-                return launch_pair(
+                caches = _pair_caches(config, lease.run)
+                pair = Pair(lease.base_python, lease.python, lease.process, caches, options)
+            return run_task(
+                LaunchRequest(
                     spec,
                     folder.path,
-                    Pair(lease.base_python, lease.python, lease.process, caches, options),
-                    pythons=station.pythons,
-                    environment=_environment(station),
+                    pythons=config.pythons,
+                    environment={
+                        "CUDA_VISIBLE_DEVICES": config.visible,
+                        "RUNNER_HOST": config.host,
+                        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
+                    },
                     lock_fd=lock_fd,
-                    on_event=courier.note,
+                    on_event=reporter.note,
                     should_stop=should_stop,
+                    python=lease.python,
+                    pair=pair,
                 )
-            return launch(
-                spec,
-                folder.path,
-                python=interpreter.path,
-                environment={**_environment(station), **interpreter.environment},
-                lock_fd=lock_fd,
-                on_event=courier.note,
-                should_stop=should_stop,
             )
         except OSError as error:  # the disk is full, or the machine has no process left
-            return Outcome("failed", "host_error", f"{station.host}: {error}")
+            return TaskOutcome("failed", "host_error", f"{config.host}: {error}")
 
 
-def _pair_caches(station: Station, run: int) -> Path:
-    """Of the run whose pairs this accelerator measures now; those of the run before are removed."""
-    own = Path(station.data) / "pairs" / f"{station.accelerator}" / f"run-{run}"
+def _pair_caches(config: WorkerConfig, run: int) -> Path:
+    """Return the folder of the run whose pairs this accelerator measures; remove those of other runs."""
+    own = Path(config.data) / "pairs" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
             shutil.rmtree(other, ignore_errors=True)
@@ -205,23 +213,8 @@ def _pair_caches(station: Station, run: int) -> Path:
     return own
 
 
-def _environment(station: Station) -> dict[str, str]:
-    return {
-        "CUDA_VISIBLE_DEVICES": station.visible,
-        "RUNNER_HOST": station.host,
-        "RUNNER_CEILINGS": str(Path(station.data) / "ceilings.json"),
-    }
-
-
-def _end(folder: Folder, outcome: Outcome) -> None:
-    if outcome.status == HANDED_BACK:
-        folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
-    else:
-        folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
-
-
 def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
-    """Brings the folder home; what the hud does not take now stays for the agent."""
+    """Deliver the folder; what the hud does not take now stays for the agent."""
     patience_s = 0.0 if stopping() else _PATIENCE_S
     try:
         patiently(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -229,15 +222,11 @@ def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
         logger.warning("task %s stays in the spool: %s", folder.lease.task, error)
 
 
-def _hasty(station: Station) -> Hud:
-    return Hud(station.hud, station.key, timeout_s=_HURRY_S)
+class ProgressReporter:
+    """Talk to the hud while a task runs: reports, results as they land, the log as it grows.
 
-
-class Courier:
-    """Talks to the hud while a task runs: reports, results as they land, the log as it grows.
-
-    A thread of its own, so that a slow hud never delays the end of a task. Its orders come back as
-    `word`, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
+    It has its own thread, so that a slow hud never delays the end of a task. `word` says why the task has to
+    stop, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
     """
 
     CANCELLED = "cancelled"
@@ -250,16 +239,15 @@ class Courier:
         self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
         self._event: Event = {}
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="courier", daemon=True)
+        self._thread = threading.Thread(target=self._go, name="reporter", daemon=True)
         self.word = ""
-        self.yields = False
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> ProgressReporter:
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Ends the talk. What is still on its way then is said again by the delivery."""
+        """End the talk; the delivery repeats what is still on its way."""
         self._done.set()
         self._thread.join(_HURRY_S)
         if not self._thread.is_alive():
@@ -268,7 +256,7 @@ class Courier:
             self._whole.refusal = self._folder.refusal
 
     def note(self, event: Event) -> None:
-        """The latest progress; told with the next report."""
+        """Keep the latest progress for the next report."""
         self._event = event
 
     def _go(self) -> None:
@@ -277,9 +265,7 @@ class Courier:
 
     def _talk(self) -> None:
         try:
-            orders = self._hud.progress(self._folder.lease, self._event)
-            self.yields = orders.yields
-            if orders.cancel:
+            if self._hud.progress(self._folder.lease, self._event).cancel:
                 self.word = self.CANCELLED
             self._folder.send_results(self._hud)
             self._folder.send_log(self._hud)

@@ -1,4 +1,4 @@
-"""Starts one task in a fresh process, watches it, and leaves nothing of it alive.
+"""Start one task in a fresh process, watch it, and leave nothing of it alive.
 
 The child (`python -m runner.child`) works in a folder of its own and answers by files there:
 ``results.jsonl``, ``events.jsonl``, ``artifacts/`` and, last, ``outcome.json``. It gets a session of its
@@ -20,17 +20,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from runner import results
 from runner.catalog import TaskSpec
-from runner.catalog.missing import End
 from runner.log import CappedLog
 from runner.processes import Tree, dying_with_me
-from runner.records import STATUSES, WELL
+from runner.records import STATUSES, UNEXPECTED
+from runner.task_result import TaskOutcome
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
@@ -45,19 +44,6 @@ _SECRET = re.compile(
 )
 
 Event = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a launch ended. `status` is one of `runner.records.STATUSES`, or the word `should_stop` gave."""
-
-    status: str
-    code: str = ""
-    reason: str = ""
-    seconds: float = 0.0
-    exit_code: int | None = None  # None where a signal ended the child, or it never started
-    signal: str = ""  # SIGSEGV, …
-    leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
 
 
 def _ignore(_event: Event) -> None:
@@ -79,8 +65,8 @@ def launch(
     should_stop: Callable[[], str] = _go_on,
     log: CappedLog | None = None,
     command: Sequence[str] = (),
-) -> Outcome:
-    """Runs one task in `folder` (made where missing; an earlier launch's answers there are removed).
+) -> TaskOutcome:
+    """Run one task in `folder` (made where missing; an earlier launch's answers there are removed).
 
     `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
     accelerator's lock (`runner/locks.py`), which the child inherits. `on_event` gets each object of
@@ -91,7 +77,7 @@ def launch(
 
     Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
     here, also an exception from a callback, no process of the task is left when it returns, save those
-    named in `Outcome.leftover`.
+    named in `TaskOutcome.leftover`.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,14 +95,14 @@ def launch(
             child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
-            said = Outcome("failed", "no_interpreter", reason)
-            return _told(folder, spec, said, output, python=python, variables=variables)
+            said = TaskOutcome("failed", "no_interpreter", reason)
+            return _with_records(said, folder, spec, output, python=python, variables=variables)
         with child:
             word = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
             leftover = child.end(_STOP_GRACE_S if word not in {"", "timed_out"} else GRACE_S, word)
         said = _ended(folder, spec, word, child.process.returncode)
         said = dataclasses.replace(said, seconds=time.monotonic() - started, leftover=leftover)
-        return _told(folder, spec, said, output, python=python, variables=variables)
+        return _with_records(said, folder, spec, output, python=python, variables=variables)
 
 
 class _Child:
@@ -167,7 +153,7 @@ class _Child:
         self.process.stdout.close()
 
     def watch(self, *, until: float, should_stop: Callable[[], str]) -> str:
-        """Waits for the end of the child. '' where it ended by itself, else why it has to end now."""
+        """Wait for the end of the child. Return '' where it ended by itself, else why it has to end now."""
         answered_at = None
         while self.process.poll() is None:
             self._wait()
@@ -186,7 +172,7 @@ class _Child:
         return ""
 
     def end(self, grace_s: float, word: str) -> tuple[int, ...]:
-        """Ends every process of the task and takes what is still in the pipe."""
+        """End every process of the task and take what is still in the pipe."""
         alive = self._tree.alive()
         if word and alive:
             self._log.note(f"{word}: ending {len(alive)} processes")
@@ -205,7 +191,7 @@ class _Child:
                 self.process.wait(timeout=_POLL_S)
 
     def _drain(self) -> None:
-        """Takes what the pipe holds, at most 1 MiB so that a child that floods it is still watched."""
+        """Take what the pipe holds, at most 1 MiB so that a child that floods it is still watched."""
         for _ in range(16):
             try:
                 data = os.read(self._pipe, 65536) if self._open else b""
@@ -276,8 +262,8 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
     return variables
 
 
-def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> Outcome:
-    """How it ended, from why we ended it, what the child wrote, and its exit status, in this order."""
+def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> TaskOutcome:
+    """Tell the outcome by why we ended it, what the child wrote, and its exit status, in this order."""
     number = -returncode if returncode is not None and returncode < 0 else 0
     name = _signal_name(number) if number else ""
     exit_code = returncode if returncode is not None and returncode >= 0 else None
@@ -293,30 +279,25 @@ def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> O
     else:
         status, code = "crashed", f"exit_{exit_code}"
         reason = f"the process ended with exit code {exit_code} and left no outcome"
-    return Outcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
+    return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
 
 
-def _told(
+def _with_records(
+    outcome: TaskOutcome,
     folder: Path,
     spec: TaskSpec,
-    outcome: Outcome,
     log: CappedLog,
     *,
     python: str,
     variables: Mapping[str, str],
-) -> Outcome:
-    """The outcome, once the folder has records of what is missing for it. Lines that are no records of the
-    task make one fail that would have ended well: nobody knows what else its code wrote there."""
-    try:
-        problem = results.read_file(folder, spec, variables).problem
-        if problem:
-            log.note(f"{results.FILE}: {problem}")
-        if problem and outcome.status in WELL:
-            outcome = dataclasses.replace(outcome, status="failed", code=results.FOREIGN, reason=problem)
-        results.complete(folder, spec, End(outcome.status, outcome.code, outcome.reason), python, variables)
-    except OSError as error:  # a full disk
-        log.note(f"{results.FILE} cannot be completed: {error}")
-    return outcome
+) -> TaskOutcome:
+    outcome, found = results.complete(folder, spec, outcome, python, variables)
+    if found.problem:
+        log.note(f"{results.FILE}: {found.problem}")
+    if found.unexpected:
+        reason = found.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
+        log.note(f"{results.FILE}: {len(found.unexpected)} records are none of this task: {reason}")
+    return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
 
 
 def _signal_name(number: int) -> str:
@@ -327,7 +308,7 @@ def _signal_name(number: int) -> str:
 
 
 def _read_outcome(path: Path) -> tuple[str, str, str] | None:
-    """Status, code and reason that the child wrote, or None where it wrote nothing usable."""
+    """Return status, code and reason that the child wrote, or None where it wrote nothing usable."""
     try:
         value = json.loads(path.read_bytes())
         said = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))

@@ -13,8 +13,8 @@ from typing import Any
 
 from runner.catalog import BadRequest, TaskSpec, missing
 from runner.formats import writer_of
-from runner.launch import Outcome
-from runner.terminal import Finished, artifacts_in
+from runner.records import UNEXPECTED
+from runner.task_result import TaskOutcome, TaskResult, artifacts_in
 
 Json = Any
 
@@ -50,29 +50,23 @@ class Output:
         self._left_out: Counter[str] = Counter()  # of tasks that are not in the file, by reason
         self.artifacts: set[Path] = set()  # folders that hold some
 
-    def _no_place(self, tasks: Sequence[TaskSpec]) -> str:
-        """What can be told before of those of these tasks that the outside system's file cannot hold, ''
-        where it can hold all. Raises BadRequest where it can hold none."""
+    def check(self, tasks: Sequence[TaskSpec]) -> str:
+        """Look at every launch before the first, a task as often as it is launched. Return a sentence about
+        those that the outside system's file cannot hold, or ''.
+
+        Raise BadRequest where it can hold none, where launches would have one place in it, and where a file
+        that it writes is there already or cannot be written.
+        """
         if self._system is None:
             return ""
         reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
-        count = reasons.total()
-        if not count:
-            return ""
-        have = "has" if len(tasks) == 1 else "have"
-        share = _share(count, len(tasks))
-        text = f"{share} {have} no place in {self._system.name}'s file: {_words(reasons)}"
-        if count == len(tasks):
+        count, text = reasons.total(), ""
+        if count:
+            have = "has" if len(tasks) == 1 else "have"
+            share = _share(count, len(tasks))
+            text = f"{share} {have} no place in {self._system.name}'s file: {_counted(reasons)}"
+        if count == len(tasks) and count:
             raise BadRequest(f"--format upstream: {text}")
-        return text
-
-    def check(self, tasks: Sequence[TaskSpec]) -> str:
-        """To be told of every launch before the first, of a task as often as it is launched. Answers as
-        `_no_place` does. Raises BadRequest, too, where launches would have one place in the outside system's
-        file, or a file that it writes is there already or cannot be written."""
-        if self._system is None:
-            return ""
-        said = self._no_place(tasks)
         held = [task for task in tasks if not self._system.unsupported_reason(task)]
         self._system.check_places(held)
         for path in sorted(self._system.files(self._path, held)):
@@ -80,73 +74,70 @@ class Output:
                 what_to_do = "give another folder or name for --output"
                 raise BadRequest(f"{path} exists, and --format upstream writes it; {what_to_do}")
             _check_place(path, self._path)
-        return said
+        return text
 
     def left_out(self) -> str:
-        """How many of the tasks that ended are not in the file, and why; '' where all are."""
+        """Return how many of the tasks that ended are not in the file, and why; '' where all are."""
         count = self._left_out.total()
-        if not count:
-            return ""
-        return f"{_share(count, self._added)} left nothing in {self._path}: {_words(self._left_out)}"
+        share = _share(count, self._added)
+        return f"{share} left nothing in {self._path}: {_counted(self._left_out)}" if count else ""
 
     @property
     def empty(self) -> bool:
         """Tasks ended, and none of them is in the file."""
         return 0 < self._added == self._left_out.total()
 
-    def done(self) -> set[str]:
-        """Names of the tasks that succeeded already; a failed one is tried again."""
-        return {one.name for one in self.earlier()}
+    def earlier(self) -> list[TaskResult]:
+        """Return the tasks of the file that succeeded; a failed one is tried again.
 
-    def earlier(self) -> list[Finished]:
-        """The tasks that succeeded already, as they are in the file."""
+        Raise BadRequest for a file that is not of `--format ours`.
+        """
         if not self._path.exists():
             return []
-        lines = _read_lines(self._path)
-        return [_finished(line) for line in lines if line["outcome"]["status"] == "ok"]
+        other = f"{self._path} is no file of --format ours, which --resume goes on with"
+        try:
+            lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+        except ValueError as error:
+            raise BadRequest(other) from error
+        parts = {"fingerprint", "outcome", "records"}
+        if not all(isinstance(line, dict) and parts <= set(line) for line in lines):
+            raise BadRequest(other)
+        return [_from_json(line) for line in lines if line["outcome"]["status"] == "ok"]
 
-    def add(self, finished: Finished) -> None:
+    def add(self, result: TaskResult) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._added += 1
-        if not self._write(finished):
-            self._left_out[self._why_left_out(finished)] += 1
-        self._keep_artifacts(finished)
+        if not self._write(result):
+            outcome = result.outcome
+            known = self._system.unsupported_reason(result.task) if self._system else ""
+            end = "" if outcome.status == "ok" else f"{outcome.status} {outcome.code}".strip()
+            self._left_out[known or end or "nothing was measured that it has a place for"] += 1
+        if artifacts_in(result.folder):
+            beside = _beside(self._path)
+            folder = beside / result.name.replace("/", "-")
+            shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
+            beside.mkdir(exist_ok=True)
+            shutil.move(result.folder / "artifacts", folder)
+            self.artifacts.add(beside)
+        _remove_empty(result.folder)
 
-    def _write(self, finished: Finished) -> bool:
+    def _write(self, result: TaskResult) -> bool:
+        """Return whether the file has something of the task."""
         if self._writer:
-            held = artifacts_in(finished.folder)
-            files = self._writer.add(finished)
-            if len(artifacts_in(finished.folder)) < len(held):
+            before = artifacts_in(result.folder)
+            files = self._writer.add(result)
+            if len(artifacts_in(result.folder)) < len(before):
                 self.artifacts.add(files[0].parent)  # as the system itself names them
             return bool(files)
-        lines = _lines(finished.records if self._form == "v3" else [_ours(finished)])
+        lines = [*result.records, *result.unexpected] if self._form == "v3" else [_to_json(result)]
         if lines:
             with self._path.open("a") as file:
-                file.write(lines)
+                file.write(_lines(lines))
         return bool(lines)
-
-    def _why_left_out(self, finished: Finished) -> str:
-        known = self._system.unsupported_reason(finished.task) if self._system else ""
-        outcome = finished.outcome
-        words = "" if outcome.status == "ok" else " ".join(filter(None, (outcome.status, outcome.code)))
-        return known or words or "nothing was measured that it has a place for"
-
-    def _keep_artifacts(self, finished: Finished) -> None:
-        """A folder for each task, beside the file."""
-        if not artifacts_in(finished.folder):
-            _remove_empty(finished.folder)
-            return
-        beside = _beside(self._path)
-        folder = beside / finished.name.replace("/", "-")
-        shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
-        beside.mkdir(exist_ok=True)
-        shutil.move(finished.folder / "artifacts", folder)
-        _remove_empty(finished.folder)
-        self.artifacts.add(beside)
 
 
 def _remove_empty(folder: Path) -> None:
-    """What is left of a task's folder once its artifacts are elsewhere; one with a log stays."""
+    """Remove a task's folder, once its artifacts are elsewhere; one with a log stays."""
     inner = sorted((folder / "artifacts").rglob("*"), reverse=True)
     for path in (*inner, folder / "artifacts", folder):
         with contextlib.suppress(OSError):
@@ -154,27 +145,12 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """The folder of its tasks' artifacts: not that of another file with the same stem."""
+    """Return the folder of the artifacts: not that of another file with the same stem."""
     return path.with_name(f"{path.name}.artifacts")
 
 
-def _read_lines(path: Path) -> list[dict[str, Json]]:
-    """Raises BadRequest for a file that is not of `--format ours`."""
-    other = f"{path} is no file of --format ours, which --resume goes on with"
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-    except ValueError as error:
-        raise BadRequest(other) from error
-    if not all(
-        isinstance(line, dict) and {"fingerprint", "outcome", "records"} <= set(line) for line in lines
-    ):
-        raise BadRequest(other)
-    return lines
-
-
 def _without_torn_line(path: Path) -> None:
-    """Takes away what a killed command left of its last line: that task is measured again. Any other file
-    stays as it is."""
+    """Cut off what a killed command left of its last line: that task is measured again."""
     if not path.exists():
         return
     data = path.read_bytes()
@@ -209,51 +185,54 @@ def _share(count: int, total: int) -> str:
     return "the task" if total == 1 else f"{count} of {total} tasks"
 
 
-def _words(reasons: Counter[str]) -> str:
+def _counted(reasons: Counter[str]) -> str:
     return "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
 
 
 def records_of(text: str) -> str:
-    """A file of `--format ours` as v3 JSON lines; any other text as it is."""
+    """Return a file of `--format ours` as v3 JSON lines, and any other text as it is."""
     try:
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError:
         return text
     if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
         return text
-    return _lines(record for line in lines for record in _whole(line))
-
-
-def _whole(line: dict[str, Json]) -> list[dict[str, Json]]:
-    """Where nobody can say what is missing, what is there."""
-    try:
-        return missing.whole(line)
-    except BadRequest:
-        return list(line["records"])
+    found: list[Json] = []
+    for line in lines:
+        try:
+            found += missing.whole(line)
+        except BadRequest:  # noqa: PERF203 - nobody can say what this line lacks
+            found += line["records"]
+    return _lines(found)
 
 
 def _lines(values: Iterable[Json]) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def _finished(line: dict[str, Json]) -> Finished:
-    outcome = Outcome(**line["outcome"])
+def _from_json(line: dict[str, Json]) -> TaskResult:
+    outcome = TaskOutcome(**line["outcome"])
     name = str(line.get("name", line["fingerprint"]))
-    return Finished(TaskSpec(**line["task"]), outcome, Path(), line["records"], name)
+    records: list[dict[str, Json]] = []
+    unexpected: list[dict[str, Json]] = []
+    for record in line["records"]:
+        marked = UNEXPECTED in ((record.get("metric") or {}).get("extra_info") or {})
+        (unexpected if marked else records).append(record)
+    return TaskResult(TaskSpec(**line["task"]), outcome, Path(), records, name, unexpected)
 
 
-def _ours(finished: Finished) -> dict[str, Json]:
-    outcome = finished.outcome
+def _to_json(result: TaskResult) -> dict[str, Json]:
+    outcome = result.outcome
     return {
-        "fingerprint": finished.task.fingerprint(),
-        "name": finished.name,
-        "task": finished.task.to_json(),
+        "fingerprint": result.task.fingerprint(),
+        "name": result.name,
+        "task": result.task.to_json(),
         "outcome": {
             "status": outcome.status,
             "code": outcome.code,
             "reason": outcome.reason,
             "seconds": outcome.seconds,
         },
-        "records": finished.records,
-        missing.COMPLETE: bool(finished.records),  # what was missing, its launch has added
+        "records": [*result.records, *result.unexpected],
+        missing.COMPLETE: bool(result.records),  # what was missing, its launch has added
     }

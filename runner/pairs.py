@@ -1,8 +1,8 @@
-"""Two environments measured in turn: a pair is one fresh process of each, base and new, in random order.
+"""Run a task once, or as a pair: a fresh process of each of two environments, base and new, in random order.
 
-Both belong to one task on one accelerator, whose lock is held from the first to the last. Each side keeps
-the kernels it compiled from pair to pair, and the first process of a side, which compiles them, is thrown
-away: what is compared later is the same code every time (the project's measuring rule 18).
+Both sides of a pair belong to one task on one accelerator, whose lock is held from the first to the last.
+Each side keeps the kernels it compiled from pair to pair, and the first process of a side, which compiles
+them, is thrown away: what is compared later is the same code every time (the project's measuring rule 18).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Any
 from runner.catalog import TaskSpec, inductor_options
 from runner.catalog.inductor_options import OptionValue
 from runner.catalog.missing import CANCELLED
-from runner.launch import Event, Outcome, launch
+from runner.interpreters import DEFAULT, Interpreter
+from runner.launch import Event, launch
 from runner.log import CappedLog
-from runner.records import STATUSES, WELL
-from runner.results import read_file
-from runner.station import Interpreter
+from runner.records import STATUSES, SUCCESS
+from runner.results import FILE
+from runner.task_result import TaskOutcome
 
 BASE, NEW = "base", "new"
 
@@ -32,9 +33,8 @@ Json = Any
 
 @dataclass(frozen=True)
 class Pair:
-    """The two environments of a task, by the names their host gave them; `number` counts the run's pairs
-    from 0, `caches` is a folder that all pairs of the run have in common. `new_options` are inductor's, of
-    the new side alone."""
+    """The two environments of a task, by the names their host gave them. `number` counts the run's pairs
+    from 0, all of which share the folder `caches`. `new_options` are inductor's, for the new side alone."""
 
     base: str
     new: str
@@ -64,28 +64,49 @@ class _Step:
         return f"{self.side}, first process" if self.prepares else self.side
 
 
-def launch_pair(
-    spec: TaskSpec,
-    folder: Path,
-    pair: Pair,
-    *,
-    pythons: Mapping[str, Interpreter],
-    environment: Mapping[str, str],
-    lock_fd: int | None,
-    on_event: Callable[[Event], None],
-    should_stop: Callable[[], str],
-) -> Outcome:
-    """Runs one pair in `folder`, which afterwards holds what a single launch would leave there; each
-    record says its side. The outcome is that of the first side that failed, named in its reason.
+@dataclass(frozen=True)
+class LaunchRequest:
+    """A task, and where and with what it runs; `runner.launch.launch` explains the parts."""
 
-    Raises KeyError for an environment that this host does not have.
-    """
-    interpreters = {side: pythons[pair.environment(side)] for side in (BASE, NEW)}
+    task: TaskSpec
+    folder: Path
+    pythons: Mapping[str, Interpreter]
+    environment: Mapping[str, str]  # besides that of the interpreter, which wins
+    lock_fd: int | None
+    on_event: Callable[[Event], None]
+    should_stop: Callable[[], str]
+    python: str = DEFAULT
+    pair: Pair | None = None  # in place of `python`
+
+
+def run_task(request: LaunchRequest) -> TaskOutcome:
+    """Launch the task. Raise KeyError for an interpreter that this machine does not have."""
+    if request.pair:
+        return _run_pair(request, request.pair)
+    interpreter = request.pythons[request.python]
+    return launch(
+        request.task,
+        request.folder,
+        python=interpreter.path,
+        environment={**request.environment, **interpreter.environment},
+        lock_fd=request.lock_fd,
+        on_event=request.on_event,
+        should_stop=request.should_stop,
+    )
+
+
+def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
+    """Run one pair; its folder holds afterwards what a single launch would leave there, and each record
+    says its side. The outcome is that of the first side that failed, named in its reason."""
+    task, folder = request.task, request.folder
+    interpreters = {side: request.pythons[pair.environment(side)] for side in (BASE, NEW)}
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("results.jsonl", "outcome.json"):
+    for name in (FILE, "outcome.json"):
         (folder / name).unlink(missing_ok=True)
-    steps = _steps(pair, spec)
-    failed: dict[str, Outcome] = {}
+    steps = _steps(pair, task)
+    failed: dict[str, TaskOutcome] = {}
+    records: list[dict[str, Json]] = []
+    unexpected: list[dict[str, Json]] = []
     seconds = 0.0
     with CappedLog(folder / "log") as log:
         for place, step in enumerate(steps):
@@ -94,36 +115,43 @@ def launch_pair(
             log.note(f"pair {pair.number}: {step.text}, environment {pair.words(step.side)}")
             interpreter = interpreters[step.side]
             outcome = launch(
-                spec,
+                task,
                 folder / step.side,
                 python=interpreter.path,
                 environment={
-                    **environment,
+                    **request.environment,
                     **interpreter.environment,
-                    **_caches(pair, spec, step.side),
+                    **_caches(pair, task, step.side),
                     **inductor_options.variable(pair.options(step.side)),
                 },
-                lock_fd=lock_fd,
-                on_event=_placed(on_event, step, place, len(steps)),
-                should_stop=should_stop,
+                lock_fd=request.lock_fd,
+                on_event=_placed(request.on_event, step, place, len(steps)),
+                should_stop=request.should_stop,
                 log=log,
             )
             seconds += outcome.seconds
-            if outcome.status not in WELL:
+            if outcome.status not in SUCCESS:
                 failed[step.side] = outcome
-            if outcome.status in {*STATUSES, CANCELLED}:
-                _take(folder, spec, pair, step, keep=not step.prepares or step.side in failed)
+            keep = not step.prepares or step.side in failed
+            if keep and outcome.status in {*STATUSES, CANCELLED}:
+                own = [_sided(record, pair, step.side) for record in outcome.records]
+                others = [_sided(record, pair, step.side) for record in outcome.unexpected]
+                with (folder / FILE).open("a") as results:
+                    results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
+                records += own
+                unexpected += others
+                _take_artifacts(folder, step.side)
+            shutil.rmtree(folder / step.side, ignore_errors=True)
             if outcome.status not in STATUSES or outcome.leftover:
                 break  # stopped, or the accelerator is not free
             if step.prepares and step.side not in failed:
-                (_cache_folder(pair, spec, step.side) / "prepared").touch()
-    for side in (BASE, NEW):
-        shutil.rmtree(folder / side, ignore_errors=True)
-    return dataclasses.replace(_outcome(pair, failed), seconds=seconds)
+                (_cache_folder(pair, task, step.side) / "prepared").touch()
+    whole = _outcome(pair, failed)
+    return dataclasses.replace(whole, seconds=seconds, records=records, unexpected=unexpected)
 
 
 def _steps(pair: Pair, spec: TaskSpec) -> list[_Step]:
-    """In random order, so that neither side always runs on the warmer machine."""
+    """Return the processes in random order, so that neither side always runs on the warmer machine."""
     sides = [BASE, NEW]
     random.shuffle(sides)
     fresh = [side for side in sides if not (_cache_folder(pair, spec, side) / "prepared").exists()]
@@ -148,7 +176,7 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
 def _placed(
     on_event: Callable[[Event], None], step: _Step, place: int, steps: int
 ) -> Callable[[Event], None]:
-    """Progress through the pair, in processes; how far each is stands in the label."""
+    """Count progress in processes; how far each is stands in the label."""
 
     def tell(event: Event) -> None:
         inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
@@ -158,30 +186,24 @@ def _placed(
     return tell
 
 
-def _take(folder: Path, spec: TaskSpec, pair: Pair, step: _Step, *, keep: bool) -> None:
-    """Moves what a process left up into the task's folder, each record with its side."""
-    place = folder / step.side
-    if keep and (place / "results.jsonl").exists():
-        with (folder / "results.jsonl").open("a") as results:
-            for record in read_file(place, spec).records:
-                results.write(json.dumps(_sided(record, pair, step.side)) + "\n")
-    for path in place.glob("artifacts/*/*") if keep else ():
+def _take_artifacts(folder: Path, side: str) -> None:
+    """Move what a process left up into the task's folder."""
+    for path in (folder / side).glob("artifacts/*/*"):
         kind = folder / "artifacts" / path.parent.name
         kind.mkdir(parents=True, exist_ok=True)
-        path.replace(kind / f"{step.side}-{path.name}")
-    shutil.rmtree(place, ignore_errors=True)
+        path.replace(kind / f"{side}-{path.name}")
 
 
 def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
-    """The record with its place in the pair (`runner.records`)."""
+    """Return the record with its place in the pair (`runner.records`)."""
     runner = (record.get("runners") or [{}])[0]
     said = {"number": pair.number, "side": side, "base": pair.words(BASE), "new": pair.words(NEW)}
     return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}
 
 
-def _outcome(pair: Pair, failed: Mapping[str, Outcome]) -> Outcome:
+def _outcome(pair: Pair, failed: Mapping[str, TaskOutcome]) -> TaskOutcome:
     if not failed:
-        return Outcome("ok")
+        return TaskOutcome("ok")
     side, outcome = next(iter(failed.items()))
     if outcome.status not in STATUSES:
         return outcome

@@ -8,7 +8,8 @@ Where our runner says more than the v3 shape has fields for, it says it here:
 
 * ``benchmark.extra_info``: ``device`` (cuda, cpu), ``arch`` (device name), ``dynamic``, ``knobs`` (object);
 * ``metric.extra_info``: ``unit``, ``direction``, ``clock``, ``status`` (one of `STATUSES`), ``code``
-  (the upstream system's own word for it), ``reason``, ``target_arch``, ``spread``;
+  (the upstream system's own word for it), ``reason``, ``target_arch``, ``spread``, and ``unexpected``: why
+  the record does not belong to the task that wrote it;
 * ``dependencies``: ``{"torch": {"version", "sha"}, "triton": {"version"}, ...}``;
 * ``runners[0]``: the host; its ``extra_info`` holds the other facts of `Environment`, and ``pair`` where
   two environments were measured in turn: ``{"number", "side", "base", "new"}``, which pair of its run from
@@ -38,7 +39,8 @@ STATUSES = (
     "unsupported",
     "not_run",
 )
-WELL = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
+UNEXPECTED = "unexpected"  # key of metric.extra_info
+SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
 
 
 @dataclass

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from runner.catalog.metrics import metric_info, value_rule
-from runner.failures import TaskFailure, sayable
+from runner.failures import TaskFailure, printable
 from runner.records import Json, Metric, Record
 from runner.summary import value_of
 
@@ -21,7 +21,7 @@ _MAX_ARTIFACT_BYTES = 48 * 2**20
 
 
 class Report:
-    """Writes `results.jsonl`, `events.jsonl`, `artifacts/` and `outcome.json`; every line is flushed."""
+    """Write `results.jsonl`, `events.jsonl`, `artifacts/` and `outcome.json`; every line is flushed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,8 +40,8 @@ class Report:
         self._say(" ".join(filter(None, (phase, label, f"({done} of {total} done)" if total else ""))))
 
     def result(self, record: Record) -> None:
-        """One more result. NaN and infinities are none: a metric that has such samples has failed, and facts
-        that are such numbers are left out, which the record says."""
+        """Add a result. A metric with NaN or infinite samples has failed; facts that are such numbers are
+        left out, and the record says so."""
         metric = record.metric
         if metric is not None and not all(map(_is_finite, metric.benchmark_values or ())):
             failed = _without_values(metric)
@@ -56,7 +56,7 @@ class Report:
         self._say(f"  {_told(record)}")
 
     def artifact(self, kind: str, name: str, content: str | bytes) -> bool:
-        """A file to keep beside the results. One that is too large is left out, which is said."""
+        """Keep a file beside the results. One that is too large is left out, and the log says so."""
         data = content.encode() if isinstance(content, str) else content
         if len(data) > _MAX_ARTIFACT_BYTES:
             self._say(f"artifact {kind} is left out: {len(data)} bytes, more than {_MAX_ARTIFACT_BYTES}")
@@ -67,14 +67,14 @@ class Report:
         return True
 
     def outcome(self, status: str, code: str = "", reason: str = "") -> None:
-        """How the task ended; appears whole or not at all."""
+        """Write how the task ended, whole or not at all."""
         fresh = self.folder / "outcome.json.new"
-        fresh.write_text(json.dumps({"status": status, "code": sayable(code), "reason": sayable(reason)}))
+        fresh.write_text(json.dumps({"status": status, "code": printable(code), "reason": printable(reason)}))
         fresh.replace(self.folder / "outcome.json")
         self._say(" ".join(filter(None, (status, code, reason))))
 
     def _say(self, text: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {sayable(text)}\n")
+        sys.stdout.write(f"{time.monotonic() - self._started:7.1f} s  {printable(text)}\n")
         sys.stdout.flush()
 
     def _append(self, name: str, value: dict[str, Json]) -> None:
@@ -87,7 +87,7 @@ def _is_finite(value: Json) -> bool:
 
 
 def _without_values(metric: Metric) -> Metric:
-    """The metric as one that failed, where it says no other status of its own."""
+    """Return the metric as failed, unless it has another status of its own."""
     values = metric.benchmark_values or []
     bad = sum(not _is_finite(value) for value in values)
     info = {name: fact for name, fact in (metric.extra_info or {}).items() if name not in ("n", "spread")}
@@ -103,26 +103,26 @@ def _failure_of(metric: Metric) -> TaskFailure:
 
 
 def _sound(value: Json, place: str, left_out: list[str]) -> Json:
-    """JSON that every reader takes: strings `sayable`, and only finite numbers. The places of the others are
-    added to `left_out`; in a list, null keeps the place."""
+    """Return JSON that every reader takes: `printable` strings and finite numbers. Add the places of other
+    numbers to `left_out`; in a list, null keeps the place."""
     if isinstance(value, str):
-        return sayable(value)
+        return printable(value)
     if isinstance(value, dict):
         parts = {
-            sayable(str(name)): _sound(part, f"{place}.{name}".lstrip("."), left_out)
+            printable(str(name)): _sound(part, f"{place}.{name}".lstrip("."), left_out)
             for name, part in value.items()
         }
         return {name: part for name, part in parts.items() if part is not None}
     if isinstance(value, (list, tuple)):
         return [_sound(part, place, left_out) for part in value]
     if not _is_finite(value):
-        left_out.append(sayable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
+        left_out.append(printable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
         return None
     return value
 
 
 def _told(record: Record) -> str:
-    """A result in a line: ``compiled_latency_ms 0.0452 ms, n=300, spread 1.2 %``."""
+    """Return a result as a line: ``compiled_latency_ms 0.0452 ms, n=300, spread 1.2 %``."""
     metric = record.metric
     assert metric is not None
     info = metric.extra_info or {}

@@ -1,94 +1,119 @@
-"""The records that a task leaves in its folder (`results.jsonl`). A benchmark is arbitrary code and may write
-there too: what is no record of its own task is not taken for one.
+"""The records that a task leaves in its folder (`results.jsonl`), read once it has ended. A benchmark is
+arbitrary code and may write there too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
-import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from runner import environment
 from runner.catalog import TaskSpec
 from runner.catalog.always import Always, always, operator_metrics, problem_of
-from runner.catalog.missing import End, Place, missing
+from runner.catalog.missing import Place, missing
 from runner.catalog.suites import operators
-from runner.records import STATUSES, Environment
+from runner.records import STATUSES, SUCCESS, UNEXPECTED, Environment
+from runner.task_result import TaskOutcome
 
 Json = Any
 
 FILE = "results.jsonl"
 FOUND = "found.json"  # device and environment, of a stage that came so far as to tell them
-FOREIGN = "foreign_results"  # code of a task that wrote lines which are no records of its own
+NO_RECORDS = "foreign_results"  # code of a task that wrote lines which are no records
 _NUMBERS = (int, float)
 
 
-class Lines(NamedTuple):
-    """What some lines hold: records of the task, and why the first other line is none; '' without one."""
+@dataclass(frozen=True)
+class Results:
+    """Records of a task, and those that do not belong to it, which say why (`runner.records.UNEXPECTED`).
+    `problem` is why the first line that is no record is none, '' without one."""
 
-    records: list[dict[str, Json]]
-    problem: str
+    records: list[dict[str, Json]] = field(default_factory=list)
+    unexpected: list[dict[str, Json]] = field(default_factory=list)
+    problem: str = ""
 
 
-def read(data: bytes, task: TaskSpec, variables: Mapping[str, str] = os.environ) -> Lines:
-    """The records of that task among lines. A killed task may leave half a line, which says nothing."""
-    experiments = always(task, variables)
-    records, problem = [], ""
+def read(data: bytes, task: TaskSpec, experiments: Sequence[Always]) -> Results:
+    """Read the lines of a task that has these experiments. Half a line at the end is what a killed task may
+    leave, and says nothing."""
+    found, problem = Results(), ""
     half = data[data.rfind(b"\n") + 1 :]
     for number, line in enumerate(data.splitlines(), start=1):
         try:
             record = json.loads(line)
-            wrong = _wrong_part(record) or problem_of(record, task, experiments)
+            wrong = _wrong_part(record)
         except (ValueError, RecursionError):
-            wrong = "" if line == half else "it is no JSON"
-            record = None
+            record, wrong = None, "" if line == half else "it is no JSON"
         if wrong:
-            problem = problem or f"line {number} is no record of this task: {wrong}"
+            problem = problem or f"line {number} is no record: {wrong}"
+        elif record is not None and (reason := problem_of(record, task, experiments)):
+            found.unexpected.append(_marked(record, reason))
         elif record is not None:
-            records.append(record)
-    return Lines(records, problem)
+            found.records.append(record)
+    return dataclasses.replace(found, problem=problem)
 
 
-def read_file(folder: Path, task: TaskSpec, variables: Mapping[str, str] = os.environ) -> Lines:
-    """The same of a task's folder."""
-    path = folder / FILE
-    if path.is_file():
-        return read(path.read_bytes(), task, variables)
-    return Lines([], "it is no file" if path.exists() else "")
+def complete(
+    folder: Path, task: TaskSpec, outcome: TaskOutcome, python: str, variables: Mapping[str, str]
+) -> tuple[TaskOutcome, Results]:
+    """Read the file of a task that has ended, and add records of what it has not measured, where it did not
+    end well. `variables` were its environment.
 
-
-def complete(folder: Path, task: TaskSpec, end: End, python: str, variables: Mapping[str, str]) -> None:
-    """Adds records of what a task that did not end well has not measured; `variables` were its environment.
-    Of one that wrote lines which are not its own, nothing there is to be believed. Raises OSError."""
-    if end.code == FOREIGN and (folder / FILE).is_file():
-        (folder / FILE).unlink()
-    found = read_file(folder, task, variables).records
-
-    def place() -> Place:
-        return _place(folder, task, python, variables)
-
-    added = missing(task, end, found, _experiments(task, variables), place=place)
+    A line that is no record makes a task fail that would have ended well; its records stay. The file itself
+    only grows at its end: what has been delivered of it is known by an offset.
+    """
+    experiments = always(task, variables)
+    try:
+        found = read((folder / FILE).read_bytes(), task, experiments)
+    except FileNotFoundError:
+        found = Results()
+    except OSError as error:
+        found = Results(problem=f"{error.strerror}")
+    if found.problem and outcome.status in SUCCESS:
+        outcome = dataclasses.replace(outcome, status="failed", code=NO_RECORDS, reason=found.problem)
+    if outcome.status in SUCCESS:
+        return outcome, found
+    added = missing(
+        task,
+        outcome,
+        found.records,
+        _with_calls(experiments, task, variables),
+        place=lambda: _place(folder, task, python, variables),
+    )
     if added:
-        _append(folder / FILE, "".join(json.dumps(record) + "\n" for record in added))
+        try:
+            _append(folder / FILE, "".join(json.dumps(record) + "\n" for record in added))
+        except OSError as error:  # a full disk
+            found = dataclasses.replace(found, problem=f"it cannot be completed: {error}")
+    return outcome, dataclasses.replace(found, records=[*found.records, *added])
+
+
+def _marked(record: dict[str, Json], reason: str) -> dict[str, Json]:
+    metric = record["metric"]
+    return {
+        **record,
+        "metric": {**metric, "extra_info": {**(metric.get("extra_info") or {}), UNEXPECTED: reason}},
+    }
 
 
 def _append(path: Path, lines: str) -> None:
-    """In the place of the half line that a killed task may have left."""
+    """Write in the place of the half line that a killed task may have left."""
     with path.open("ab+") as file:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
         file.write(lines.encode())
 
 
-def _experiments(task: TaskSpec, variables: Mapping[str, str]) -> list[Always]:
-    """With each recorded call, where the task is of operators."""
-    experiments = always(task, variables)
+def _with_calls(experiments: list[Always], task: TaskSpec, variables: Mapping[str, str]) -> list[Always]:
+    """Add an experiment for each recorded call, where the task is of operators."""
     if task.suite != operators.SUITE.name or task.setting("shape"):
         return experiments
     from runner.suites.operators import chosen  # noqa: PLC0415 - reads shapes, for this suite alone
@@ -105,7 +130,7 @@ def _experiments(task: TaskSpec, variables: Mapping[str, str]) -> list[Always]:
 
 
 def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:
-    """As a stage told it, else as the interpreter says it without torch."""
+    """Return what a stage wrote of its place, else what the interpreter says without torch."""
     arch, found = "", None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads((folder / FOUND).read_bytes())
@@ -118,7 +143,7 @@ def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, st
 
 
 def _wrong_part(record: Json) -> str:
-    """Which part of a v3 record is not what it has to be; '' where all are."""
+    """Return which part of a v3 record is not what it has to be, or ''."""
     if not isinstance(record, dict):
         return "it is no object"
     benchmark, model, metric = (record.get(name) for name in ("benchmark", "model", "metric"))

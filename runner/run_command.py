@@ -1,23 +1,25 @@
-"""`python -m runner run`: a matrix of suites, cases, modes, dtypes and backends, on this machine."""
+"""`python -m runner run`: measure a matrix of suites, cases, modes, dtypes and backends on this machine."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from runner import dry_run, durations, host, request, resume, tables, terminal, workers
-from runner.accelerators import Accelerator
+from runner import dry_run, host, request, resume, tables, terminal
 from runner.catalog import SUITES, BadRequest, TaskSpec, inductor_options
 from runner.catalog.suites import own_file
+from runner.interpreters import DEFAULT, Interpreter, interpreter_of
 from runner.launch import Event
 from runner.output import FORMATS, Output, records_of
-from runner.records import WELL
-from runner.station import Interpreter, interpreter_of
+from runner.records import SUCCESS
 from runner.summary import LEAST_PAIRS
-from runner.terminal import DEFAULT_PYTHON, Bench, Finished, Job, artifacts_in
+from runner.task_result import TaskResult, artifacts_in
+from runner.terminal import Job, RunContext
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
@@ -25,58 +27,42 @@ _NEW_OPT = "inductor's options that --python has in pairs, and its base has not"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The whole command line of `python -m runner run`."""
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
-    parser.add_argument(
-        "--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)"
-    )
-    _add_what(parser.add_argument_group("what to run"))
-    _add_how(parser.add_argument_group("how"))
-    _add_where(parser.add_argument_group("where"))
-    _add_output(parser.add_argument_group("results"))
+    """Add the whole command line of `python -m runner run`; destinations are fields of `request.Request`."""
+    add = parser.add_argument
+    add("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
 
-
-def _add_what(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--case",
-        action="append",
-        default=[],
-        metavar="NAME[KNOB=VALUE,…]",
-        help="several integers: 1024+4096",
-    )
+    add = parser.add_argument_group("what to run").add_argument
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    case = "NAME[KNOB=VALUE,…]"
+    add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
     add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
     add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
-    add("--exclude-exact", nargs="+", action="extend", default=[], metavar="NAME", help="not these cases")
+    add("--exclude-exact", **several, metavar="NAME", help="not these cases")
     add("--partition", default="", metavar="I/N", help="part I of N of the tasks, from 1")
-    add("--backend", nargs="+", action="extend", default=[])
-    add("--mode", nargs="+", action="extend", default=[])
-    add("--dtype", nargs="+", action="extend", default=[])
+    add("--backend", **several, dest="backends", metavar="BACKEND")
+    add("--mode", **several, dest="modes", metavar="MODE")
+    add("--dtype", **several, dest="dtypes", metavar="DTYPE")
     add("--dynamic", action="store_true", help="dynamic shapes")
 
-
-def _add_how(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("how").add_argument
     add("-n", "--repeat", type=int, metavar="N", help="samples of call time, at least")
     add("--iterations-per-run", type=int, metavar="N", help="calls in one sample")
     add("--batch-size", type=int, metavar="N", help="instead of each model's own")
     add("--verify", action="store_true", help="check results also where a suite does not by itself")
-    add("--timeout", type=int, metavar="S", help="seconds that a task may take")
-    add("--opt", nargs="+", action="extend", default=[], metavar="KNOB=VALUE", help="a knob for every case")
+    add("--timeout", dest="timeout_s", type=int, metavar="S", help="seconds that a task may take")
+    add("--opt", **several, dest="options", metavar="KNOB=VALUE", help="a knob for every case")
     add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
 
-
-def _add_where(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("where").add_argument
+    python = "NAME=PATH[,ENV=VALUE…]"
     add("--device", default="", help="cpu, cuda or cuda:N; the first GPU where there is one")
-    add("--devices", default="", metavar="0,1", help="several GPUs, which share the tasks, longest first")
-    add("--python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="the interpreter that has torch")
-    add("--base-python", default="", metavar="NAME=PATH[,ENV=VALUE…]", help="measured in turn with --python")
-    add("--new-opt", nargs="+", action="extend", default=[], metavar="OPTION=VALUE", help=_NEW_OPT)
+    add("--devices", help=argparse.SUPPRESS)
+    add("--python", default="", metavar=python, help="the interpreter that has torch")
+    add("--base-python", default="", metavar=python, help="measured in turn with --python")
+    add("--new-opt", **several, metavar="OPTION=VALUE", help=_NEW_OPT)
 
-
-def _add_output(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("results").add_argument
     add("--dry-run", action="store_true", help="print the tasks as commands and stop")
     add("--output", type=Path, metavar="FILE")
     add("--format", choices=FORMATS, default="ours")
@@ -85,11 +71,22 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Exit status: 0 all well, 1 something failed, 130 cancelled. Raises BadRequest, locks.Busy."""
+    """Run what was asked for; return 0 for success, 1 where something failed, 130 where it was cancelled.
+
+    Raise BadRequest or locks.Busy.
+    """
+    if options.devices:
+        raise BadRequest(
+            "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
+        )
     if options.file:
         options.suites = [*options.suites, _own_file(options.file)]
-    chosen = _accelerators(options)
-    tasks = request.tasks(_request(options, chosen[0].device))
+    if not options.suites:
+        raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
+    chosen = terminal.accelerator(options.device)
+    names = {field.name for field in dataclasses.fields(request.Request)}
+    asked = {name: value for name, value in vars(options).items() if name in names}
+    tasks = request.tasks(request.Request(**{**asked, "device": chosen.device}))
     if options.partition:
         tasks = request.partition(tasks, options.partition)
     baseline = _baseline(options.baseline)
@@ -97,58 +94,49 @@ def main(options: argparse.Namespace) -> int:
     new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
+    repeats = (LEAST_PAIRS if base else 1) if options.repeats is None else options.repeats
+    if not 1 <= repeats <= _MAX_REPEATS:
+        raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {repeats}")
     jobs = [
         Job(task, process, python, base, new_options, resume.measured_with(task, sides))
         # all tasks once, then all of them again: what drifts in hours hits every task alike
-        for process in range(_repeats(options, base))
+        for process in range(repeats)
         for task in tasks
     ]
     output = _output(options, base)
-    asked = output.earlier() if output and options.resume else []
-    earlier, others = resume.taken(asked, jobs, pythons, chosen)
+    in_file = output.earlier() if output and options.resume else []
+    earlier, others = resume.kept(in_file, jobs, pythons, chosen)
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
-    if others:
-        print(others, file=sys.stderr)
     placeless = output.check([job.task for job in jobs]) if output else ""
-    if placeless:
-        print(placeless, file=sys.stderr)
+    for text in filter(None, (others, placeless)):
+        print(text, file=sys.stderr)
     if options.dry_run:
-        for line in dry_run.lines(options, waiting):
-            print(line)
+        print("".join(f"{line}\n" for line in dry_run.lines(options, waiting)), end="")
         return 0
-    where = ", ".join(one.device_name for one in chosen)
-    print(f"{len(waiting)} tasks on {where}; {len(jobs) - len(waiting)} done before", file=sys.stderr)
-    bench = Bench(pythons, keeps_artifacts=output is not None)
-    finished = _run(waiting, chosen, bench, output.add if output else _ignore)
-    _tell([*earlier, *finished], jobs, baseline)
-    _tell_files(output, finished, bench)
-    return _exit_status({item.outcome.status for item in finished}, output)
-
-
-def _exit_status(statuses: set[str], output: Output | None) -> int:
+    print(
+        f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
+        file=sys.stderr,
+    )
+    context = RunContext(pythons, keeps_artifacts=output is not None)
+    on_finished = output.add if output else _ignore
+    finished = terminal.run_jobs(waiting, chosen, context, on_event=_print_event, on_finished=on_finished)
+    _print_tables([*earlier, *finished], jobs, baseline)
+    _print_files(output, finished, context)
+    statuses = {one.outcome.status for one in finished}
     if "cancelled" in statuses:
         return _CANCELLED
     # cells of a matrix that cannot be here are no failure beside others
-    well = statuses <= WELL or (statuses <= WELL | {"unsupported"} and statuses & WELL)
+    well = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if well and not (output and output.empty) else 1
 
 
-def _ignore(_finished: Finished) -> None:
+def _ignore(_finished: TaskResult) -> None:
     pass
 
 
-def _accelerators(options: argparse.Namespace) -> list[Accelerator]:
-    if not options.devices:
-        return [terminal.accelerator(options.device)]
-    chosen = terminal.several(options.devices.split(","))
-    if options.device or len({one.device for one in chosen}) > 1:
-        raise BadRequest("--devices names several GPUs, and goes without --device")
-    return chosen
-
-
 def _own_file(path: Path) -> str:
-    """The suite of that file, which this process and its children know from now on."""
+    """Tell this process and its children of the file; return the name of its suite."""
     try:
         path.read_bytes()
     except OSError as error:
@@ -157,31 +145,8 @@ def _own_file(path: Path) -> str:
     return own_file.NAME
 
 
-def _request(options: argparse.Namespace, device: str) -> request.Request:
-    if not options.suites:
-        raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
-    return request.Request(
-        suites=options.suites,
-        device=device,
-        cases=options.case,
-        filter=options.filter,
-        exclude=options.exclude,
-        exclude_exact=options.exclude_exact,
-        modes=options.mode,
-        dtypes=options.dtype,
-        backends=options.backend,
-        dynamic=options.dynamic,
-        verify=options.verify,
-        timeout_s=options.timeout,
-        repeat=options.repeat,
-        iterations_per_run=options.iterations_per_run,
-        batch_size=options.batch_size,
-        options=options.opt,
-    )
-
-
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
-    """Interpreters by name, the one to use, and the base of a comparison or ''."""
+    """Return interpreters by name, the one to use, and the base of a comparison or ''."""
     try:
         given = [interpreter_of(text) for text in (options.python, options.base_python) if text]
     except ValueError as error:
@@ -190,15 +155,8 @@ def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, 
         raise BadRequest("--python and --base-python need names of their own")
     names = [name for name, _interpreter in given]
     base = names.pop() if options.base_python else ""
-    python = names.pop() if options.python else DEFAULT_PYTHON
-    return {DEFAULT_PYTHON: Interpreter(sys.executable), **dict(given)}, python, base
-
-
-def _repeats(options: argparse.Namespace, base: str) -> int:
-    repeats: int = (LEAST_PAIRS if base else 1) if options.repeats is None else options.repeats
-    if not 1 <= repeats <= _MAX_REPEATS:
-        raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {repeats}")
-    return repeats
+    python = names.pop() if options.python else DEFAULT
+    return {DEFAULT: Interpreter(sys.executable), **dict(given)}, python, base
 
 
 def _new_options(
@@ -246,24 +204,17 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
     )
 
 
-def _run(
-    jobs: Sequence[Job], chosen: Sequence[Accelerator], bench: Bench, on_finished: Callable[[Finished], None]
-) -> list[Finished]:
-    if len(chosen) == 1:
-        return terminal.run_jobs(jobs, chosen[0], bench, on_event=_say, on_finished=on_finished)
-    ordered = workers.longest_first(jobs, durations.known())
-    return workers.run_jobs(ordered, chosen, bench, on_event=_say, on_finished=on_finished)
-
-
-def _say(task: TaskSpec, event: Event) -> None:
+def _print_event(task: TaskSpec, event: Event) -> None:
     progress = f"{event['done']}/{event['total']}" if event.get("total") else ""
     label = str(event.get("label") or "")
     words = [task.suite, task.case, task.dtype, progress, str(event.get("phase")), label]
     print(" ".join(word for word in words if word), file=sys.stderr)
 
 
-def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tables.Json] | None) -> None:
-    """The tables at the end, and where to look for what went wrong."""
+def _print_tables(
+    finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[tables.Json] | None
+) -> None:
+    """Print the tables, and where to look for what went wrong."""
     parts = [tables.results(finished)] if finished else []
     if len(jobs) > 1:
         parts.append(tables.overview(finished, [job.task for job in jobs]))
@@ -279,13 +230,10 @@ def _tell(finished: Sequence[Finished], jobs: Sequence[Job], baseline: list[tabl
             print(f"{name}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}")
 
 
-def _tell_files(output: Output | None, finished: Sequence[Finished], bench: Bench) -> None:
-    """Where artifacts are, and what is not in the file."""
-    if output:
-        folders = sorted(map(str, output.artifacts))
-    else:
-        folders = [f"{bench.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
-    for folder in folders:
+def _print_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:
+    """Print where artifacts are, and what is not in the file."""
+    kept = [f"{context.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+    for folder in sorted(map(str, output.artifacts)) if output else kept:
         print(f"artifacts: {folder}")
     left_out = output.left_out() if output else ""
     if left_out:

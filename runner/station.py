@@ -1,44 +1,19 @@
-"""A station: one accelerator of this host, and all that its worker has to know."""
+"""What the worker of one accelerator has to know."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.interpreters import Interpreter
 from runner.spool import write_json
 
 
 @dataclass(frozen=True)
-class Interpreter:
-    """A Python that has torch, and what its environment has besides ours."""
-
-    path: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def interpreter_of(text: str) -> tuple[str, Interpreter]:
-    """Of ``NAME=PATH[,ENV=VALUE…]``, with its name; a PATH without a slash is looked for where a shell
-    looks. Raises ValueError."""
-    first, *variables = text.split(",")
-    name, separator, path = first.partition("=")
-    program = shutil.which(path)
-    if separator and name and not program:
-        raise ValueError(f"{text}: {path} is no program that can be run here")
-    if not separator or not name or not program:
-        raise ValueError(f"{text}: it is NAME=PATH of a program, then ENV=VALUE after commas")
-    pairs = [variable.partition("=") for variable in variables]
-    if not all(key and equals for key, equals, _value in pairs):
-        raise ValueError(f"{text}: after a comma stands ENV=VALUE")
-    absolute = str(Path(program).absolute())  # a task's process starts in a folder of its own
-    return name, Interpreter(absolute, {key: value for key, _equals, value in pairs})
-
-
-@dataclass(frozen=True)
-class Station:
+class WorkerConfig:
     """Written by the agent for each worker it starts, in a file that only its owner may read."""
 
     hud: str  # address
@@ -54,13 +29,13 @@ class Station:
     pythons: Mapping[str, Interpreter]
 
     def save(self) -> Path:
-        path = Path(self.data) / "stations" / f"{self.name.replace(':', '-')}.json"
+        path = Path(self.data) / "workers" / f"{self.name.replace(':', '-')}.json"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, dataclasses.asdict(self))
         return path
 
     @classmethod
-    def load(cls, path: Path) -> Station:
+    def load(cls, path: Path) -> WorkerConfig:
         value = json.loads(path.read_bytes())
         pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
         return cls(pythons=pythons, **value)

@@ -25,7 +25,7 @@ PAIR_FLOOR = 0.02  # a change of less than this is none
 
 
 # How parts of a task ended, the worst first; `cancelled` is the end of a task, no status of a part.
-WORST_FIRST = (
+SEVERITY_ORDER = (
     "wrong",
     "crashed",
     "oom",
@@ -39,10 +39,10 @@ WORST_FIRST = (
 )
 
 
-def badness(status: str) -> int:
+def severity(status: str) -> int:
     """Larger for a worse status; a word that is none is as bad as a failure."""
-    known = status if status in WORST_FIRST else "failed"
-    return len(WORST_FIRST) - WORST_FIRST.index(known)
+    known = status if status in SEVERITY_ORDER else "failed"
+    return len(SEVERITY_ORDER) - SEVERITY_ORDER.index(known)
 
 
 def median(values: Sequence[float]) -> float:

@@ -7,24 +7,23 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from runner.catalog import TaskSpec
 from runner.catalog.metrics import metric_info, value_rule
 from runner.catalog.suites import xla
-from runner.records import WELL
+from runner.records import SUCCESS
 from runner.summary import (
     LEAST_PAIRS,
     PAIR_FLOOR,
-    badness,
     geometric_mean,
     median,
     pair_middles,
     paired_change,
+    severity,
     value_of,
 )
-from runner.terminal import Finished
+from runner.task_result import TaskResult
 
 Json = Any
 
@@ -57,7 +56,7 @@ _UNITS = {"B": "GB"}  # of a table's column
 _MOST_WARNINGS = 4
 
 
-def results(finished: Sequence[Finished]) -> str:
+def results(finished: Sequence[TaskResult]) -> str:
     """One row for each case and shape, one column for each metric that was measured, medians; then a line
     for each that warns of something, or lacks an artifact that was asked for."""
     rows = [row for task in finished for row in _rows(task)]
@@ -73,7 +72,7 @@ def results(finished: Sequence[Finished]) -> str:
     return "\n".join([table, *_warnings(finished)])
 
 
-def _warnings(finished: Sequence[Finished]) -> list[str]:
+def _warnings(finished: Sequence[TaskResult]) -> list[str]:
     """What to know of the main metrics' values, and which artifacts could not be kept, each thing once; of
     many processes the first few's."""
     told: dict[str, dict[str, None]] = {}
@@ -110,26 +109,30 @@ def _settings(task: TaskSpec) -> dict[str, str]:
     return {"case": task.case, **words, **({"dynamic": "dynamic"} if task.dynamic else {}), **knobs}
 
 
-def overview(finished: Sequence[Finished], asked: Sequence[TaskSpec]) -> str:
+def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     """One row for each suite and configuration: how many cases passed, out of all that were asked for, and
     what those that did amount to. Nothing is clipped: a slowdown counts as one."""
-    groups: dict[tuple[str, ...], list[Finished]] = {}
+    groups: dict[tuple[str, ...], list[TaskResult]] = {}
     for one in finished:
         groups.setdefault(_group(one.task), []).append(one)
     totals = Counter(map(_group, asked))
     rows = [[*group, *_amounts(groups.get(group, []), total)] for group, total in totals.items()]
     heads = ["suite", "mode", "dtype", "backend", "passed"]
     heads += [f"{name}, geometric mean" for name in _RATIOS] + [f"{name}, mean" for name in _MEANS]
-    return grid(*_without_empty(heads, rows))
+    filled = [index for index in range(len(heads)) if any(row[index] for row in rows)]
+    return grid([heads[index] for index in filled], [[row[index] for index in filled] for row in rows])
 
 
-def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[Finished]) -> str:
+def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult]) -> str:
     """Each main metric beside the one of an earlier output (v3 records), and how the geometric means
     compare over the cases that both have."""
     base = _values(earlier)
     new = _values(record for one in finished for record in one.records)
     both = [key for key in new if key in base and key.metric in MAIN]
-    rows = [[*key.words(), _text(base[key]), _text(new[key]), _change(base[key], new[key])] for key in both]
+    rows = [
+        [*key, f"{base[key]:.4g}", f"{new[key]:.4g}", f"{new[key] / base[key] - 1:+.1%}" if base[key] else ""]
+        for key in both
+    ]
     lines = [grid(["case", "metric", "before", "now", "change"], rows)] if rows else []
     for metric in dict.fromkeys(key.metric for key in both):
         pairs = [(base[key], new[key]) for key in both if key.metric == metric]
@@ -146,7 +149,7 @@ def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[Finished])
     return "\n".join(lines)
 
 
-def pairs(finished: Sequence[Finished]) -> str:
+def pairs(finished: Sequence[TaskResult]) -> str:
     """Base and new of process pairs, the change with its 95 % interval, and what follows."""
     sides: dict[_Key, dict[int, dict[str, float]]] = {}
     for one in finished:
@@ -155,7 +158,7 @@ def pairs(finished: Sequence[Finished]) -> str:
             value = _value(record)
             if pair and value is not None and record["metric"]["name"] in MAIN:
                 sides.setdefault(_key(record), {}).setdefault(pair["number"], {})[pair["side"]] = value
-    rows = [[*key.words(), *_compared(key.metric, numbers)] for key, numbers in sides.items()]
+    rows = [[*key, *_compared(key.metric, numbers)] for key, numbers in sides.items()]
     if not rows:
         return ""
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
@@ -170,9 +173,9 @@ def _compared(metric: str, numbers: Mapping[int, Mapping[str, float]]) -> list[s
     bases = [sides["base"] for sides in numbers.values() if "base" in sides]
     news = [sides["new"] for sides in numbers.values() if "new" in sides]
     if whole:
-        texts = [_text(value) for value in pair_middles(whole)]
+        texts = [f"{value:.4g}" for value in pair_middles(whole)]
     else:
-        texts = [_text(median(values)) if values else "" for values in (bases, news)]
+        texts = [f"{median(values):.4g}" if values else "" for values in (bases, news)]
     try:
         change = paired_change(
             whole, floor=0.0 if metric_info(metric).kind == "deterministic" else PAIR_FLOOR
@@ -194,15 +197,11 @@ def _compared(metric: str, numbers: Mapping[int, Mapping[str, float]]) -> list[s
     return [*texts, *said]
 
 
-@dataclass(frozen=True)
-class _Key:
+class _Key(NamedTuple):
     """A metric of an experiment, as its record says it."""
 
     case: str
     metric: str
-
-    def words(self) -> tuple[str, str]:
-        return self.case, self.metric
 
 
 def _key(record: Mapping[str, Json]) -> _Key:
@@ -251,7 +250,9 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns under their heads; numbers to the right."""
     cells = [list(heads), *map(list, rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
-    right = [bool(rows) and all(_is_number(row[index]) for row in rows) for index in range(len(heads))]
+    right = [
+        bool(rows) and all(row[index][:1] in "+-0123456789" for row in rows) for index in range(len(heads))
+    ]
     return "\n".join(
         "  ".join(
             cell.rjust(width) if to_right else cell.ljust(width)
@@ -261,10 +262,6 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _is_number(text: str) -> bool:
-    return not text or text[0] in "+-0123456789"
-
-
 def _head(metric: str) -> str:
     unit = _UNITS.get(metric_info(metric).unit, metric_info(metric).unit)
     name = metric.removesuffix("_bytes")
@@ -272,11 +269,11 @@ def _head(metric: str) -> str:
     return f"{name} {unit}" if unit not in {"", "ratio"} else name
 
 
-def _rows(finished: Finished) -> list[dict[str, str]]:
+def _rows(finished: TaskResult) -> list[dict[str, str]]:
     task, outcome = finished.task, finished.outcome
     same = {"suite": task.suite, "mode": task.mode, "dtype": task.dtype, "backend": task.backend}
     rows: dict[str, dict[str, str]] = {}
-    ends: dict[str, list[_End]] = {}
+    ends: dict[str, list[_Status]] = {}
     for record in finished.records:
         knobs = record["benchmark"]["extra_info"].get("knobs") or {}
         text = ",".join(f"{name}={value}" for name, value in knobs.items())
@@ -286,43 +283,36 @@ def _rows(finished: Finished) -> list[dict[str, str]]:
         said = metric.get("extra_info") or {}
         device = record["benchmark"]["extra_info"].get("device", task.device)
         row = rows.setdefault(case, {**same, "device": device, "case": case})
-        end = _End(said.get("status", "ok"), said.get("code") or "")
+        end = _Status(said.get("status", "ok"), said.get("code") or "")
         if metric["name"] == "verification_code":
             row[_CHECK] = end.code
-            end = end if end.status in {"wrong", "failed"} else _End("ok", "")
+            end = end if end.status in {"wrong", "failed"} else _Status("ok", "")
         ends.setdefault(case, []).append(end)
         value = _value(record)
         if value is not None:
             row[metric["name"]] = _shown(value, metric["name"])
-    whole = _End(outcome.status, outcome.code)
+    whole = _Status(outcome.status, outcome.code)
     if len(rows) == 1:
         next(iter(ends.values())).append(whole)
-    elif whole.badness > max((end.badness for many in ends.values() for end in many), default=0):
+    elif whole.rank[0] > max((end.rank[0] for many in ends.values() for end in many), default=0):
         rows[""] = {**same, "device": task.device, "case": task.case}
         ends[""] = [whole]
     for case, row in rows.items():
-        row["status"] = _worst(ends[case]).words
+        worst = max(ends[case], key=lambda end: end.rank)
+        row["status"] = f"{worst.status} {worst.code}".strip()
     return list(rows.values())
 
 
-class _End(NamedTuple):
+class _Status(NamedTuple):
     """How a part of a task ended, or all of it."""
 
     status: str
     code: str
 
     @property
-    def badness(self) -> int:
-        return badness(self.status)
-
-    @property
-    def words(self) -> str:
-        return " ".join(filter(None, self))
-
-
-def _worst(ends: Sequence[_End]) -> _End:
-    """The first of the worst; one with a code says more."""
-    return max(ends, key=lambda end: (end.badness, bool(end.code)))
+    def rank(self) -> tuple[int, bool]:
+        """Larger for a worse one; of two that are as bad, one with a code says more."""
+        return severity(self.status), bool(self.code)
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:
@@ -339,8 +329,8 @@ def _runtime(task: TaskSpec) -> str:
     return f"xla={found or None}" if found != own else ""
 
 
-def _amounts(members: Sequence[Finished], total: int) -> list[str]:
-    passed = [one for one in members if one.outcome.status in WELL]
+def _amounts(members: Sequence[TaskResult], total: int) -> list[str]:
+    passed = [one for one in members if one.outcome.status in SUCCESS]
     values: dict[str, list[float]] = {}
     for one in passed:
         for record in one.records:
@@ -353,19 +343,9 @@ def _amounts(members: Sequence[Finished], total: int) -> list[str]:
     return [share, *ratios, *means]
 
 
-def _without_empty(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """Leaves out the columns in which no row says anything."""
-    kept = [index for index in range(len(heads)) if any(row[index] for row in rows)]
-    return [heads[index] for index in kept], [[row[index] for index in kept] for row in rows]
-
-
 def _shown(value: float, metric: str) -> str:
     info = metric_info(metric)
     return f"{value / 1e9:.3f}" if info.unit == "B" else f"{value:.{info.precision}f}"
-
-
-def _text(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def _percent(log_ratio: float) -> str:
@@ -375,7 +355,3 @@ def _percent(log_ratio: float) -> str:
         if abs(log_ratio) < math.log(5)
         else f"×{math.exp(min(log_ratio, 700)):.3g}"
     )
-
-
-def _change(before: float, now: float) -> str:
-    return f"{now / before - 1:+.1%}" if before else ""

@@ -1,5 +1,4 @@
-"""Runs tasks on this machine, for a person at a terminal or a script: one accelerator after the other's
-task, or several accelerators at a time."""
+"""Run tasks on one accelerator of this machine, one after the other, for a person or a script."""
 
 from __future__ import annotations
 
@@ -16,28 +15,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import durations, host, locks, results
+from runner import host, locks
 from runner.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.catalog.inductor_options import OptionValue
-from runner.launch import Event, Outcome, launch
-from runner.pairs import Pair, launch_pair
-from runner.station import Interpreter
+from runner.interpreters import DEFAULT, Interpreter
+from runner.launch import Event
+from runner.pairs import LaunchRequest, Pair, run_task
+from runner.task_result import TaskResult, artifacts_in, asks_for_artifacts
 
-DEFAULT_PYTHON = "default"
 _WITH = "/@"  # in a key, before what a job is measured with
-_KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
 
 Json = Any
 
 
 @dataclass(frozen=True)
 class Job:
-    """A task to launch, in an interpreter by its name; with a base it is a pair of launches."""
+    """A task to launch in an interpreter, by its name; with a base, a pair of launches."""
 
     task: TaskSpec
     process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
-    python: str = DEFAULT_PYTHON
+    python: str = DEFAULT
     base_python: str = ""
     new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of a pair's new side
 
@@ -45,15 +43,15 @@ class Job:
 
     @property
     def plain_key(self) -> str:
-        """What it is called."""
-        named = (self.python, self.base_python) != (DEFAULT_PYTHON, "")
+        """The key without `measured_with`."""
+        named = (self.python, self.base_python) != (DEFAULT, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
         sides = f"{self.base_python}:{self.python}" if named else ""
         return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
 
     @property
     def key(self) -> str:
-        """What `--resume` knows it by; of a plain task in the command's own interpreter, the fingerprint."""
+        """What `--resume` knows the job by; the fingerprint for a plain task in the own interpreter."""
         return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
 
 
@@ -62,7 +60,7 @@ def plain_key(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Bench:
+class RunContext:
     """What all jobs of one command have in common."""
 
     pythons: Mapping[str, Interpreter]
@@ -71,38 +69,17 @@ class Bench:
     started: float = field(default_factory=time.time)  # s since 1970: they are one run and have one time
 
 
-@dataclass(frozen=True)
-class Finished:
-    """One task with its outcome and its records (objects of the v3 shape)."""
-
-    task: TaskSpec
-    outcome: Outcome
-    folder: Path  # with its log, kept only where the outcome is not ok, and what artifacts are to be kept
-    records: list[dict[str, Json]]
-    key: str = ""  # of its job
-
-    @property
-    def name(self) -> str:
-        """The key; a task that was launched as it stands is known by its fingerprint."""
-        return self.key or self.task.fingerprint()
-
-
 def accelerator(asked: str) -> Accelerator:
-    """Of `cpu`, `cuda` or `cuda:N`; '' is the first GPU, or the CPU where there is none.
+    """Return the device called `cpu`, `cuda` or `cuda:N`; of '' the first GPU, or else the CPU.
 
-    Raises BadRequest where there is no such device.
+    Raise BadRequest where there is no such device.
     """
     kind, _, index = asked.partition(":")
     wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
     if wanted is None:
         raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
-    return several(wanted)[0]
-
-
-def several(wanted: Sequence[str]) -> list[Accelerator]:
-    """Accelerators by index, or "cpu". Raises BadRequest."""
     try:
-        return accelerators(wanted)
+        return accelerators(wanted)[0]
     except NoSuchDevice as error:
         raise BadRequest(str(error)) from error
 
@@ -110,22 +87,23 @@ def several(wanted: Sequence[str]) -> list[Accelerator]:
 def run_jobs(
     jobs: Sequence[Job],
     chosen: Accelerator,
-    bench: Bench,
+    context: RunContext,
     *,
     on_event: Callable[[TaskSpec, Event], None],
-    on_finished: Callable[[Finished], None],
-) -> list[Finished]:
-    """Runs until the end or until Ctrl-C or SIGTERM, after which the running task is `cancelled`.
+    on_finished: Callable[[TaskResult], None],
+) -> list[TaskResult]:
+    """Run the jobs until the last one, or until Ctrl-C or SIGTERM: the running task is then `cancelled`.
 
-    Raises `locks.Busy` where another process holds the accelerator.
+    Raise `locks.Busy` where another process holds the accelerator.
     """
-    finished: list[Finished] = []
+    finished: list[TaskResult] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(clear, bench)
-        lock_fd = stack.enter_context(lock(chosen))
-        stop = stack.enter_context(stop_asked())
+        stack.callback(_remove_if_empty, context)
+        lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
+        stack.callback(os.close, lock_fd)
+        stop = stack.enter_context(_stop_asked())
         for number, job in enumerate(jobs):
-            done = run_job(number, job, chosen, bench, lock_fd=lock_fd, on_event=on_event, stop=stop)
+            done = _run_job(number, job, chosen, context, lock_fd=lock_fd, on_event=on_event, stop=stop)
             finished.append(done)
             on_finished(done)
             if stop:
@@ -133,136 +111,79 @@ def run_jobs(
     return finished
 
 
-def run_job(
+def _run_job(
     number: int,
     job: Job,
     chosen: Accelerator,
-    bench: Bench,
+    context: RunContext,
     *,
     lock_fd: int,
     on_event: Callable[[TaskSpec, Event], None],
     stop: Sequence[float],
-) -> Finished:
-    """Launches one job, in a folder that stays only where it did not end well."""
-    place = bench.folder / f"{number}-{job.task.case}"
-
-    def tell(event: Event) -> None:
-        on_event(job.task, event)
-
-    def should_stop() -> str:
-        return "cancelled" if stop else ""
-
-    if job.base_python:
-        outcome = launch_pair(
+) -> TaskResult:
+    """Launch one job, in a folder that stays only where it did not end well."""
+    place = context.folder / f"{number}-{job.task.case}"
+    cache = host.cache_folder()
+    pair = Pair(job.base_python, job.python, job.process, context.folder / "pairs", job.new_options)
+    outcome = run_task(
+        LaunchRequest(
             job.task,
             place,
-            Pair(job.base_python, job.python, job.process, bench.folder / "pairs", job.new_options),
-            pythons=bench.pythons,
-            environment=_variables(chosen),
+            pythons=context.pythons,
+            environment={
+                # kernels compiled once are kept: two runs of the same code measure the same ones
+                "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
+                "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
+                "CUDA_VISIBLE_DEVICES": chosen.visible,
+                "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
+                "RUNNER_CEILINGS": str(host.ceilings_path()),
+            },
             lock_fd=lock_fd,
-            on_event=tell,
-            should_stop=should_stop,
+            on_event=lambda event: on_event(job.task, event),
+            should_stop=lambda: "cancelled" if stop else "",
+            python=job.python,
+            pair=pair if job.base_python else None,
         )
-    else:
-        interpreter = bench.pythons[job.python]
-        outcome = launch(
-            job.task,
-            place,
-            python=interpreter.path,
-            environment={**_kept_caches(), **_variables(chosen), **interpreter.environment},
-            lock_fd=lock_fd,
-            on_event=tell,
-            should_stop=should_stop,
-        )
-    done = Finished(
-        job.task,
-        outcome,
-        place,
-        _records(job.task, place, bench.started, 0 if job.base_python else job.process),
-        job.key,
+    )
+    process = 0 if job.base_python else job.process
+    records, unexpected = (
+        [_as_of_command(record, context.started, process) for record in found]
+        for found in (outcome.records, outcome.unexpected)
     )
     if outcome.status == "ok":
-        _clear_task(place, keep_artifacts=bench.keeps_artifacts or asks_for_artifacts(job.task))
-        durations.keep(job.key, outcome.seconds)
-    return done
+        keep = artifacts_in(place) and (context.keeps_artifacts or asks_for_artifacts(job.task))
+        left = [path for path in place.iterdir() if path.name != "artifacts"] if keep else [place]
+        for path in left:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    return TaskResult(job.task, outcome, place, records, job.key, unexpected)
 
 
-def artifacts_in(folder: Path) -> list[Path]:
-    """The artifacts of a task in its folder."""
-    return [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
-
-
-def asks_for_artifacts(task: TaskSpec) -> bool:
-    """Some artifacts are made by the way, and some only for a knob that says so."""
-    return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())
-
-
-def _clear_task(place: Path, *, keep_artifacts: bool) -> None:
-    if not keep_artifacts or not artifacts_in(place):
-        shutil.rmtree(place)
-        return
-    for path in place.iterdir():
-        if path.name == "artifacts":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def clear(bench: Bench) -> None:
-    """Removes the folder of a command, unless a task left something to look at in it."""
-    shutil.rmtree(bench.folder / "pairs", ignore_errors=True)
-    with contextlib.suppress(OSError):
-        bench.folder.rmdir()
-
-
-def _variables(chosen: Accelerator) -> dict[str, str]:
-    return {
-        "CUDA_VISIBLE_DEVICES": chosen.visible,
-        "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
-        "RUNNER_CEILINGS": str(host.ceilings_path()),
-    }
-
-
-def _kept_caches() -> dict[str, str]:
-    """Kernels compiled once are kept, so that two runs of the same code measure the same kernels."""
-    cache = host.cache_folder()
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(cache / "inductor"),
-        "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or str(cache / "triton"),
-    }
-
-
-def _records(task: TaskSpec, place: Path, started: float, process: int) -> list[dict[str, Json]]:
-    """What a task left; all tasks of one command carry its time, since they are one run, and each of
-    repeated processes its number."""
-    found = [{**record, "timestamp": started} for record in results.read_file(place, task).records]
-    return [_numbered(record, process) for record in found] if process else found
-
-
-def _numbered(record: dict[str, Json], process: int) -> dict[str, Json]:
-    """The record with its process (`runner.records`)."""
+def _as_of_command(record: dict[str, Json], started: float, process: int) -> dict[str, Json]:
+    """Give the record the time of the command, whose tasks are one run, and its number among repeated
+    processes (`runner.records`)."""
+    timed = {**record, "timestamp": started}
+    if not process:
+        return timed
     runner = (record.get("runners") or [{}])[0]
     return {
-        **record,
+        **timed,
         "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "process": process}}],
     }
 
 
-@contextlib.contextmanager
-def lock(chosen: Accelerator) -> Iterator[int]:
-    """Holds an accelerator. Raises `locks.Busy`."""
-    descriptor = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _remove_if_empty(context: RunContext) -> None:
+    """Remove the folder of a command, unless a task left something to look at in it."""
+    shutil.rmtree(context.folder / "pairs", ignore_errors=True)
+    with contextlib.suppress(OSError):
+        context.folder.rmdir()
 
 
 @contextlib.contextmanager
-def stop_asked() -> Iterator[list[float]]:
-    """A list that is filled once Ctrl-C is pressed or SIGTERM comes; launch ends the task in order."""
+def _stop_asked() -> Iterator[list[float]]:
+    """Yield a list that is filled once Ctrl-C or SIGTERM comes; the launch then ends its task in order."""
     asked: list[float] = []
 
     def ask(_number: int, _frame: FrameType | None) -> None:

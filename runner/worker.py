@@ -1,4 +1,4 @@
-"""The RQ worker of one accelerator: `python -m runner.worker STATION_FILE`, started by the agent.
+"""The RQ worker of one accelerator: `python -m runner.worker CONFIG_FILE`, started by the agent.
 
 RQ's part is to wait for the doorbell in Redis and to start a fresh process ("horse") for each. Everything
 that RQ would do by what stands in Redis beyond that is switched off: commands to workers, callbacks,
@@ -33,12 +33,12 @@ from rq.worker import WorkerStatus
 
 from runner import results
 from runner.catalog import BadRequest, TaskSpec
-from runner.catalog.missing import End
 from runner.client import Hud, HudError, patiently
 from runner.jobs import Doorbell, work
 from runner.processes import Tree, die_with
 from runner.spool import Folder, left_over
-from runner.station import Station
+from runner.station import WorkerConfig
+from runner.task_result import TaskOutcome
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a worker that waits for the bell at least this often
@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 
 
 class AcceleratorWorker(Worker):
-    """Answers the doorbells of one accelerator, one at a time."""
+    """Answer the doorbells of one accelerator, one at a time."""
 
     max_connection_wait_time = 2.0  # RQ would wait up to a minute before it looks for Redis again
 
-    def __init__(self, station: Station, connection: Redis) -> None:
+    def __init__(self, config: WorkerConfig, connection: Redis) -> None:
         super().__init__(
-            [station.queue],
-            name=f"{station.queue}-{uuid.uuid4().hex}",  # begins as all that its Redis user may touch
+            [config.queue],
+            name=f"{config.queue}-{uuid.uuid4().hex}",  # begins as all that its Redis user may touch
             connection=connection,
             job_class=Doorbell,
             serializer=JSONSerializer,
@@ -69,12 +69,12 @@ class AcceleratorWorker(Worker):
             job_monitoring_interval=_BEAT_S,
             log_job_description=False,
         )
-        self._station = station
+        self._config = config
         self._tree = Tree()
         self.stop_asked = False
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        """Lets a horse work until there is no task left, and sees to it that nothing of it stays."""
+        """Let a horse work until there is no task left, and leave nothing of it alive."""
         self._forget(job, queue)
         if not job.is_valid():
             logger.warning("a message in %s is no doorbell and was thrown away", queue.name)
@@ -95,14 +95,14 @@ class AcceleratorWorker(Worker):
             self.connection.delete(job.key)
 
     def _fork(self) -> None:
-        """Starts the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""
+        """Start the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""
         worker = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         self._horse_pid = os.fork()
         if not self._horse_pid:
             try:
                 die_with(worker)
-                _run_horse(self._station)
+                _run_horse(self._config)
             except BaseException:  # whatever it is: a horse never returns into the worker's loop
                 logger.exception("the horse failed")
                 os._exit(1)
@@ -112,7 +112,7 @@ class AcceleratorWorker(Worker):
             self.handle_warm_shutdown_request()
 
     def _wait_for_end(self) -> int:
-        """Waits for the horse; its exit status as os.waitpid() gives it."""
+        """Wait for the horse; return its exit status as os.waitpid() gives it."""
         told = time.monotonic()
         while True:
             pid, status = os.waitpid(self._horse_pid, os.WNOHANG)
@@ -124,9 +124,9 @@ class AcceleratorWorker(Worker):
             time.sleep(_POLL_S)
 
     def _report_death(self, status: int) -> None:
-        """A horse that died in the middle of a task is that task's outcome; it is not tried again."""
-        hud = Hud(self._station.hud, self._station.key)
-        for folder in left_over(Path(self._station.data), self._station.name):
+        """End the task in whose middle the horse died; it is not tried again."""
+        hud = Hud(self._config.hud, self._config.key)
+        for folder in left_over(Path(self._config.data), self._config.name):
             if folder.outcome is None:
                 folder.end("crashed", *_death(status))
             self._complete(folder)
@@ -135,16 +135,16 @@ class AcceleratorWorker(Worker):
             folder.release()
 
     def _complete(self, folder: Folder) -> None:
-        """As `runner.launch` would have. Not of a pair: nobody knows which side was at work."""
+        """Complete the results as `runner.launch` would have; not a pair's: which side ran is not known."""
         lease, said = folder.lease, folder.outcome or {}
-        interpreter = self._station.pythons.get(lease.python)
+        interpreter = self._config.pythons.get(lease.python)
         if lease.base_python or interpreter is None:
             return
-        end = End(*(str(said.get(name, "")) for name in End._fields))
-        variables = {**os.environ, "RUNNER_HOST": self._station.host, **interpreter.environment}
+        end = TaskOutcome.from_json(said)
+        variables = {**os.environ, "RUNNER_HOST": self._config.host, **interpreter.environment}
         try:
             results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)
-        except (BadRequest, OSError) as error:
+        except BadRequest as error:
             logger.warning("results of task %s are not completed: %s", lease.task, error)
 
     def handle_warm_shutdown_request(self) -> None:
@@ -190,17 +190,17 @@ class AcceleratorWorker(Worker):
         pass
 
 
-def _run_horse(station: Station) -> None:
+def _run_horse(config: WorkerConfig) -> None:
     os.setpgrp()
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-    work(station, stop.is_set)
+    work(config, stop.is_set)
 
 
 def _death(status: int) -> tuple[str, str]:
-    """Code and reason for a horse that ended with this status."""
+    """Return code and reason for a horse that ended with this status."""
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return name, f"the work process of the host was ended by {name}"
@@ -208,7 +208,7 @@ def _death(status: int) -> tuple[str, str]:
 
 
 def _connect(url: str) -> Redis:
-    """Waits for Redis as long as it takes."""
+    """Wait for Redis as long as it takes."""
     keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     while True:
         connection = Redis.from_url(
@@ -227,20 +227,20 @@ def _connect(url: str) -> Redis:
             return connection
 
 
-def main(station_file: str) -> None:
+def main(config_file: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("rq.worker").setLevel(logging.WARNING)
-    station = Station.load(Path(station_file))
+    config = WorkerConfig.load(Path(config_file))
     with contextlib.suppress(StopRequested):  # SIGTERM between two connections
-        while not _serve(station):
+        while not _serve(config):
             time.sleep(_RECONNECT_S)
 
 
-def _serve(station: Station) -> bool:
-    """Works until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
+def _serve(config: WorkerConfig) -> bool:
+    """Work until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
     worker = None
     try:
-        worker = AcceleratorWorker(station, _connect(station.redis_url))
+        worker = AcceleratorWorker(config, _connect(config.redis_url))
         worker.work(logging_level="WARNING")
     except RedisError as error:
         logger.warning("Redis went away: %s", error)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import TaskSpec
-from runner.launch import Outcome
-from runner.terminal import Finished
+from runner.pairs import LaunchRequest
+from runner.task_result import TaskOutcome, TaskResult
 
 TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
 
@@ -32,23 +32,24 @@ def record(size: int | str, metric: str, values: list[float] | None, **over: Any
     }
 
 
-def finished(status: str = "ok", code: str = "", task: TaskSpec = TASK) -> Finished:
+def finished(status: str = "ok", code: str = "", task: TaskSpec = TASK) -> TaskResult:
     records = [
         record(256, "call_bandwidth_gbps", [10.0, 12.0, 11.0]),
         record(512, "call_bandwidth_gbps", None),
         record("mean", "memory_bandwidth(GB/s)", [1954.1, 1954.391, 1954.9], target_value="870"),
     ]
-    return Finished(task, Outcome(status, code, "why"), Path("folder"), records)
+    return TaskResult(task, TaskOutcome(status, code, "why"), Path("folder"), records)
 
 
-def launched(status: str, kind: str = "") -> Callable[..., Outcome]:
+def launched(status: str, kind: str = "") -> Callable[..., TaskOutcome]:
     """A launch that leaves a log, and an artifact of that kind."""
 
-    def launched(_task: TaskSpec, place: Path, **_options: object) -> Outcome:
+    def launched(request: LaunchRequest) -> TaskOutcome:
+        place = request.folder
         (place / "artifacts" / kind).mkdir(parents=True)
         (place / "log").write_text("last words")
         if kind:
             (place / "artifacts" / kind / "a.txt").write_text("kept")
-        return Outcome(status, "", "why")
+        return TaskOutcome(status, "", "why")
 
     return launched

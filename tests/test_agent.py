@@ -23,8 +23,8 @@ from runner.agent import Agent, Attachment
 from runner.attach import CannotAttach, labels_of, pythons_of
 from runner.catalog import SUITES
 from runner.client import KeyRefused, Lease
+from runner.interpreters import Interpreter
 from runner.spool import Folder
-from runner.station import Interpreter
 from tests.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.hosts import Control, HostProcess, alive, ring
 from tests.records import task_record

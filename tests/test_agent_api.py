@@ -111,6 +111,19 @@ def test_a_task_delivers_results_of_its_own_suite_only(agent: Agent) -> None:
     assert agent.put(path, as_lines(v3_record(case="gemv")), task["token"]).json()["stored"] == 1
 
 
+def test_a_record_that_the_host_marked_is_skipped_with_its_reason(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    marked = v3_record(benchmark={**v3_record()["benchmark"], "name": "TorchInductor"})
+    marked["metric"]["extra_info"] = {"unexpected": "its suite is another"}
+    path = f"tasks/{task['task']}/results"
+    receipt = agent.put(path, as_lines(marked, v3_record()), task["token"]).json()
+    assert (receipt["stored"], len(receipt["skipped"])) == (1, 1)
+    assert receipt["skipped"][0]["line"] == 1
+    assert "does not belong to the task" in receipt["skipped"][0]["reason"]
+
+
 def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}

@@ -13,13 +13,13 @@ from runner import host
 from runner.catalog import SUITES, TaskSpec
 from runner.catalog.suites.cache import ORIGINS
 from runner.failures import TaskFailure
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.measure.device import prepare
 from runner.output import Output
 from runner.report import Report
 from runner.suites import cache
 from runner.suites.cache.compile import Compiled
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import observe
 
 needs_compiler = pytest.mark.skipif(not host.cpp_compiler(), reason="inductor needs a C++ compiler")
@@ -149,7 +149,7 @@ def test_cachebenchs_file_goes_through_the_door_and_comes_out_equal(
         folder = tmp_path / name
         folder.mkdir()
         assert cache.run(spec, Report(folder)) is None
-        kept.append(Finished(spec, Outcome("ok", "", ""), folder, list(records_in(folder).values())))
+        kept.append(TaskResult(spec, TaskOutcome("ok", "", ""), folder, list(records_in(folder).values())))
     path = tmp_path / "cachebench.json"
     output = Output(path, "upstream", suites=["cache"], resume=False)
     for finished in reversed(kept):

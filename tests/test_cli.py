@@ -14,10 +14,9 @@ import pytest
 from runner import host, locks, terminal
 from runner.__main__ import main
 from runner.catalog import SUITES, BadRequest, TaskSpec
-from runner.launch import Outcome
 from runner.processes import read_process
 from runner.tables import results
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.finished import TASK, finished, launched, record
 from tests.servers import ROOT
 
@@ -108,7 +107,7 @@ def test_the_table_shows_medians_and_what_went_wrong() -> None:
 
 
 def test_a_task_without_results_still_has_its_line() -> None:
-    lost = Finished(TASK, Outcome("crashed", "SIGSEGV", "…"), Path("folder"), [])
+    lost = TaskResult(TASK, TaskOutcome("crashed", "SIGSEGV", "…"), Path("folder"), [])
     assert results([lost]).splitlines()[1].split() == ["gemv", "int8", "crashed", "SIGSEGV"]
 
 
@@ -124,13 +123,13 @@ def test_a_task_without_results_still_has_its_line() -> None:
 def test_the_status_is_the_worst_that_happened(outcome: tuple[str, str], said: str) -> None:
     """Of a task that died after its accuracy passed, and of one whose parts ended in several ways."""
     passed = {"name": "accuracy", "extra_info": {"status": "ok", "code": "pass"}}
-    one = Finished(TASK, Outcome(*outcome), Path("folder"), [record(256, "speedup", [1.5], **passed)])
+    one = TaskResult(TASK, TaskOutcome(*outcome), Path("folder"), [record(256, "speedup", [1.5], **passed)])
     assert results([one]).splitlines()[1].split("  ")[-1].strip() == said
     ends = [("cannot_tell", "eager_two_runs_differ"), ("failed", "not_compiled"), ("not_run", "x")]
     parts = [
         record(256, "speedup", None, extra_info={"status": status, "code": code}) for status, code in ends
     ]
-    whole = Finished(TASK, Outcome("failed", "not_compiled"), Path("folder"), parts)
+    whole = TaskResult(TASK, TaskOutcome("failed", "not_compiled"), Path("folder"), parts)
     assert results([whole]).splitlines()[1].split("  ")[-1].strip() == "failed not_compiled"
 
 
@@ -158,7 +157,7 @@ def test_the_log_of_a_task_is_kept_where_it_failed_and_said_to_be(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(terminal, "launch", launched(status))
+    monkeypatch.setattr(terminal, "run_task", launched(status))
     assert main(["run", "micro", "--device", "cpu", "--case", "gemv", "--dtype", "int8"]) == code
     kept = list(tmp_path.glob("compiler-hud-run-*/*/log"))
     assert bool(kept) == bool(code) == bool(list(tmp_path.glob("compiler-hud-run-*")))

@@ -247,16 +247,20 @@ def test_half_a_line_waits(hud: Hud, task: FakeTask, folder: Folder) -> None:
     assert len(task.records) == 2
 
 
-def test_a_line_that_is_no_record_of_the_task_is_not_delivered(
+def test_a_line_that_is_no_record_is_not_delivered_and_one_of_another_task_is_marked(
     hud: Hud, task: FakeTask, folder: Folder
 ) -> None:
-    other = task_record(dataclasses.replace(SPEC, case="gemv"))
+    other = task_record(dataclasses.replace(SPEC, case="gemv"), "other")
     wrong = [json.dumps(line) + "\n" for line in ({"speedup": 9}, other)]
     (folder.path / "results.jsonl").write_text("".join([LINES[0], *wrong]))
     folder.send_results(hud)
     (folder.path / "results.jsonl").write_text("".join([LINES[0], *wrong, LINES[1]]))
     folder.send_results(hud)
-    assert sorted(one["metric"]["name"] for one in task.records.values()) == ["m0", "m1"]
+    marks = {
+        one["metric"]["name"]: (one["metric"].get("extra_info") or {}).get("unexpected")
+        for one in task.records.values()
+    }
+    assert marks == {"m0": None, "m1": None, "other": "its case is 'gemv', not 'layer_norm'"}
 
 
 def test_many_results_go_in_several_requests(

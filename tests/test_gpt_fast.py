@@ -15,14 +15,14 @@ from runner import host
 from runner.catalog import SUITES, KnobValue, TaskSpec
 from runner.catalog.targets import gpt_fast_model_target
 from runner.failures import TaskFailure
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.measure.device import Device
 from runner.output import Output
 from runner.suites import gpt_fast
 from runner.suites.gpt_fast.check import compare
 from runner.suites.gpt_fast.generate import Steps, forced, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import observe
 
 needs_compiler = pytest.mark.skipif(not host.cpp_compiler(), reason="inductor needs a C++ compiler")
@@ -35,7 +35,7 @@ def task(case: str, dtype: str, **knobs: KnobValue) -> TaskSpec:
     return TaskSpec("gpt_fast", case, "inference", dtype, "inductor", "cpu", knobs=knobs)
 
 
-def run(spec: TaskSpec, folder: Path, cache: Path, **variables: str) -> tuple[Outcome, dict[str, Any]]:
+def run(spec: TaskSpec, folder: Path, cache: Path, **variables: str) -> tuple[TaskOutcome, dict[str, Any]]:
     environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "RUNNER_HOST": "box", **variables}
     outcome = launch(spec, folder, environment=environment)
     records = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
@@ -164,9 +164,9 @@ def record(metric: str, values: list[float] | None, target: str | None, **knobs:
     }
 
 
-def finished(records: list[dict[str, Any]], **knobs: int) -> Finished:
+def finished(records: list[dict[str, Any]], **knobs: int) -> TaskResult:
     spec = dataclasses.replace(task("Llama-2-7b-chat-hf", "int8"), device="cuda", knobs=knobs)
-    return Finished(spec, Outcome("ok", "", ""), Path("folder"), records)
+    return TaskResult(spec, TaskOutcome("ok", "", ""), Path("folder"), records)
 
 
 MODEL = [

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from runner import environment, locks, results
+from runner import environment, locks
 from runner import launch as launching
 from runner.catalog import TaskSpec
 from runner.catalog.always import always
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.log import CappedLog
 from runner.records import Environment
+from runner.task_result import TaskOutcome
 from tests.hosts import alive
 from tests.records import task_record
 from tests.servers import ROOT
@@ -58,7 +59,7 @@ def _known_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "asked", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
 
 
-def run(folder: Path, code: str, **arguments: object) -> Outcome:
+def run(folder: Path, code: str, **arguments: object) -> TaskOutcome:
     timeout_s = arguments.pop("timeout_s", 60)
     spec = TaskSpec(**{**SPEC.to_json(), "timeout_s": timeout_s})
     return launch(spec, folder, command=[sys.executable, "-c", code], **arguments)  # type: ignore[arg-type]
@@ -251,23 +252,41 @@ def test_a_task_that_goes_elsewhere_leaves_no_rows(tmp_path: Path, word: str) ->
             "metric/extra_info is not",
         ),
         (record(runners=["here"]), "runners is not what it has to be"),
-        (record(model={"name": "layer_norm", "backend": "inductor", "origins": ["timm"]}), "its suite is"),
-        (record(model={"name": "gemv", "backend": "inductor", "origins": ["micro"]}), "its case is 'gemv'"),
-        (record(model={"name": "layer_norm", "backend": "x", "origins": ["micro"]}), "its backend is 'x'"),
     ],
 )
-def test_a_line_that_is_no_record_of_its_task_is_none_and_fails_it(
+def test_a_line_that_is_no_record_fails_its_task_and_costs_no_other_line(
     tmp_path: Path, line: object, words: str
 ) -> None:
     outcome = run(tmp_path, writing(record(), line) + OK)
     assert (outcome.status, outcome.code) == ("failed", "foreign_results")
-    assert outcome.reason.startswith("line 2 is no record of this task: ")
+    assert outcome.reason.startswith("line 2 is no record: ")
     assert words in outcome.reason
     assert words in (tmp_path / "log").read_text()
-    found = results.read_file(tmp_path, SPEC).records  # not even the first is to be believed
-    said = [one["metric"]["extra_info"] for one in found]
-    assert {(info["status"], info["code"]) for info in said} == {("failed", "foreign_results")}
-    assert len(found) == sum(len(one.metrics) for one in always(SPEC))
+    good, *added = outcome.records
+    assert good == record()
+    assert len(added) + 1 == sum(len(one.metrics) for one in always(SPEC))
+    said = {(one["metric"]["extra_info"]["status"], one["metric"]["extra_info"]["code"]) for one in added}
+    assert said == {("failed", "foreign_results")}
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"model": {"name": "layer_norm", "backend": "inductor", "origins": ["timm"]}}, "its suite is"),
+        ({"model": {"name": "gemv", "backend": "inductor", "origins": ["micro"]}}, "its case is 'gemv'"),
+        ({"model": {"name": "layer_norm", "backend": "x", "origins": ["micro"]}}, "its backend is 'x'"),
+    ],
+)
+def test_a_record_of_another_task_is_kept_and_marked(
+    tmp_path: Path, other: dict[str, Any], reason: str
+) -> None:
+    outcome = run(tmp_path, writing(record(), record(**other)) + OK)
+    assert (outcome.status, list(outcome.records)) == ("ok", [record()])
+    (marked,) = outcome.unexpected
+    assert marked["metric"]["extra_info"]["unexpected"].startswith(reason)
+    assert marked["model"] == other["model"]
+    assert reason in (tmp_path / "log").read_text()
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_missing_interpreter_is_a_failure(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A matrix of tasks on one machine: which tasks, in which order, on how many accelerators, and its tables."""
+"""A matrix of tasks on one machine: which tasks, in which order, and its tables."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from runner import durations, host, locks, request, run_command, tables, terminal, workers
+from runner import host, locks, request, tables, terminal
 from runner.__main__ import main
 from runner.accelerators import Accelerator
 from runner.catalog import TaskSpec
-from runner.launch import Outcome
+from runner.interpreters import Interpreter
 from runner.output import Output
-from runner.station import Interpreter
-from runner.terminal import Bench, Finished, Job
-from tests.hosts import Control, parent_of
+from runner.task_result import TaskOutcome, TaskResult
+from runner.terminal import Job, RunContext
+from tests.hosts import Control
 from tests.waiting import wait_for
 
 TASKS = [
@@ -43,77 +43,36 @@ def control(tmp_path: Path) -> Control:
     return Control(tmp_path / "control")
 
 
-def bench(control: Control) -> Bench:
-    return Bench({"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})})
+def context(control: Control) -> RunContext:
+    return RunContext({"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})})
 
 
-def run(control: Control, jobs: list[Job]) -> tuple[list[Finished], list[dict[str, Any]]]:
-    events: list[dict[str, Any]] = []
-    finished = workers.run_jobs(
-        jobs,
-        GPUS,
-        bench(control),
-        on_event=lambda _task, event: events.append(event),
-        on_finished=lambda _finished: None,
+def run(control: Control, jobs: list[Job]) -> list[TaskResult]:
+    told: list[TaskResult] = []
+    finished = terminal.run_jobs(
+        jobs, GPUS[0], context(control), on_event=lambda *_event: None, on_finished=told.append
     )
-    return finished, events
+    assert told == finished
+    return finished
 
 
-def test_two_accelerators_share_the_tasks(control: Control) -> None:
-    """Each waits in its first task until the other one has begun too."""
-    control.plan({"1": {"wait_for": "go"}})
-    both = [control.folder / one.uuid / "pid-1" for one in GPUS]
-
-    def go() -> None:
-        wait_for(lambda: all(path.exists() for path in both), "both")
-        control.go()
-
-    threading.Thread(target=go).start()
-    finished, events = run(control, [Job(task) for task in TASKS])
-    assert sorted(one.name for one in finished) == sorted(task.fingerprint() for task in TASKS)
+def test_the_tasks_run_in_their_order(control: Control) -> None:
+    finished = run(control, [Job(task) for task in TASKS])
+    assert [one.name for one in finished] == [task.fingerprint() for task in TASKS]
     assert {one.outcome.status for one in finished} == {"ok"}
     assert all(one.records for one in finished)
-    assert {event["label"].split()[-1] for event in events} == {"cuda:0", "cuda:1"}
-    assert all(locks.holder(locks.default_folder(), one.lock) is None for one in GPUS)
-    assert set(durations.known()) == {task.fingerprint() for task in TASKS}
+    assert locks.holder(locks.default_folder(), GPUS[0].lock) is None
 
 
-def test_a_worker_that_dies_costs_its_task_only(control: Control) -> None:
-    control.plan({"1": {"wait_for": "go"}})
-    places = [control.folder / one.uuid for one in GPUS]
-
-    def kill() -> None:
-        wait_for(lambda: all((place / "pid-1").exists() for place in places), "both")
-        os.kill(parent_of(int((places[0] / "pid-1").read_text())), signal.SIGKILL)
-        control.go()
-
-    threading.Thread(target=kill).start()
-    finished, _events = run(control, [Job(task) for task in TASKS])
-    assert sorted(one.outcome.status for one in finished) == ["crashed", "ok", "ok", "ok"]
-    (lost,) = [one for one in finished if one.outcome.status == "crashed"]
-    assert lost.outcome.code == "runner_error"
-
-
-def test_ctrl_c_ends_all_of_them(control: Control) -> None:
+def test_sigterm_ends_the_task_and_starts_no_other(control: Control) -> None:
     control.plan({"1": {"spin": True}})
-    places = [control.folder / one.uuid for one in GPUS]
 
     def interrupt() -> None:
-        wait_for(lambda: all((place / "pid-1").exists() for place in places), "both")
+        wait_for((control.folder / GPUS[0].uuid / "pid-1").exists, "the first task")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=interrupt).start()
-    finished, _events = run(control, [Job(task) for task in TASKS])
-    assert [one.outcome.status for one in finished] == ["cancelled", "cancelled"]
-
-
-def test_the_longest_goes_first_and_the_unknown_before_it() -> None:
-    short, long, unknown = (Job(task) for task in TASKS[:3])
-    seconds = {short.key: 5.0, long.key: 50.0}
-    assert workers.longest_first([short, long, unknown], seconds) == [unknown, long, short]
-    durations.keep(short.key, 5.0)
-    durations.keep(long.key, 7.123)
-    assert durations.known() == {short.key: 5.0, long.key: 7.12}
+    assert [one.outcome.status for one in run(control, [Job(task) for task in TASKS])] == ["cancelled"]
 
 
 def test_repeats_and_pairs_have_names_of_their_own() -> None:
@@ -166,7 +125,7 @@ def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
         ("micro --python /bin/sh", "it is NAME=PATH"),
         ("micro --base-python a=/bin/sh --python a=/bin/sh", "need names of their own"),
         ("micro --baseline /nonexistent", "No such file"),
-        ("micro --devices cpu", "goes without --device"),
+        ("micro --devices 0,1", "run uses one --device"),
         ("micro --dynamic", "has no dynamic shapes"),
         ("micro --opt repeat=20 --repeat 30", "knob repeat is given twice"),
         ("", "say which suite"),
@@ -186,7 +145,6 @@ REQUESTS = [
     "huggingface --case T5Small --dtype amp --new-opt nan_asserts=true size_asserts=false --repeats 2",
     "xla --case dummy --device cpu",
     "micro --case gemv --dtype int8 --device cuda:1",
-    "micro --case gemv --devices 0,1",
 ]
 
 
@@ -196,12 +154,11 @@ def test_a_printed_command_does_its_part_of_the_request(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def run(jobs: list[Job], chosen: list[Accelerator], bench: Bench, _on_finished: Any) -> list[Finished]:
-        places = [one.name for one in chosen]
-        asked.extend((job.key, job.task.timeout_s, bench.pythons[job.python], places) for job in jobs)
+    def run(jobs: list[Job], chosen: Accelerator, context: RunContext, **_told: Any) -> list[TaskResult]:
+        asked.extend((job.key, job.task.timeout_s, context.pythons[job.python], chosen.name) for job in jobs)
         return []
 
-    monkeypatch.setattr(run_command, "_run", run)
+    monkeypatch.setattr(terminal, "run_jobs", run)
     monkeypatch.setattr(terminal, "accelerators", fake_accelerators)
     words = ["run", *shlex.split(request_)]
     main(words)
@@ -253,7 +210,7 @@ def test_what_is_done_is_not_printed(
 # Tables
 
 
-def finished(task: TaskSpec, status: str = "ok", **values: float) -> Finished:
+def finished(task: TaskSpec, status: str = "ok", **values: float) -> TaskResult:
     records = [
         {
             "benchmark": {"mode": task.mode, "dtype": task.dtype, "extra_info": {"knobs": {}}},
@@ -262,7 +219,7 @@ def finished(task: TaskSpec, status: str = "ok", **values: float) -> Finished:
         }
         for name, value in values.items()
     ]
-    return Finished(task, Outcome(status), Path(), records)
+    return TaskResult(task, TaskOutcome(status), Path(), records)
 
 
 def model(case: str, backend: str = "inductor") -> TaskSpec:
@@ -294,7 +251,7 @@ def test_a_baseline_is_compared_case_by_case() -> None:
         tables.read_records("[1]")
 
 
-def sided(value: float, side: str, number: int) -> Finished:
+def sided(value: float, side: str, number: int) -> TaskResult:
     done = finished(model("a"), speedup=value)
     pair = {"number": number, "side": side, "base": "old", "new": "tuned"}
     done.records[0]["runners"] = [{"extra_info": {"pair": pair}}]

@@ -14,12 +14,13 @@ from runner import host
 from runner.catalog import KnobValue, TaskSpec
 from runner.catalog.always import size_metrics
 from runner.failures import TaskFailure
-from runner.launch import Event, Outcome, launch
+from runner.launch import Event, launch
 from runner.measure import ceilings
 from runner.measure.recorder import Result
 from runner.report import Report
 from runner.suites import micro
 from runner.suites.micro.kernels import build
+from runner.task_result import TaskOutcome
 
 needs_compiler = pytest.mark.skipif(not host.cpp_compiler(), reason="inductor needs a C++ compiler")
 
@@ -29,7 +30,7 @@ def layer_norm(*sizes: int) -> TaskSpec:
     return TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", knobs=knobs)
 
 
-def run(folder: Path, cache: Path, **variables: str) -> tuple[Outcome, list[dict[str, Any]], list[Event]]:
+def run(folder: Path, cache: Path, **variables: str) -> tuple[TaskOutcome, list[dict[str, Any]], list[Event]]:
     events: list[Event] = []
     environment = {
         "TORCHINDUCTOR_CACHE_DIR": str(cache),

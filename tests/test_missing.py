@@ -18,11 +18,11 @@ from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner import environment, host, results
 from runner.catalog import SUITES, Selection, TaskSpec, plan
 from runner.catalog.always import always
-from runner.catalog.missing import End, missing, whole
+from runner.catalog.missing import missing, whole
 from runner.formats.parameters import Parameters
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.output import Output, records_of
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import observe
 from tests.records import task_record
 
@@ -62,10 +62,12 @@ def passed(task: TaskSpec, at: float) -> Any:
 def test_every_task_of_every_suite_has_rows_for_all_it_measures(suite: str, device: str) -> None:
     for task in plan(Selection(suite, device=device)):
         experiments = always(task, {})
-        found = missing(task, End("crashed", "SIGSEGV", "why"), [], experiments)
+        found = missing(task, TaskOutcome("crashed", "SIGSEGV", "why"), [], experiments)
         assert found
         assert len(found) == sum(len(one.metrics) for one in experiments)
-        assert not missing(task, End("failed", "x", "why"), found, experiments)  # nothing is missing twice
+        assert not missing(
+            task, TaskOutcome("failed", "x", "why"), found, experiments
+        )  # nothing is missing twice
 
 
 @pytest.mark.parametrize("task", [MODEL, FILE], ids=["model", "file"])
@@ -131,9 +133,11 @@ def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_p
     assert environment.asked("cpu", sys.executable, {}).torch.startswith(version)
 
 
-def test_results_that_are_no_file_are_none(tmp_path: Path) -> None:
+def test_results_that_are_no_file_fail_the_task(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").mkdir()
-    assert results.read_file(tmp_path, MODEL) == ([], "it is no file")
+    outcome, found = results.complete(tmp_path, MODEL, TaskOutcome("ok"), sys.executable, {})
+    assert (outcome.status, outcome.code) == ("failed", "foreign_results")
+    assert found.problem
 
 
 @pytest.mark.django_db
@@ -149,10 +153,10 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
         good = [passed(MODEL, 86400.0 * day), of_model(MODEL, "speedup", at=86400.0 * day)]
         ingest(line(MODEL, "ok", "", *good), Parameters())
     records = [passed(MODEL, 86400.0 * 9)]
-    records += missing(MODEL, End(status, code, "why"), records, always(MODEL))
+    records += missing(MODEL, TaskOutcome(status, code, "why"), records, always(MODEL))
     path = tmp_path / "r.json"
     Output(path, form, suites=["huggingface"], resume=False).add(
-        Finished(MODEL, Outcome(status, code, "why"), tmp_path, records)
+        TaskResult(MODEL, TaskOutcome(status, code, "why"), tmp_path, records)
     )
     ingest(path.read_bytes(), Parameters())
     work_off()

@@ -21,7 +21,7 @@ from runner.catalog import SUITES, Knob, KnobValue, TaskSpec
 from runner.catalog.suites.operators import OWN_INPUTS, TWENTY
 from runner.failures import TaskFailure
 from runner.formats.operatorbench import OperatorbenchFiles
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.measure import graph_replay
 from runner.report import Report
 from runner.suites import operators
@@ -29,11 +29,11 @@ from runner.suites.operators import inputs, one, stage, tensors
 from runner.suites.operators.inputs import BadInputs, Call, TensorForm, Word
 from runner.suites.operators.trace import Recording, shape_file, trace_model
 from runner.summary import quantiles
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import observe
 from tests.test_micro import needs_compiler
 
-Measured = tuple[Outcome, list[dict[str, Any]]]  # how the task ended, and its records
+Measured = tuple[TaskOutcome, list[dict[str, Any]]]  # how the task ended, and its records
 ADD = "((T([8, 16], f16), T([8, 1], f16)), {})"
 LOG = f"""Operator: aten.add.Tensor
 cnt: 3, {ADD}
@@ -412,7 +412,7 @@ def test_operatorbenchs_file_comes_back_equal(measured: Measured, tmp_path: Path
     both = [*records, *autotuned(records)]
     task = spec("frequent", inputs="own")
     for backend, part in (("inductor", records), ("autotune", autotuned(records))):
-        files.add(Finished(dataclasses.replace(task, backend=backend), outcome, tmp_path, part))
+        files.add(TaskResult(dataclasses.replace(task, backend=backend), outcome, tmp_path, part))
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == f"operatorbench_{OWN}_float32.csv"
     rows = list(csv.reader(path.read_text().splitlines()))

@@ -13,7 +13,7 @@ from runner import terminal
 from runner.__main__ import main
 from runner.catalog import BadRequest, TaskSpec
 from runner.output import Output, records_of
-from tests.finished import TASK, finished, launched
+from tests.finished import TASK, finished, launched, record
 from tests.servers import ROOT
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -32,11 +32,22 @@ def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
     output.add(finished())
     output.add(finished("failed", task=other))
     again = Output(path, "ours", suites=["micro"], resume=True)
-    assert again.done() == {TASK.fingerprint()}
+    assert {one.name for one in again.earlier()} == {TASK.fingerprint()}
     again.add(finished(task=other))
-    assert again.done() == {TASK.fingerprint(), other.fingerprint()}
+    assert {one.name for one in again.earlier()} == {TASK.fingerprint(), other.fingerprint()}
     found = [json.loads(line) for line in records_of(path.read_text()).splitlines()]
     assert found == 3 * finished().records  # what is missing, its launch has added
+
+
+def test_a_record_of_another_task_is_kept_apart(tmp_path: Path) -> None:
+    """In our own formats; tables and upstream files do not have it."""
+    marked = record(256, "speedup", [9.0], extra_info={"unexpected": "its case is 'x'"})
+    result = dataclasses.replace(finished(), unexpected=[marked])
+    Output(tmp_path / "r.json", "ours", suites=["micro"], resume=False).add(result)
+    (again,) = Output(tmp_path / "r.json", "ours", suites=["micro"], resume=True).earlier()
+    assert (again.records, list(again.unexpected)) == (result.records, [marked])
+    Output(tmp_path / "v3.json", "v3", suites=["micro"], resume=False).add(result)
+    assert json.loads((tmp_path / "v3.json").read_text().splitlines()[-1]) == marked
 
 
 def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:
@@ -44,12 +55,12 @@ def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:
     Output(path, "ours", suites=["micro"], resume=False).add(finished())
     whole = path.read_text()
     path.write_text(whole + whole[:200])
-    assert len(Output(path, "ours", suites=["micro"], resume=True).done()) == 1
+    assert len(Output(path, "ours", suites=["micro"], resume=True).earlier()) == 1
     assert path.read_text() == whole
     for own in ("[1, 2", '{"a": 1}', "3"):
         path.write_text(own)
         with pytest.raises(BadRequest, match="is no file of --format ours"):
-            Output(path, "ours", suites=["micro"], resume=True).done()
+            Output(path, "ours", suites=["micro"], resume=True).earlier()
         assert path.read_text() == own
 
 
@@ -101,7 +112,7 @@ def test_what_has_no_place_in_upstreams_file_is_said_before_it_is_measured(
     tiny = ["--case", "DistillGPT2", "--mode", "inference", "--repeat", "3"]
     assert main([*cache, *tiny, "--dtype", "float32", "bfloat16", "--dry-run"]) == 0
     assert f"1 of 2 tasks have no place in cachebench's file: {only} (1)\n" == capsys.readouterr().err
-    monkeypatch.setattr(terminal, "launch", launched("ok"))
+    monkeypatch.setattr(terminal, "run_task", launched("ok"))
     assert main([*cache, *tiny, "--dtype", "bfloat16"]) == 1
     assert f"the task left nothing in {path}: nothing was measured" in capsys.readouterr().err
     assert not path.exists()
@@ -145,7 +156,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_first_task(
 def test_artifacts_are_kept_beside_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "launch", launched("ok", "hlo"))
+    monkeypatch.setattr(terminal, "run_task", launched("ok", "hlo"))
     words = ["run", "xla", "--device", "cpu", "--case", "dummy[dump_hlo=true]", "--backend", "eager"]
     words += ["--mode", "inference", "--opt", "accelerator=cpu", "xla=None"]
     assert main([*words, "--output", str(tmp_path / "r.json")]) == 0

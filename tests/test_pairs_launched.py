@@ -14,13 +14,13 @@ from torch._inductor import config
 from runner.__main__ import main
 from runner.catalog import BadRequest, TaskSpec, inductor_options
 from runner.failures import TaskFailure
-from runner.launch import Outcome
+from runner.interpreters import Interpreter
 from runner.measure.compiled import compile_inductor
 from runner.measure.device import prepare
 from runner.measure.inductor_options import candidate_options, settable
-from runner.pairs import Pair, launch_pair
-from runner.station import Interpreter
+from runner.pairs import LaunchRequest, Pair, run_task
 from runner.suites.torchdynamo.backends import Compiler
+from runner.task_result import TaskOutcome
 from tests.hosts import Control
 
 SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
@@ -37,22 +37,26 @@ def launched(
     number: int,
     new_options: Mapping[str, bool | int] = MappingProxyType({}),
     **options: Any,
-) -> tuple[Outcome, Path]:
+) -> tuple[TaskOutcome, Path]:
     """One pair of two environments that differ in a variable, as a host would run it."""
     pythons = {
         name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})
         for name in ("plain", "tuned")
     }
     folder = tmp_path / f"task-{number}"
-    outcome = launch_pair(
+    request = LaunchRequest(
         SPEC,
         folder,
-        Pair("plain", "tuned", number, tmp_path / "caches", new_options),
         pythons=pythons,
         environment={"CUDA_VISIBLE_DEVICES": ""},
         lock_fd=None,
+        pair=Pair("plain", "tuned", number, tmp_path / "caches", new_options),
         **{"on_event": lambda _event: None, "should_stop": lambda: "", **options},
     )
+    outcome = run_task(request)
+    if outcome.status == "ok":
+        lines = (folder / "results.jsonl").read_text().splitlines()
+        assert list(outcome.records) == [json.loads(line) for line in lines]
     return outcome, folder
 
 

@@ -19,7 +19,7 @@ from rq.serializers import JSONSerializer
 
 from hud import hosts, redis_users, run_states, wakeup
 from hud.models import Accelerator, Host
-from runner.station import Station
+from runner.station import WorkerConfig
 from runner.worker import AcceleratorWorker
 from tests.claims import request
 from tests.servers import free_port, start_process
@@ -101,12 +101,12 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
     request()
     assert wakeup.ring_idle() == 1
     accelerator = Accelerator.objects.get()
-    station = Station(
+    config = WorkerConfig(
         hud="http://127.0.0.1:9", key="k", host="one", accelerator=accelerator.pk, name="cpu", lock="cpu",
         visible="", queue=accelerator.queue, redis_url=url, data=str(tmp_path), pythons={},
     )  # fmt: skip
     with Redis.from_url(url) as redis:
-        worker = AcceleratorWorker(station, redis)
+        worker = AcceleratorWorker(config, redis)
         worker.register_birth()
         worker.heartbeat()
         job, queue = worker.dequeue_job_and_maintain_ttl(5)

@@ -6,14 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runner import host, installed, terminal
 from runner.__main__ import main
-from runner.catalog import TaskSpec
-from runner.launch import Outcome
+from runner.pairs import LaunchRequest
+from runner.task_result import TaskOutcome
 from tests.records import task_record
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -31,15 +30,14 @@ class Sittings:
         self.device = ""
         self.said = ""
 
-    def launch(self, task: TaskSpec, place: Path, **_options: object) -> Outcome:
-        self._measured.append(task.case)
+    def run_task(self, request: LaunchRequest) -> TaskOutcome:
+        self._measured.append(request.task.case)
         version, _, commit = self.torch.partition(" ")
         versions = {"torch": {"version": version, "sha": commit}} if version else {}
-        place.mkdir(parents=True)
-        said = task_record(task, "call_bandwidth_gbps")
+        request.folder.mkdir(parents=True)
+        said = task_record(request.task, "call_bandwidth_gbps")
         said |= {"dependencies": versions, "runners": [{"type": self.device or host.cpu_name()}]}
-        (place / "results.jsonl").write_text(json.dumps(said) + "\n")
-        return Outcome("ok")
+        return TaskOutcome("ok", records=[said])
 
     def sit(self, words: str) -> list[str]:
         """Cases that one of them measured."""
@@ -58,7 +56,7 @@ def sittings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     for name in [name for name in os.environ if name.startswith(("TORCH", "PYTORCH", "OMP_"))]:
         monkeypatch.delenv(name)
     sittings = Sittings(tmp_path / "r.json", capsys)
-    monkeypatch.setattr(terminal, "launch", sittings.launch)
+    monkeypatch.setattr(terminal, "run_task", sittings.run_task)
     return sittings
 
 
@@ -102,11 +100,7 @@ def test_another_interpreter_or_variable_of_the_same_name_is_measured(
         assert OTHER not in sittings.said
 
 
-def test_each_side_of_a_pair_is_looked_at(sittings: Sittings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch_pair(task: TaskSpec, place: Path, *_pair: Any, **options: Any) -> Outcome:
-        return sittings.launch(task, place)
-
-    monkeypatch.setattr(terminal, "launch_pair", launch_pair)
+def test_each_side_of_a_pair_is_looked_at(sittings: Sittings) -> None:
     pair = MICRO + " --repeats 1 --base-python b={0},A={1} --python n={0},A={2}"
     for sides, measured in (("11", True), ("11", False), ("12", True), ("22", True), ("12", False)):
         assert bool(sittings.sit(pair.format(sys.executable, *sides))) == measured, sides

@@ -19,9 +19,9 @@ from runner.catalog import SUITES, BadRequest, TaskSpec
 from runner.formats import WRITERS
 from runner.formats.operatorbench import OperatorbenchFiles
 from runner.formats.xla import XlaFiles
-from runner.launch import Outcome
 from runner.output import Output, records_of
-from runner.terminal import Finished
+from runner.pairs import LaunchRequest
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import observe
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -111,7 +111,7 @@ EXAMPLES: dict[str, tuple[str, list[TaskSpec], Any]] = {
 }
 
 
-def finished(task: TaskSpec, records: list[dict[str, Any]], folder: Path) -> Finished:
+def finished(task: TaskSpec, records: list[dict[str, Any]], folder: Path) -> TaskResult:
     """With the artifacts that it asks for."""
     asked = {"dump_hlo": "hlo/module_1.txt", "dump_dynamo_counters": "dynamo_counters/0.json"}
     for knob, name in asked.items():
@@ -119,7 +119,7 @@ def finished(task: TaskSpec, records: list[dict[str, Any]], folder: Path) -> Fin
             path = folder / "artifacts" / name
             path.parent.mkdir(parents=True)
             path.write_text(task.fingerprint())
-    return Finished(task, Outcome("ok"), folder, records)
+    return TaskResult(task, TaskOutcome("ok"), folder, records)
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -179,7 +179,7 @@ def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     assert any(item.samples for parser in parsers for item in parser.measurements)
 
 
-def never(*_args: Any, **_options: Any) -> Outcome:
+def never(*_args: Any, **_options: Any) -> TaskOutcome:
     raise AssertionError("nothing is to be measured")
 
 
@@ -207,7 +207,7 @@ def test_a_request_is_refused_before_it_is_measured(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(terminal, "launch", never)
+    monkeypatch.setattr(terminal, "run_task", never)
     (tmp_path / "g.csv").write_text("mine")
     words = f"run {options} --device cpu --format upstream --output {tmp_path / 'g.v1'}"
     assert main(words.split()) == (2 if said else 0)
@@ -220,13 +220,12 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
 ) -> None:
     numbers = itertools.count(1.0)
 
-    def measured(task: TaskSpec, place: Path, **_options: Any) -> Outcome:
-        place.mkdir(parents=True)
-        found = {**record(task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
-        (place / "results.jsonl").write_text(json.dumps(found))
-        return Outcome("ok")
+    def measured(request: LaunchRequest) -> TaskOutcome:
+        request.folder.mkdir(parents=True)
+        found = {**record(request.task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
+        return TaskOutcome("ok", records=[found])
 
-    monkeypatch.setattr(terminal, "launch", measured)
+    monkeypatch.setattr(terminal, "run_task", measured)
     words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"
     assert main([*words.split(), str(tmp_path / "r.json")]) == 0
     found = observe(records_of((tmp_path / "r.json").read_text())).measurements

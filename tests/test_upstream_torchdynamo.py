@@ -15,9 +15,8 @@ from hud.models import STATUS_NAMES, Experiment, Measurement
 from runner.catalog import BadRequest, Selection, TaskSpec, plan
 from runner.catalog.backends import backend_of
 from runner.formats.parameters import Parameters
-from runner.launch import Outcome
 from runner.output import Output
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 
 VALUES = {
     "speedup": [1.5],
@@ -77,21 +76,21 @@ def record(spec: TaskSpec, metric: str, values: list[float] | None, **said: Any)
     }
 
 
-def measured(spec: TaskSpec, phases: dict[str, float] | None = None) -> Finished:
+def measured(spec: TaskSpec, phases: dict[str, float] | None = None) -> TaskResult:
     records = [record(spec, name, values) for name, values in VALUES.items()]
     said = {"code": "pass", "batch_size": 1, "counts": {"calls_captured": 315}, "compile_s": 9.5}
     records += [record(spec, "accuracy", None, **said)]
     records[2]["metric"]["extra_info"]["phases_s"] = phases or PHASES
-    return Finished(spec, Outcome("ok"), Path(), records)
+    return TaskResult(spec, TaskOutcome("ok"), Path(), records)
 
 
-def failed(spec: TaskSpec) -> Finished:
+def failed(spec: TaskSpec) -> TaskResult:
     said = {"status": "oom", "code": "OOM"}
     records = [record(spec, name, None, **said) for name in ("accuracy", "speedup", "compiled_latency_ms")]
-    return Finished(spec, Outcome("oom"), Path(), records)
+    return TaskResult(spec, TaskOutcome("oom"), Path(), records)
 
 
-def written(tmp_path: Path, *finished: Finished) -> Path:
+def written(tmp_path: Path, *finished: TaskResult) -> Path:
     output = Output(tmp_path / "dynamo.csv", "upstream", suites=["huggingface", "timm"], resume=False)
     for one in finished:
         output.add(one)
@@ -185,9 +184,9 @@ def test_a_failure_comes_out_as_one(tmp_path: Path, suffix: str) -> None:
     assert found["accuracy"].code == "OOM"
 
 
-def died(spec: TaskSpec, status: str, code: str) -> Finished:
+def died(spec: TaskSpec, status: str, code: str) -> TaskResult:
     """Its process left no record."""
-    return Finished(spec, Outcome(status, code), Path(), [])
+    return TaskResult(spec, TaskOutcome(status, code), Path(), [])
 
 
 @pytest.mark.django_db
@@ -219,7 +218,7 @@ def test_what_died_has_the_harnesss_rows(
 
 def test_what_was_stopped_has_the_rows_that_it_came_to(tmp_path: Path) -> None:
     said = [record(task(), "accuracy", None, code="pass", batch_size=1)]
-    folder = written(tmp_path, Finished(task(), Outcome("cancelled"), Path(), said))
+    folder = written(tmp_path, TaskResult(task(), TaskOutcome("cancelled"), Path(), said))
     assert {path.name for path in folder.iterdir()} == {f"{STEM}_accuracy{end}" for end in (".csv", ".json")}
 
 

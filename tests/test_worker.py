@@ -21,8 +21,9 @@ from rq.serializers import JSONSerializer
 
 from hud import redis_users
 from hud.models import Host
+from runner.interpreters import Interpreter
 from runner.jobs import Doorbell
-from runner.station import Interpreter, Station
+from runner.station import WorkerConfig
 from tests.fake_hud import KEY, FakeHud
 from tests.hosts import Control, HostProcess, alive, parent_of, ring
 from tests.servers import RedisServer
@@ -61,7 +62,7 @@ def redis_user() -> str:
 def worker(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> Iterator[HostProcess]:
     name, _, password = redis_user.partition(":")
     redis_url = fake.redis_url + f"&username={name}&password={password}" if name else fake.redis_url
-    station = Station(
+    config = WorkerConfig(
         hud=fake.url,
         key=KEY,
         host="here",
@@ -74,7 +75,7 @@ def worker(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> 
         data=str(tmp_path / "data"),
         pythons={"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})},
     )
-    process = HostProcess(tmp_path, ["-m", "runner.worker", str(station.save())], {})
+    process = HostProcess(tmp_path, ["-m", "runner.worker", str(config.save())], {})
     process.start()
     yield process
     process.close()

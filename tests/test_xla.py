@@ -22,7 +22,7 @@ from runner.catalog.suites import xla as catalogue
 from runner.catalog.suites.xla import SUITE, Cell
 from runner.failures import TaskFailure
 from runner.formats.xla import XlaFiles
-from runner.launch import Outcome, launch
+from runner.launch import launch
 from runner.output import Output
 from runner.report import Report
 from runner.request import Request
@@ -31,7 +31,7 @@ from runner.suites.xla import machine, models, verify
 from runner.suites.xla.record import Rows
 from runner.suites.xla.verify import NOT_ASKED, Verification
 from runner.summary import median
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -130,7 +130,7 @@ def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:
         "origin": "dummy",
     }
     output = Output(tmp_path / "output", "upstream", suites=["xla"], resume=False)
-    output.add(Finished(task, outcome, tmp_path / "task", records_in(tmp_path / "task")))
+    output.add(TaskResult(task, outcome, tmp_path / "task", records_in(tmp_path / "task")))
     assert output.artifacts == {tmp_path / "output"}
     assert not (tmp_path / "task" / "artifacts").exists()
     names = {str(path.relative_to(tmp_path / "output")) for path in (tmp_path / "output").rglob("*.*")}
@@ -199,8 +199,10 @@ def shipped() -> list[dict[str, Any]]:
     return [json.loads(line) for line in SAMPLE.read_text().splitlines()]
 
 
-def finished(line: dict[str, Any]) -> Finished:
-    return Finished(TaskSpec.from_json(line["task"]), Outcome(**line["outcome"]), Path(), line["records"])
+def finished(line: dict[str, Any]) -> TaskResult:
+    return TaskResult(
+        TaskSpec.from_json(line["task"]), TaskOutcome(**line["outcome"]), Path(), line["records"]
+    )
 
 
 def test_a_failed_cell_is_tried_again_and_a_successful_one_is_not(tmp_path: Path) -> None:
@@ -208,13 +210,13 @@ def test_a_failed_cell_is_tried_again_and_a_successful_one_is_not(tmp_path: Path
     output = Output(tmp_path / "r.json", "ours", suites=["xla"], resume=False)
     for number, task in enumerate(cells):
         status = ("ok", "failed", "unsupported")[number % 3]
-        output.add(Finished(task, Outcome(status), tmp_path, []))
-    done = Output(tmp_path / "r.json", "ours", suites=["xla"], resume=True).done()
-    assert {task.fingerprint() for task in cells[::3]} == done
+        output.add(TaskResult(task, TaskOutcome(status), tmp_path, []))
+    done = Output(tmp_path / "r.json", "ours", suites=["xla"], resume=True).earlier()
+    assert {one.name for one in done} == {task.fingerprint() for task in cells[::3]}
 
 
 def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
-    def cell(status: str, code: str, **said: Any) -> Finished:
+    def cell(status: str, code: str, **said: Any) -> TaskResult:
         metrics: list[dict[str, Any]] = [
             {
                 "name": "verification_code",
@@ -226,7 +228,7 @@ def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
             metrics[1]["benchmark_values"] = [0.5]
         info = {"device": said.get("device", "cpu"), "knobs": {}}
         records = [{"benchmark": {"extra_info": info}, "model": {}, "metric": metric} for metric in metrics]
-        return Finished(spec(), Outcome(status), Path(), records)
+        return TaskResult(spec(), TaskOutcome(status), Path(), records)
 
     lines = tables.results(
         [

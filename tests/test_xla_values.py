@@ -17,9 +17,8 @@ from hud.queries import xla as xla_page
 from runner import tables
 from runner.catalog import TaskSpec
 from runner.formats.parameters import Parameters
-from runner.launch import Outcome
 from runner.summary import spread_of, value_of
-from runner.terminal import Finished
+from runner.task_result import TaskOutcome, TaskResult
 from tests.observed import observe
 
 METRICS = {
@@ -175,7 +174,7 @@ def test_the_commands_overview_keeps_eager_on_xla_apart(tmp_path: Path) -> None:
         return TaskSpec("xla", "dummy", "inference", "float32", backend, "cpu", knobs={"xla": runtime})
 
     asked = [task("eager", "None"), task("eager", "PJRT"), task("openxla", "PJRT")]
-    text = tables.overview([Finished(one, Outcome("ok"), tmp_path, []) for one in asked], asked)
+    text = tables.overview([TaskResult(one, TaskOutcome("ok"), tmp_path, []) for one in asked], asked)
     rows = [row.split() for row in text.splitlines()[1:]]
     assert [row[3:] for row in rows] == [
         ["eager", "100%,", "1/1"],
@@ -197,4 +196,4 @@ def test_the_commands_table_shows_the_steady_value(tmp_path: Path) -> None:
         }
     ]
     task = TaskSpec("xla", "dummy", "inference", "float32", "eager", "cpu")
-    assert "0.50000" in tables.results([Finished(task, Outcome("ok"), tmp_path, [record])])
+    assert "0.50000" in tables.results([TaskResult(task, TaskOutcome("ok"), tmp_path, [record])])

@@ -25,7 +25,7 @@ from runner.formats.format import Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, nfc, number, text
-from runner.records import STATUSES, Environment, Metric, Record
+from runner.records import STATUSES, UNEXPECTED, Environment, Metric, Record
 from runner.summary import value_of
 
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
@@ -110,6 +110,9 @@ class RecordParser:
         metric = record.metric
         if metric is None:
             self.skipped.append(Skipped(item.pointer, reasons.NO_METRIC, item.line).to_json())
+            return
+        if (metric.extra_info or {}).get(UNEXPECTED):
+            self.skipped.append(Skipped(item.pointer, reasons.UNEXPECTED, item.line).to_json())
             return
         numbers, target = _numbers(metric), _target(metric)
         _check_names(record, metric)

@@ -6,27 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from runner.catalog import BadRequest, TaskSpec, knobs_key
 from runner.catalog.always import Always, always
 from runner.catalog.metrics import metric_info
 from runner.catalog.suites import huggingface, operators
 from runner.catalog.suites.own_file import NAME as OWN_FILE
-from runner.records import STATUSES, WELL
-from runner.summary import badness
+from runner.records import STATUSES, SUCCESS
+from runner.summary import severity
+from runner.task_result import TaskOutcome
 
 Json = Any
 
 COMPLETE = "complete"  # key of a line of `--format ours` whose records say of all what became of it
 CANCELLED = "cancelled"  # how a task ends that somebody stopped: no status, since nothing failed
 _NEVER_RAN = {"unsupported", "not_run"}  # which one record says of its whole experiment
-
-
-class End(NamedTuple):
-    status: str
-    code: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class Place:
 
 def missing(
     task: TaskSpec,
-    end: End,
+    end: TaskOutcome,
     records: Sequence[Mapping[str, Json]],
     experiments: Sequence[Always],
     *,
@@ -50,8 +45,8 @@ def missing(
     """v3 records of what these records lack of these experiments. They say of the host what the others say;
     `place` is asked where there are no others."""
     if end.status == CANCELLED:
-        end = End("not_run", CANCELLED, "the task was cancelled")
-    if end.status in WELL or end.status not in STATUSES:
+        end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
+    if end.status in SUCCESS or end.status not in STATUSES:
         return []
     have: dict[_Key, set[str]] = {}
     for record in records:
@@ -69,16 +64,16 @@ def missing(
     return found
 
 
-def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> End | None:
+def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> TaskOutcome | None:
     """Of one case of several the worst of its own records; None where they say of no failure."""
     if one.case == task.case:
         return None
     said = (
         record["metric"].get("extra_info") or {} for record in records if record["model"]["name"] == one.case
     )
-    ends = [End(*(str(info.get(name) or "") for name in End._fields)) for info in said]
-    failed = [end for end in ends if end.status and end.status not in WELL]
-    return max(failed, key=lambda end: badness(end.status), default=None)
+    ends = [TaskOutcome.from_json(info) for info in said]
+    failed = [end for end in ends if end.status and end.status not in SUCCESS]
+    return max(failed, key=lambda end: severity(end.status), default=None)
 
 
 def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
@@ -88,7 +83,7 @@ def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
     records, outcome = list(line["records"]), line.get("outcome")
     if line.get(COMPLETE) is True or not isinstance(outcome, dict):
         return records
-    end = End(*(str(outcome.get(name) or "") for name in End._fields))
+    end = TaskOutcome.from_json(outcome)
     try:
         if any(map(_lacks_its_place, records)):
             return records
@@ -99,7 +94,7 @@ def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
             experiments = [one for one in experiments if any(one.case == key[0] for key in keys)]
         return [*records, *missing(task, end, records, experiments)]
     except (BadRequest, LookupError, TypeError, ValueError, AttributeError) as error:
-        if records or end.status in WELL:
+        if records or end.status in SUCCESS:
             return records
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
 
@@ -146,9 +141,10 @@ def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
     }
 
 
-def _record(like: Mapping[str, Json], one: Always, metric: str, end: End) -> dict[str, Json]:
+def _record(like: Mapping[str, Json], one: Always, metric: str, end: TaskOutcome) -> dict[str, Json]:
     benchmark, info = like["benchmark"], metric_info(metric)
-    said = {"unit": info.unit, "direction": info.direction, **end._asdict()}
+    said = {"unit": info.unit, "direction": info.direction}
+    said |= {"status": end.status, "code": end.code, "reason": end.reason}
     extra = {**benchmark["extra_info"], "device": one.device, "knobs": dict(one.knobs)}
     return {
         **like,

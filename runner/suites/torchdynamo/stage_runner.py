@@ -27,7 +27,7 @@ from runner.report import Report
 from runner.results import FOUND
 from runner.suites.torchdynamo.spawned_stage import spawned
 from runner.suites.torchdynamo.stages import STAGES
-from runner.summary import badness, median
+from runner.summary import median, severity
 
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
@@ -62,7 +62,7 @@ class StageRunner:
         if test != "accuracy":
             self._perform(total - 3, total)
         self._report.event("finished", total, total)
-        return max(self._failures, key=lambda failure: badness(failure.status), default=None)
+        return max(self._failures, key=lambda failure: severity(failure.status), default=None)
 
     def _perform(self, done: int, total: int) -> None:
         """Run the three stages that measure; `warm` needs what `cold` has compiled."""
