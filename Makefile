@@ -19,7 +19,7 @@ help:
 
 # exec: make passes SIGTERM to the process it started, and that must be the supervisor, not a shell
 up: .venv/run.stamp
-	@exec $(PY) -m hud.up
+	@exec $(PY) -m hud.server.up
 
 test: lint
 	@exec $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -9,8 +9,8 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from hud import schedules
 from hud.models import Schedule
+from hud.runs import schedules
 
 if TYPE_CHECKING:
     _Form = forms.ModelForm[Schedule]

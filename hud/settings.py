@@ -1,7 +1,7 @@
 """Every setting, read from the environment; nonsense is refused by name.
 
 `HUD_DATA` (default `var/`) holds everything that is written. Without `DATABASE_URL` and `REDIS_URL` the
-servers are the embedded ones below it (`hud/embedded.py`).
+servers are the embedded ones below it (`hud/server/embedded.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hud import embedded, queueing
+from hud.hosts import queues
+from hud.server import embedded
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -75,8 +76,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "hud.access.ReadAccessMiddleware",
-    "hud.rate_limit.LoginRateLimitMiddleware",
+    "hud.accounts.access.ReadAccessMiddleware",
+    "hud.accounts.rate_limit.LoginRateLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "hud.problems.ProblemMiddleware",
@@ -111,7 +112,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4: series and run ids stand in every measurement
 
 REDIS_URL = embedded.redis_url(HUD_DATA)
-RQ_QUEUES = queueing.Queues(REDIS_URL)
+RQ_QUEUES = queues.Queues(REDIS_URL)
 RQ = {"JOB_CLASS": "rq.job.Job"}
 
 # Life of a task (seconds). Tests scale them down; the database's clock is the only one that counts.
@@ -144,7 +145,7 @@ STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 if _plotly and _plotly.origin:
     STATICFILES_DIRS.append(("plotly", Path(_plotly.origin).parent / "package_data"))
 STATICFILES_FINDERS = [
-    "hud.staticfiles.ProjectFinder",
+    "hud.server.staticfiles.ProjectFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
 ]
 STORAGES = {

@@ -7,7 +7,13 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from hud.api import api, metrics
-from hud.views import account, experiments, health, hosts, overview, runs, suites
+from hud.pages import health
+from hud.pages.experiment import view as experiments
+from hud.pages.hosts import view as hosts
+from hud.pages.keys import view as account
+from hud.pages.overview import view as overview
+from hud.pages.run import view as runs
+from hud.pages.suite import view as suites
 
 
 class _Name(StringConverter):
@@ -64,7 +70,7 @@ urlpatterns = [
     path("django-rq/", include("django_rq.urls")),
 ]
 
-handler400 = "hud.views.errors.bad_request"
-handler403 = "hud.views.errors.forbidden"
-handler404 = "hud.views.errors.not_found"
-handler500 = "hud.views.errors.server_error"
+handler400 = "hud.pages.errors.bad_request"
+handler403 = "hud.pages.errors.forbidden"
+handler404 = "hud.pages.errors.not_found"
+handler500 = "hud.pages.errors.server_error"

@@ -8,9 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner import attach, doctor, locks, run_command
-from runner.catalog import SUITES, BadRequest, Knob, Suite, suite_of
-from runner.upload import PARAMETERS, check, connect, upload_file
+from runner.cli import doctor
+from runner.cli import run as run_command
+from runner.cli.upload import PARAMETERS, check, connect, upload_file
+from runner.host import attach
+from runner.schema.plan import SUITES, BadRequest, Knob, Suite, suite_of
+from runner.system import locks
 
 _UPSTREAM_OPTIONS = "docs/upstream_options.md"
 

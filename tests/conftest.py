@@ -14,11 +14,11 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from hud import embedded
 from hud.models import Accelerator
-from runner import host
-from tests.claims import attach
-from tests.servers import EmbeddedServer, Hud, RedisServer
+from hud.server import embedded
+from runner.system import machine
+from tests.support.claims import attach
+from tests.support.servers import EmbeddedServer, Hud, RedisServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -51,7 +51,7 @@ LONGEST = (
     "test_xla.py",
 )
 FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records
-STARTED_WITH = frozenset(host.changing_variables())
+STARTED_WITH = frozenset(machine.changing_variables())
 NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
 
 
@@ -59,7 +59,7 @@ NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
 def _variables_as_at_the_start() -> Iterator[None]:
     """A suite that is run in the tests' own process sets variables there, by which a task is known."""
     yield
-    for name in set(host.changing_variables()) - STARTED_WITH:
+    for name in set(machine.changing_variables()) - STARTED_WITH:
         del os.environ[name]
 
 
@@ -165,7 +165,7 @@ def live_hud(hud_process: Hud, redis_server: RedisServer) -> Hud:
 
 @pytest.fixture
 def accelerator(db: None) -> Accelerator:
-    """Of host h1, which is attached: what `tests/claims.py` claims with."""
+    """Of host h1, which is attached: what `tests/support/claims.py` claims with."""
     return attach("h1")
 
 

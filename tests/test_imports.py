@@ -11,15 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import SUITES
-from tests.servers import ROOT
+from runner.schema.plan import SUITES
+from tests.support.servers import ROOT
 
 # The wrapper that makes the runner a command of Django's, and what needs Redis.
 DJANGO_SIDE = ("runner.apps", "runner.management")
 TORCH_SIDE = ("runner.measure", "runner.suites")
 READS_JSON = "runner.formats.json_text"  # imported when a format reads JSON, never on a host
-NEEDS_TRITON = "runner.measure.read_kernel"  # which torch's CPU builds do not bring
-SHARED = ("runner.catalog", "runner.chunking", "runner.formats", "runner.records", "runner.summary")
+NEEDS_TRITON = "runner.measure.compiler.read_kernel"  # which torch's CPU builds do not bring
+SHARED = (
+    "runner.schema.plan",
+    "runner.schema.chunking",
+    "runner.formats",
+    "runner.schema.records",
+    "runner.schema.statistics",
+)
 
 
 def modules(package: str) -> list[str]:

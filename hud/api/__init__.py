@@ -14,19 +14,19 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, hosts, reading, results, running, schedules
+from hud.api import agent, experiments, hosts, results, runs, schedules
 from hud.api.openapi import Api, StrictParser
-from hud.hosts import OtherProtocol
+from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
 from hud.problems import Problem
-from hud.tasklogs import BadArtifact, TooLarge, WrongOffset
-from hud.tasks import LeaseBroken, UnknownTask
+from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
+from hud.runs.tasks import LeaseBroken, UnknownTask
 from runner.formats.errors import BadUpload, Fault, OtherSuite
 
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
-for module in (results, running, reading, hosts, schedules, agent):
+for module in (results, runs, experiments, hosts, schedules, agent):
     api.add_router("", module.router)
 
 

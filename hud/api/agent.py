@@ -14,14 +14,15 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
 
-from hud import deliveries, hosts, redis_users, tasklogs, tasks
 from hud.api.auth import count_guess, host_of, scope
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
+from hud.hosts import redis_users, registration
 from hud.models import Accelerator
 from hud.problems import Problem
-from runner.catalog import PROTOCOL
+from hud.runs import deliveries, logs, tasks
+from runner.schema.plan import PROTOCOL
 
 router = Router(tags=["hosts"])
 _HOST = scope("host")
@@ -34,8 +35,8 @@ _LOST: dict[Any, Any] = {(404, 409): Error}  # a task of another host, a lease t
 def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     """Spends a one-time token for a key of the host's own."""
     try:
-        host, secret = hosts.register(token=given.token, name=given.name)
-    except hosts.BadToken as error:
+        host, secret = registration.register(token=given.token, name=given.name)
+    except registration.BadToken as error:
         count_guess(request)
         raise Problem(403, str(error)) from error
     redis_users.sync()
@@ -48,20 +49,20 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     """The host lives, and this is what it has."""
     host = host_of(request)
-    accelerators = hosts.beat(
+    accelerators = registration.beat(
         host=host,
         protocol=given.protocol,
         sent_at=given.sent_at,
         facts=given.facts,
         labels=given.labels,
-        devices=[hosts.Device(**device.model_dump()) for device in given.devices],
+        devices=[registration.Device(**device.model_dump()) for device in given.devices],
     )
     host.refresh_from_db()
-    state = hosts.state_of(host, timezone.now())
+    state = registration.state_of(host, timezone.now())
     return {
         "host": host.pk,
         "state": state,
-        "note": hosts.note_of(host, state),
+        "note": registration.note_of(host, state),
         "accelerators": {name: item.pk for name, item in accelerators.items()},
         "queues": {name: item.queue for name, item in accelerators.items()},
         "redis_url": redis_users.url_of(host),
@@ -139,7 +140,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     """A piece of the log at its offset."""
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
-    size = tasklogs.append(
+    size = logs.append(
         uid=uid,
         token=_token(request),
         host=host_of(request),
@@ -157,7 +158,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
 )
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """A file that the task left."""
-    kept = tasklogs.keep_artifact(
+    kept = logs.keep_artifact(
         uid=uid,
         token=_token(request),
         host=host_of(request),

@@ -9,8 +9,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
-from hud import rate_limit
-from hud.keys import find_key, take_call
+from hud.accounts import rate_limit
+from hud.accounts.keys import find_key, take_call
 from hud.models import ApiKey, Host
 from hud.problems import Problem
 

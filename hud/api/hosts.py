@@ -10,13 +10,13 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
 
-from hud import hosts
 from hud.api.auth import reader, scope, who
 from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
+from hud.hosts import registration
 from hud.models import Host, Task
+from hud.pages.hosts import queue
 from hud.problems import row_of
-from hud.queries import queue
-from hud.run_states import detach_host
+from hud.runs.run_states import detach_host
 
 router = Router(tags=["hosts"])
 _ADMIN = scope("admin")
@@ -26,7 +26,7 @@ _ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
 @router.get("/hosts", auth=reader, response={200: HostsOut, (401, 403): Error})
 def get_hosts(request: HttpRequest) -> dict[str, Any]:
     """Attached hosts by name, silent ones too until two weeks have passed."""
-    found = hosts.visible_hosts().prefetch_related("accelerators").order_by("name")
+    found = registration.visible_hosts().prefetch_related("accelerators").order_by("name")
     running = _running()
     return {"items": [_host_out(host, running) for host in found]}
 
@@ -41,29 +41,31 @@ def get_queue(request: HttpRequest) -> dict[str, Any]:
 @router.post("/hosts/tokens", auth=_ADMIN, response={201: TokenOut, (401, 403): Error})
 def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
     """A registration token: works once, within an hour, and is shown only now."""
-    token = hosts.create_token(who=who(request))
+    token = registration.create_token(who=who(request))
     command = f"python -m runner attach --hud {request.build_absolute_uri('/').rstrip('/')} --token {token}"
-    answer = {"token": token, "expires_in_s": hosts.TOKEN_LIFE.total_seconds(), "command": command}
+    answer = {"token": token, "expires_in_s": registration.TOKEN_LIFE.total_seconds(), "command": command}
     return Status(201, answer)
 
 
 @router.post("/hosts/{int:host_id}/drain", auth=_ADMIN, response=_ANSWERS)
 def drain(request: HttpRequest, host_id: int, given: DrainIn) -> dict[str, Any]:
     """It finishes what it runs and takes nothing more."""
-    return _do(host_id, lambda host: hosts.drain(host=host, note=given.note, who=who(request)))
+    return _do(host_id, lambda host: registration.drain(host=host, note=given.note, who=who(request)))
 
 
 @router.post("/hosts/{int:host_id}/pause", auth=_ADMIN, response=_ANSWERS)
 def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
     """Like drain, for some minutes."""
     until = timezone.now() + timedelta(minutes=given.minutes)
-    return _do(host_id, lambda host: hosts.pause(host=host, until=until, note=given.note, who=who(request)))
+    return _do(
+        host_id, lambda host: registration.pause(host=host, until=until, note=given.note, who=who(request))
+    )
 
 
 @router.post("/hosts/{int:host_id}/resume", auth=_ADMIN, response=_ANSWERS)
 def resume(request: HttpRequest, host_id: int) -> dict[str, Any]:
     """It takes work again."""
-    return _do(host_id, lambda host: hosts.resume(host=host, who=who(request)))
+    return _do(host_id, lambda host: registration.resume(host=host, who=who(request)))
 
 
 @router.post("/hosts/{int:host_id}/detach", auth=_ADMIN, response=_ANSWERS)
@@ -85,12 +87,12 @@ def _running() -> dict[int | None, int]:
 
 
 def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
-    state = hosts.state_of(host, timezone.now())
+    state = registration.state_of(host, timezone.now())
     return {
         "id": host.pk,
         "name": host.name,
         "state": state,
-        "note": hosts.note_of(host, state),
+        "note": registration.note_of(host, state),
         "paused_until": host.paused_until if state == "paused" else None,
         "last_beat": host.last_beat,
         "clock_skew_s": host.clock_skew_s,

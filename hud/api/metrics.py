@@ -13,10 +13,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from hud.api.auth import key_of
-from hud.hosts import state_of, visible_hosts
-from hud.life import RunState, TaskState
+from hud.hosts.registration import state_of, visible_hosts
 from hud.models import Run, Task, Upload
 from hud.problems import Problem
+from hud.runs.states import RunState, TaskState
 
 Samples = Iterable[tuple[str, float]]  # labels as they stand in the line, value
 _HOST_STATES = ("online", "late", "lost", "paused", "drained")

@@ -15,7 +15,7 @@ from ninja.parser import Parser
 
 from hud.problems import PROBLEM
 from runner.formats import json_text
-from runner.records import Record
+from runner.schema.records import Record
 
 (RECORD,), _RECORDS = msgspec.json.schema_components([Record], ref_template="#/components/schemas/{name}")
 _ERROR = {"$ref": "#/components/schemas/Error"}

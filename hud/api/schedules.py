@@ -8,12 +8,12 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from hud import schedules
 from hud.api.auth import reader, scope, who
 from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
 from hud.models import Schedule
+from hud.pages.hosts import schedules as query
 from hud.problems import Problem, row_of
-from hud.queries import schedules as query
+from hud.runs import schedules
 from runner.formats.errors import Fault
 
 router = Router(tags=["schedules"])

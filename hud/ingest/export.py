@@ -15,7 +15,7 @@ import orjson
 from django.db import connection, transaction
 
 from hud.models import STATUS_NAMES, words_are_reason
-from runner.records import Benchmark, Environment, Metric, Model, Record
+from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
 _PIECE = 2000  # rows read at a time

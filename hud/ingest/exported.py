@@ -12,7 +12,7 @@ import msgspec
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
 from runner.formats.parameters import parse_time
-from runner.records import Record
+from runner.schema.records import Record
 
 _PLACE = "/benchmark/extra_info/hud"
 _PATH = re.compile(r" - at `\$(?P<path>.*)`$")

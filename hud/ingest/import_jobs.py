@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from hud.embedded import make_folder
 from hud.ingest.receive import Content, Receipt, ingest, keep_key
 from hud.models import ApiKey, Import
+from hud.server.embedded import make_folder
 from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
 

@@ -15,18 +15,18 @@ import msgspec
 from hud.ingest.exported import exported
 from hud.ingest.resolve import RunKeys
 from hud.models import FIRST_RUN_ONLY
-from runner.catalog import knobs_key
-from runner.catalog.arches import arch_key
-from runner.catalog.codes import status_of
-from runner.catalog.metrics import is_number, metric_info, value_rule
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
 from runner.formats.format import Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, nfc, number, text
-from runner.records import STATUSES, UNEXPECTED, Environment, Metric, Record
-from runner.summary import value_of
+from runner.schema.devices import arch_key
+from runner.schema.metrics import is_number, metric_info, value_rule
+from runner.schema.plan import knobs_key
+from runner.schema.records import STATUSES, UNEXPECTED, Environment, Metric, Record
+from runner.schema.statistics import value_of
+from runner.schema.statuses import status_of
 
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")

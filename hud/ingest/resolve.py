@@ -18,18 +18,18 @@ from django.db.models import Q
 from django.utils import timezone as clock
 
 from hud.models import Run, State
-from runner.catalog.metrics import metric_info
-from runner.catalog.missing import CANCELLED
 from runner.formats.measurement import DEVICES, ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import Parameters, parse_time
 from runner.formats.scalars import nfc, text
 from runner.formats.v3 import OURS
-from runner.records import Environment, Record
+from runner.schema.metrics import metric_info
+from runner.schema.records import Environment, Record
+from runner.suites.outcome_records import CANCELLED
 
 _MAX_NUMBER = 10_000  # of a pair or a process
 _SUCCEEDED = (State.SUCCEEDED, "")
 _FAILED = {"wrong", "oom", "crashed", "failed"}
-_ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/life.py` has them
+_ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/runs/states.py` has them
 _CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
 
 # ---- which run a record belongs to, as the record says it

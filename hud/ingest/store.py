@@ -16,10 +16,10 @@ from django.db import connection
 from hud.ingest.parse import ExpectedValue
 from hud.ingest.resolve import RowKey, metric_ids, row_keys
 from hud.models import STATUS_CODES, Target
-from runner.catalog.metrics import value_rule
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
-from runner.summary import spread_of, value_of
+from runner.schema.metrics import value_rule
+from runner.schema.statistics import spread_of, value_of
 
 _TARGET_NOTE = "expected result, upload"
 

@@ -1,5 +1,5 @@
 """Values of PyTorch/XLA's repeats that were stored as plain medians: the first run, which compiles, is left
-out, and the compiler's counters are summed, as `runner.catalog.metrics.value_rule` has it since."""
+out, and the compiler's counters are summed, as `runner.schema.metrics.value_rule` has it since."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import migrations
 
-from runner.summary import median, spread
+from runner.schema.statistics import median, spread
 
 _STEADY = (
     r"^((trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number))$"

@@ -40,7 +40,7 @@ class Accelerator(models.Model):
     present = models.BooleanField(default=True)
     rung_at = models.DateTimeField(null=True)  # last wake-up
     catalog = models.JSONField(default=dict)  # what it can run: suites, pythons (interpreters by name)
-    labels = models.JSONField(default=dict)  # its host's, and the built-in ones of `hud.hosts`
+    labels = models.JSONField(default=dict)  # its host's, and the built-in ones of `hud.hosts.registration`
 
     class Meta:
         constraints: ClassVar = [

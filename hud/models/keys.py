@@ -24,7 +24,7 @@ class ApiKey(models.Model):
     expires = models.DateTimeField(null=True)
     last_used = models.DateTimeField(null=True)
     revoked = models.DateTimeField(null=True)
-    calls_left = models.FloatField(default=0)  # token bucket of `hud.keys.take_call`
+    calls_left = models.FloatField(default=0)  # token bucket of `hud.accounts.keys.take_call`
     calls_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from django.db.models import Q
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 from hud.models.uploads import Upload
-from runner.records import STATUSES
+from runner.schema.records import STATUSES
 
 # Status of a measurement or a task, as the small integer that the store keeps.
 STATUS_CODES = {name: code for code, name in enumerate(STATUSES)}
@@ -45,9 +45,9 @@ class Measurement(models.Model):
     median = models.FloatField(null=True)
     samples = ArrayField(models.FloatField(), null=True)  # NULL where the median is the only one
     target = models.FloatField(null=True)
-    spread = models.FloatField(null=True)  # runner.summary.spread of the samples
+    spread = models.FloatField(null=True)  # runner.schema.statistics.spread of the samples
     n = models.IntegerField(default=1)
-    status = models.SmallIntegerField(default=0)  # index into runner.records.STATUSES
+    status = models.SmallIntegerField(default=0)  # index into runner.schema.records.STATUSES
     process = models.SmallIntegerField(default=0)  # which of the run's repeated fresh processes
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word

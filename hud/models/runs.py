@@ -10,12 +10,12 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from hud.life import RunState, TaskState
 from hud.models.hosts import Accelerator, Host
 from hud.models.schedules import Firing
 from hud.models.series import Experiment
 from hud.models.uploads import Upload
-from runner.catalog import inductor_options
+from hud.runs.states import RunState, TaskState
+from runner.schema import inductor_options
 
 State = RunState  # the same word as Task.State, for runs
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
@@ -105,9 +105,9 @@ class Task(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="tasks")
     position = models.IntegerField()
     process = models.SmallIntegerField(default=0)  # repeats of one case are processes 0, 1, 2 …
-    spec = models.JSONField()  # runner.catalog.TaskSpec
+    spec = models.JSONField()  # runner.schema.plan.TaskSpec
     state = models.CharField(max_length=10, choices=_choices(TaskState), default=TaskState.QUEUED)
-    status = models.CharField(max_length=12, blank=True)  # one of runner.records.STATUSES, once done
+    status = models.CharField(max_length=12, blank=True)  # one of runner.schema.records.STATUSES, once done
     code = models.CharField(max_length=100, blank=True)
     reason = models.CharField(max_length=1000, blank=True)
     attempt = models.SmallIntegerField(default=0)  # how often it was claimed

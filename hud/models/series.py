@@ -56,7 +56,7 @@ class Experiment(models.Model):
 
 
 class Metric(models.Model):
-    """A named quantity. Filled from `runner.catalog.metrics`; unknown names come without direction."""
+    """A named quantity. Filled from `runner.schema.metrics`; unknown names come without direction."""
 
     name = models.CharField(max_length=200, unique=True)
     title = models.CharField(max_length=200)

@@ -14,8 +14,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import FIRST_RUN_ONLY, Metric
-from hud.queries.targets import AppliedTarget
-from hud.queries.values import MetricValue
+from hud.pages.targets import AppliedTarget
+from hud.pages.values import MetricValue
 
 register = template.Library()
 

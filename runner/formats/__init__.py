@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from runner.catalog import BadRequest
 from runner.formats import (
     cachebench,
     expected_accuracy,
@@ -26,6 +25,7 @@ from runner.formats import (
 )
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Describe, Format, Preview, Writer
+from runner.schema.plan import BadRequest
 
 # In the order in which they are asked; v3 takes whatever is JSON.
 FORMATS = {

@@ -9,12 +9,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.catalog import TaskSpec
 from runner.formats import v3
 from runner.formats.format import FinishedTask, Format, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
-from runner.records import Json, Record
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json, Record
 
 _BENCHMARK = "TorchCache Benchmark"
 _METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")

@@ -15,7 +15,7 @@ from runner.formats.scalars import number
 from runner.formats.table import pointer, table
 from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.compiler_names import file_hints
-from runner.records import Benchmark, Metric, Model, Record
+from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TorchInductor, expected by CI"
 _HEADERS = (["name", "accuracy", "graph_breaks"], ["name", "accuracy"], ["name", "graph_breaks"])

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.catalog import BadRequest, TaskSpec
 from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.table import first_row
-from runner.records import Json, Record
+from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.records import Json, Record
 
 _PEEK_BYTES = 1 << 16
 _MAX_HEADER_BYTES = 1 << 18

@@ -12,9 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.micro import SIZES
-from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.formats import reasons, v3
 from runner.formats.errors import Fault
 from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer, is_json
@@ -22,8 +19,11 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
-from runner.records import Benchmark, Json, Metric, Model, Record
-from runner.summary import median
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.statistics import median
+from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
+from runner.suites.micro import SIZES
 
 _BENCHMARK = "PyTorch gpt-fast benchmark"
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage

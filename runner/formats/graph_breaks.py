@@ -11,7 +11,7 @@ from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord
 from runner.formats.table import table
 from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
-from runner.records import Benchmark, Metric, Model, Record
+from runner.schema.records import Benchmark, Metric, Model, Record
 
 _COLUMNS = ["model", "reason", "user_stack"]
 _MAX_REASONS = 50

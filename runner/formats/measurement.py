@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from runner.formats.scalars import text
-from runner.records import Environment, Record
+from runner.schema.records import Environment, Record
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
 DEVICES = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu"})

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.operators import FREQUENT, TWENTY, told_inputs
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer
@@ -22,8 +20,10 @@ from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import csv_text, pointer, table
-from runner.records import Benchmark, Json, Metric, Model, Record
-from runner.summary import median, quantiles
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.statistics import median, quantiles
+from runner.suites.operators import FREQUENT, TWENTY, told_inputs
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
 _FILE = re.compile(

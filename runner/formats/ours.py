@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from runner.catalog import BadRequest, missing
 from runner.formats import v3
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, Preview, Skipped
+from runner.schema.plan import BadRequest
+from runner.suites import outcome_records
 
 
 def _matches(preview: Preview) -> bool:
@@ -34,7 +35,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield Fault(item.pointer, "a line of our runner has a fingerprint and records", item.line)
         else:
             try:
-                records = missing.whole(item.value)
+                records = outcome_records.whole(item.value)
             except BadRequest as error:
                 yield Skipped(item.pointer, str(error), item.line)
                 continue

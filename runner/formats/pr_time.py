@@ -15,7 +15,7 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import rows
-from runner.records import Benchmark, Metric, Model, Record
+from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "pr_time_benchmarks"
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from runner.catalog.codes import status_of_error
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
@@ -20,7 +19,8 @@ from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, shortened
 from runner.formats.table import pointer
-from runner.records import Benchmark, Metric, Model, Record
+from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.schema.statuses import status_of_error
 
 _BENCHMARK = "torchbench userbenchmark"
 _TEST_BENCH = re.compile(

@@ -20,7 +20,7 @@ from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
-from runner.records import Metric, Record
+from runner.schema.records import Metric, Record
 
 if TYPE_CHECKING:
     from runner.formats.json_text import Text

@@ -15,16 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from runner.catalog import TaskSpec
-from runner.catalog.codes import status_of_error
-from runner.catalog.suites.xla import SUITE, Cell, cell
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Preview, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
-from runner.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.statuses import status_of_error
+from runner.suites.xla import SUITE, Cell, cell
 
 if TYPE_CHECKING:
     from runner.formats.json_text import Value

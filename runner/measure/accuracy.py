@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runner.failures import TaskFailure
+from runner.launch.failures import TaskFailure
 
 # As torch._dynamo.utils.same for half-precision results: 3 times eager's own error, plus a tenth of 1e-3.
 _FACTOR = 3.0

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from runner import host
-from runner.measure.call_time import one_call_ms
-from runner.measure.device import Device
 from runner.measure.recorder import Result
-from runner.summary import median
+from runner.measure.state.device import Device
+from runner.measure.timing.call_time import one_call_ms
+from runner.schema.statistics import median
+from runner.system import machine
 
 COPY = "copy_gbps"
 READ = "read_gbps"
@@ -26,11 +26,11 @@ _MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
 
 def ceiling(name: str, device: Device) -> float:
     """Return the median of the host's daily readings, after taking today's if there is none."""
-    path = host.ceilings_path()
-    days = [reading["day"] for reading in host.readings(path, device.key, name)]
-    if host.today() not in days:
+    path = machine.ceilings_path()
+    days = [reading["day"] for reading in machine.readings(path, device.key, name)]
+    if machine.today() not in days:
         read(name, device)
-    value = host.ceiling_median(path, device.key, name)
+    value = machine.ceiling_median(path, device.key, name)
     assert value is not None
     return value
 
@@ -38,7 +38,7 @@ def ceiling(name: str, device: Device) -> float:
 def read(name: str, device: Device) -> list[float]:
     """Take today's reading, keep its median in the host's file, and return the samples."""
     samples = {COPY: _copy_gbps, READ: _read_gbps, MATMUL: _matmul_tflops}[name](device)
-    host.add_reading(host.ceilings_path(), device.key, name, median(samples), torch.__version__)
+    machine.add_reading(machine.ceilings_path(), device.key, name, median(samples), torch.__version__)
     return samples
 
 
@@ -70,7 +70,7 @@ def _read_gbps(device: Device) -> list[float]:
     source = _block(device)
     sums = torch.sum
     if device.type == "cuda":
-        from runner.measure.read_kernel import block_sums as sums  # noqa: PLC0415 - needs triton
+        from runner.measure.compiler.read_kernel import block_sums as sums  # noqa: PLC0415 - needs triton
 
     return gbps(source.nbytes, _times_ms(lambda: sums(source), device))
 

@@ -8,8 +8,8 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from runner.catalog.arches import arch_key, peaks
-from runner.measure.call_time import Call
+from runner.measure.timing.call_time import Call
+from runner.schema.devices import arch_key, peaks
 
 # Operators that multiply matrices; one of these without a formula makes the count too small.
 _COUNTABLE = ("attention", "mm", "conv", "linear", "matmul", "lstm", "gru")

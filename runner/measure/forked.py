@@ -24,9 +24,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
-from runner.failures import TaskFailure, failure_of
-from runner.processes import Tree, die_with, send
-from runner.records import Json
+from runner.launch.failures import TaskFailure, failure_of
+from runner.schema.records import Json
+from runner.system.processes import Tree, die_with, send
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from runner.measure.device import Device
-from runner.records import Json
+from runner.measure.state.device import Device
+from runner.schema.records import Json
 
 _GENERAL_POOL = (0, 0)  # not a CUDA graph's
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.catalog import TaskSpec
-from runner.catalog.metrics import metric_info
-from runner.failures import TaskFailure
-from runner.measure.device import Device
-from runner.measure.environment import environment
-from runner.records import Benchmark, Environment, Json, Metric, Model, Record
-from runner.report import Report
-from runner.summary import spread
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
+from runner.measure.state.device import Device
+from runner.measure.state.environment import environment
+from runner.schema.metrics import metric_info
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Benchmark, Environment, Json, Metric, Model, Record
+from runner.schema.statistics import spread
 
 _DIGITS = 7  # of a sample: a clock of nanoseconds is no more precise
 

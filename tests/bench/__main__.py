@@ -16,7 +16,7 @@ from tests.bench.ingest import ingest
 from tests.bench.judge import judge
 from tests.bench.pages import pages
 from tests.bench.start import start
-from tests.servers import ROOT
+from tests.support.servers import ROOT
 
 OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"
 PARTS: dict[str, Callable[[Application], Iterator[Figure]]] = {

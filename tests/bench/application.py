@@ -17,7 +17,7 @@ from typing import Any
 import django
 
 from tests.bench import processes
-from tests.servers import Hud
+from tests.support.servers import Hud
 
 _PATIENCE_S = 600
 
@@ -63,8 +63,8 @@ def running() -> Iterator[Application]:
     from django.conf import settings
     from django.core.management import call_command
 
-    from hud import embedded
-    from hud.keys import create_key
+    from hud.accounts.keys import create_key
+    from hud.server import embedded
 
     settings.ALLOWED_HOSTS = ["*"]  # of the test client that the pages are drawn for
     data: Path = settings.HUD_DATA

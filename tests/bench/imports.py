@@ -15,8 +15,8 @@ from tests.bench import processes
 from tests.bench.application import Application
 from tests.bench.figures import Figure
 from tests.bench.records import RECORDS, body
-from tests.servers import ROOT, end_process
-from tests.waiting import wait_for
+from tests.support.servers import ROOT, end_process
+from tests.support.waiting import wait_for
 
 FILE_BYTES = 100_000_000
 REQUEST_BYTES = 30 * 2**20  # becomes an import job, which `manage.py judge` takes in

@@ -15,7 +15,7 @@ _NIGHTS = 30
 
 def judge(application: Application) -> Iterator[Figure]:
     """Every series of an upload of 800, each with a history of 30 nights and more."""
-    from hud.judge import work_off
+    from hud.judging.judge import work_off
     from tests.bench.rows import grow
 
     application.upload(body(-1, records=_RECORDS), "commit=judge0&commit_date=2023-01-01")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.bench.application import Application
 from tests.bench.figures import Figure
-from tests.servers import ROOT
+from tests.support.servers import ROOT
 
 _START = """
 import resource, sys, time

@@ -9,9 +9,9 @@ import pytest
 from django.conf import settings
 
 from tests.conftest import FAULT_FIGURE
-from tests.faults.invariants import violations
-from tests.faults.site import SCALED, Site, Times
-from tests.servers import Hud, RedisServer
+from tests.faults.installation.invariants import violations
+from tests.faults.installation.site import SCALED, Site, Times
+from tests.support.servers import Hud, RedisServer
 
 
 @pytest.fixture(params=["scaled", pytest.param("real", marks=pytest.mark.soak)])

@@ -61,7 +61,7 @@ class Card:
 
     def __init__(self, site: Any) -> None:
         from hud.models import Accelerator
-        from tests.hosts import Control
+        from tests.support.hosts import Control
 
         self.site = site
         self.row = Accelerator.objects.get()
@@ -91,7 +91,7 @@ class Card:
     @property
     def free(self) -> bool:
         """Nobody holds its lock, and its memory is as it was."""
-        from runner import locks
+        from runner.system import locks
 
         return (
             not locks.processes_with(self.locks, self.lock) and self.used_mib() <= self.idle_mib + SLACK_MIB
@@ -109,7 +109,7 @@ class Card:
         return number
 
     def sample(self) -> dict[str, Any]:
-        from runner import locks
+        from runner.system import locks
 
         return {
             "card": self._ask("memory.used,utilization.gpu,clocks.sm"),
@@ -144,7 +144,7 @@ def watched(card: Card, path: Path) -> Iterator[None]:
 
 def out_of_memory(card: Card, fault: Fault) -> None:
     """F9: the task failed for want of memory, once; the card is free, and the next task succeeds."""
-    from tests.faults.site import only_task
+    from tests.faults.installation.site import only_task
 
     start = card.next(allocate_gib=GIB)
     with fault.measured("failed, from the request"):
@@ -172,7 +172,7 @@ def timed_out(card: Card, fault: Fault) -> None:
 
 def cancelled(card: Card, fault: Fault) -> None:
     """F10: somebody cancels while a kernel holds the card."""
-    from hud import run_states
+    from hud.runs import run_states
 
     start = card.next(kernel_s=KERNEL_S)
     run = card.site.request()
@@ -188,9 +188,9 @@ def cancelled(card: Card, fault: Fault) -> None:
 def orphaned(card: Card, fault: Fault, orphan_s: float = ORPHAN_S, *, end_it: bool = False) -> None:
     """F10: the host's processes are killed, and one that nobody can find any more keeps the card busy,
     for `orphan_s` or, with `end_it`, until what it prevents has been seen."""
-    from runner import locks
-    from tests.faults.site import only_task
-    from tests.hosts import alive
+    from runner.system import locks
+    from tests.faults.installation.site import only_task
+    from tests.support.hosts import alive
 
     site = card.site
     start = card.next(orphan_s=orphan_s, spin=True)
@@ -220,7 +220,7 @@ def orphaned(card: Card, fault: Fault, orphan_s: float = ORPHAN_S, *, end_it: bo
 
 
 def _ended_by_us(card: Card, fault: Fault, benchmark: int, ended: Any, state: str) -> None:
-    from tests.hosts import alive
+    from tests.support.hosts import alive
 
     fault.said.update(state=ended.state, reason=ended.reason)
     fault.check(f"the run is {state}", ended.state == state)
@@ -288,10 +288,10 @@ def _play(device: str, folder: Path, faults: list[Fault]) -> list[str]:
     from django.core.management import call_command
     from django.db import connection
 
-    from hud import embedded
-    from tests.faults.invariants import violations
-    from tests.faults.site import Site, Times
-    from tests.servers import Hud, RedisServer
+    from hud.server import embedded
+    from tests.faults.installation.invariants import violations
+    from tests.faults.installation.site import Site, Times
+    from tests.support.servers import Hud, RedisServer
 
     data = Path(settings.HUD_DATA)
     shutil.rmtree(folder / "site", ignore_errors=True)

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from hud.models import Host, State
-from tests.faults.site import Site, only_task
+from tests.faults.installation.site import Site, only_task
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hud.keys import create_key
+from hud.accounts.keys import create_key
 from hud.models import Measurement, State, Upload
-from tests.faults.site import Site
-from tests.hosts import alive
-from tests.records import as_list, v3_record
+from tests.faults.installation.site import Site
+from tests.support.hosts import alive
+from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,8 +14,8 @@ import pytest
 from django.db import connection
 
 from hud.models import Accelerator, Measurement, State
-from tests.faults.site import Site, only_task, tree
-from tests.hosts import alive
+from tests.faults.installation.site import Site, only_task, tree
+from tests.support.hosts import alive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

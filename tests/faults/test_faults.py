@@ -11,12 +11,12 @@ import urllib.request
 import pytest
 from django.db import connection
 
-from hud import run_states, wakeup
 from hud.models import Beacon, Measurement, Run, State, Task
-from hud.tasklogs import read
-from tests.faults.site import Site, freeze, only_task, thaw, tree, worker_of
-from tests.hosts import alive, parent_of
-from tests.servers import ROOT, EmbeddedServer
+from hud.runs import run_states, wakeup
+from hud.runs.logs import read
+from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
+from tests.support.hosts import alive, parent_of
+from tests.support.servers import ROOT, EmbeddedServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -135,8 +135,8 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
 import os, django
 django.setup()
 from hud import wakeup, runs
-from runner.catalog import Selection
-from tests.claims import options
+from runner.schema.plan import Selection
+from tests.support.claims import options
 wakeup.ring_for = lambda _run: os._exit(9)
 runs.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), options(device="cpu"))
 """

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.host import gpus
+from runner.system.machine import gpus
 from tests.faults import gpu
-from tests.faults.site import Site
-from tests.servers import ROOT
+from tests.faults.installation.site import Site
+from tests.support.servers import ROOT
 
 NO_GPU = "NO GPU: out of memory and spinning kernels were not tried on one"
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from hud.keys import create_key
+from hud.accounts.keys import create_key
 from hud.models import Run, State, Task
-from tests.faults.proxy import Proxy
-from tests.faults.site import Site, only_task
-from tests.hosts import Control, alive
+from tests.faults.installation.proxy import Proxy
+from tests.faults.installation.site import Site, only_task
+from tests.support.hosts import Control, alive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from hud import hosts, run_states, tasklogs
+from hud.hosts import registration
 from hud.models import Measurement, State, Task
-from runner.client import Hud as Client
-from runner.client import Lease, LeaseBroken, Refused, WrongOffset
-from tests.faults.site import Site, only_task
-from tests.records import as_lines, v3_record
+from hud.runs import logs, run_states
+from runner.host.client import Hud as Client
+from runner.host.client import Lease, LeaseBroken, Refused, WrongOffset
+from tests.faults.installation.site import Site, only_task
+from tests.support.records import as_lines, v3_record
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,7 +46,9 @@ def host_of_two(site: Site) -> tuple[Client, list[int]]:
     """A host with two accelerators, which speaks when the test does."""
     site.host.stop()
     site.stop_tick()  # the test may be slower than a lease
-    client = Client(site.hud.url, hosts.register(token=hosts.create_token(who="t"), name="hand")[1])
+    client = Client(
+        site.hud.url, registration.register(token=registration.create_token(who="t"), name="hand")[1]
+    )
     devices = [
         {"name": f"cuda:{number}", "device": "cpu", "arch": "cpu-x86_64", "suites": ["micro"]}
         for number in (0, 1)
@@ -74,7 +77,7 @@ def test_whatever_is_said_twice_or_out_of_order_counts_once(site: Site) -> None:
     assert set(at_once(lambda: client.log(lease, 0, b"hello\n"))) == {6}
     assert set(at_once(lambda: client.log(lease, 6, b"world\n"))) == {12}
     assert client.log(lease, 0, b"hello\nworld\n") == 12
-    assert tasklogs.read(only_task(run), 0, 100) == b"hello\nworld\n"
+    assert logs.read(only_task(run), 0, 100) == b"hello\nworld\n"
     assert not client.progress(lease, {"done": 2, "total": 1, "phase": "?"}).cancel
 
     assert set(at_once(lambda: client.finish(lease, "ok", "", "", 1.0))) == {"done"}

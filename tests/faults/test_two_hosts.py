@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from hud import hosts
+from hud.hosts import registration
 from hud.models import Host, Run, State, Task
-from tests.faults.site import Site, freeze, only_task, thaw, tree
-from tests.hosts import Control
+from tests.faults.installation.site import Site, freeze, only_task, thaw, tree
+from tests.support.hosts import Control
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -104,7 +104,7 @@ def _drain_and_pause_are_obeyed(site: Site) -> None:
     everywhere(site, {str(at): {"wait_for": "drained"} for at in range(1, number + 1)})
     busy = [site.request(labels={"site": "left"}) for _ in range(2)]
     site.wait(lambda: Task.objects.filter(state="running").count() == 2, "two tasks on the left")
-    hosts.drain(host=host("left"), note="new driver", who="test")
+    registration.drain(host=host("left"), note="new driver", who="test")
     others = [site.request() for _ in range(3)]
     go(site, "drained")
     assert {run.state for run in site.wait_for_end(*busy)} == {State.SUCCEEDED}, "what runs is finished"
@@ -112,7 +112,7 @@ def _drain_and_pause_are_obeyed(site: Site) -> None:
 
     pause_s = 2 if site.times.scaled else 20
     until = timezone.now() + timedelta(seconds=pause_s)
-    hosts.pause(host=host("right"), until=until, note="I measure by hand", who="test")
+    registration.pause(host=host("right"), until=until, note="I measure by hand", who="test")
     waiting = site.request()
     site.wait(lambda: site.host_state("right") == "paused", "a paused host")
     (ended,) = site.wait_for_end(waiting)
@@ -120,7 +120,7 @@ def _drain_and_pause_are_obeyed(site: Site) -> None:
     assert ended.started >= until
     site.figure("taken, from the end of a pause", (ended.started - until).total_seconds())
     assert ran_on(ended) == {"right": 1}
-    hosts.resume(host=host("left"), who="test")
+    registration.resume(host=host("left"), who="test")
     assert ran_on(*site.wait_for_end(site.request(labels={"site": "left"}))) == {"left": 1}
 
 

@@ -13,11 +13,11 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from hud import schedules
-from hud.embedded import make_folder, write_private
-from hud.keys import create_key, find_key
+from hud.accounts.keys import create_key, find_key
 from hud.models import Host, Metric
-from runner.catalog.metrics import METRICS
+from hud.runs import schedules
+from hud.server.embedded import make_folder, write_private
+from runner.schema.metrics import METRICS
 
 WHO = "bootstrap"
 OPERATOR = "operator"
@@ -49,7 +49,7 @@ class Command(BaseCommand):
 
 
 def sync_metrics() -> None:
-    """Brings the registry's rows to what `runner.catalog.metrics` says; unknown metrics keep their rows."""
+    """Brings the registry's rows to what `runner.schema.metrics` says; unknown metrics keep their rows."""
     rows = [info.to_row() for info in METRICS.values()]
     Metric.objects.bulk_create(
         [Metric(**row) for row in rows],

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.keys import SCOPES, UnknownScope, create_key
+from hud.accounts.keys import SCOPES, UnknownScope, create_key
 
 
 class Command(BaseCommand):

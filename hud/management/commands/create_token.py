@@ -6,15 +6,15 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from hud import hosts
+from hud.hosts import registration
 
 
 class Command(BaseCommand):
     help = "Makes a registration token for one host and prints it, this once, as the last word."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        token = hosts.create_token(who="create_token")
-        minutes = round(hosts.TOKEN_LIFE.total_seconds() / 60)
+        token = registration.create_token(who="create_token")
+        minutes = round(registration.TOKEN_LIFE.total_seconds() / 60)
         self.stdout.write(
             f"for python -m runner attach --hud URL --token TOKEN, once, within {minutes} minutes: {token}"
         )

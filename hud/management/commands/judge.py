@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import heartbeats
+from hud.hosts import heartbeats
 from hud.ingest import import_jobs
-from hud.judge import work_off
+from hud.judging.judge import work_off
 
 ROUND_S = 1.0
 

@@ -14,7 +14,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud import heartbeats, redis_users, schedules, tasks, wakeup
+from hud.hosts import heartbeats, redis_users
+from hud.runs import schedules, tasks, wakeup
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 7_014_001

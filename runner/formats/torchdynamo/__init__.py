@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.catalog.metrics import METRICS
 from runner.formats import reasons, v3
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, is_json
@@ -20,7 +19,8 @@ from runner.formats.table import Row, pointer, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
-from runner.records import Benchmark, Metric, Model, Record
+from runner.schema.metrics import METRICS
+from runner.schema.records import Benchmark, Metric, Model, Record
 
 _FIRST = ["dev", "name", "batch_size"]
 _NOT_METRICS = {*_FIRST, "tag"}

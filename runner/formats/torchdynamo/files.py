@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.catalog import TaskSpec
-from runner.catalog.backends import Backend, backend_of
-from runner.catalog.codes import is_accuracy_code
-from runner.catalog.suites.torchdynamo_knobs import INDUCTOR_OPTIONS
 from runner.formats.format import FinishedTask
 from runner.formats.table import csv_text
-from runner.records import Json
-from runner.summary import median
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json
+from runner.schema.statistics import median
+from runner.schema.statuses import is_accuracy_code
+from runner.suites.torchdynamo.backend_names import Backend, backend_of
+from runner.suites.torchdynamo.options import INDUCTOR_OPTIONS
 
 Row = dict[str, Json]
 

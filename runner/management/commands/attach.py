@@ -13,8 +13,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from runner.agent import Attachment
-from runner.attach import CannotAttach, add_device_arguments, only_agent, run
+from runner.host.agent import Attachment
+from runner.host.attach import CannotAttach, add_device_arguments, only_agent, run
 
 
 class Command(BaseCommand):

@@ -1,125 +1,58 @@
-"""Run cachebench: pairs of processes with one folder of caches, empty for the first, full for the second."""
+"""cachebench: how long a model takes to compile with empty caches, and with full ones."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
-import shutil
-import time
-from pathlib import Path
-from typing import cast
+from dataclasses import replace
 
-from runner.catalog import TaskSpec
-from runner.catalog.always import CACHE_METRICS
-from runner.catalog.suites.cache import ORIGINS
-from runner.failures import TaskFailure
-from runner.measure import compile_time
-from runner.measure.device import prepare
-from runner.measure.forked import before_forks, run_stage
-from runner.measure.recorder import Recorder, Result
-from runner.records import Json
-from runner.report import Report
-from runner.suites.cache.compile import Compiled, compile_once
-from runner.summary import median
+from runner.schema.options import repeat, switch
+from runner.schema.suite import Case, Knob, Suite
+from runner.suites import huggingface, torchbench
+from runner.suites.torchdynamo.options import KNOBS
 
-_CLOCK = "host clock, first compiled call to the first that compiles nothing, less steady calls"
-_UPSTREAM_CLOCK = "host clock around five compiled calls, less five eager ones, as the harness's warm-up"
-_SAME = 1e-2  # relative difference of a result from the cache that half precision explains
-
-Pair = tuple[Compiled, Compiled]  # cold, warm
+_TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
+# cachebench's own lists, first here; it takes any other model of the two suites by name too.
+_DEFAULTS = (
+    *("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama"),
+    *("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification"),
+)
+ORIGINS = {
+    **{case.name: "torchbench" for case in _TORCHBENCH},
+    **{case.name: "huggingface" for case in _HUGGINGFACE},
+}
+# amp and bfloat16 are what cachebench takes in training and in inference
+_DTYPES = ("amp", "bfloat16", "float16", "float32")
+_SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
 
 
-def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Compile `repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
-    before_forks()
-    importlib.import_module("runner.suites.torchdynamo.loaded_model")  # once, for all processes
-    ends = time.monotonic() + spec.timeout_s
-    pairs = cast("int", spec.setting("repeat"))
-    done: list[Pair] = []
-    try:
-        for number in range(pairs):
-            cold = _stage(spec, report, "cold", number, ends)
-            warm = _stage(spec, report, "warm", number, ends)
-            _compare(cold.result, warm.result)
-            done.append((cold, warm))
-            shutil.rmtree(_folder(report, number), ignore_errors=True)
-        _record(spec, report, done, None)
-    except TaskFailure as failure:
-        shutil.rmtree(_folder(report, len(done)), ignore_errors=True)
-        _record(spec, report, done, failure)
-        return failure
-    report.event("finished", 2 * pairs, 2 * pairs)
-    return None
-
-
-def _stage(spec: TaskSpec, report: Report, name: str, pair: int, ends: float) -> Compiled:
-    total = 2 * cast("int", spec.setting("repeat"))
-    report.event("compile", 2 * pair + (name == "warm"), total, f"{name}, pair {pair + 1}")
-    folder = _folder(report, pair)
-    answer = run_stage(
-        f"{name}_{pair}",
-        lambda: dataclasses.asdict(compile_once(spec, folder)),
-        folder=report.folder,
-        variables=compile_time.cache_variables(folder),
-        timeout_s=max(1.0, ends - time.monotonic()),
+def _cases() -> tuple[Case, ...]:
+    found = {case.name: case for case in (*_TORCHBENCH, *_HUGGINGFACE)}
+    names = [name for name in _DEFAULTS if name in found]
+    names += [name for name in found if name not in names]
+    return tuple(
+        replace(found[name], dtypes=tuple(kind for kind in _DTYPES if kind in found[name].dtypes))
+        for name in names
     )
-    return Compiled(**answer)
 
 
-def _folder(report: Report, pair: int) -> Path:
-    return report.folder / f"caches_{pair}"
-
-
-def _compare(cold: float, warm: float) -> None:
-    """Raise TaskFailure (wrong) where code from the cache computes something else."""
-    if not abs(warm - cold) <= _SAME * abs(cold):
-        reason = f"the result is {cold:.6g} (norm) as compiled, {warm:.6g} from the cache"
-        raise TaskFailure("wrong", "fail_accuracy", reason)
-
-
-def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailure | None) -> None:
-    """Record in a separate process: asking for the device would make this one unfit to fork."""
-
-    def work() -> Json:
-        recorder = Recorder(spec, report, prepare(spec.device))
-        knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
-        if failure is not None:
-            for metric in CACHE_METRICS:
-                recorder.missing(metric, failure, knobs=knobs)
-            return None
-        for result in results_of(done):
-            recorder.add(result, knobs=knobs)
-        return None
-
-    run_stage("record", work, folder=report.folder, timeout_s=120)
-
-
-def results_of(pairs: list[Pair]) -> list[Result]:
-    """Return our metrics with one sample for each pair, then cachebench's three, the last a single number."""
-    cold_s = [cold.compile_s for cold, _ in pairs]
-    warm_s = [warm.compile_s for _, warm in pairs]
-    ratios = [warm / cold for cold, warm in zip(cold_s, warm_s, strict=True)]
-    upstream_cold_s = [cold.warm_up_difference_s for cold, _ in pairs]
-    upstream_warm_s = [warm.warm_up_difference_s for _, warm in pairs]
-    saved = (1 - sum(upstream_warm_s) / sum(upstream_cold_s)) * 100
-    warm_caches = {"caches": [warm.caches for _, warm in pairs]}
-    return [
-        Result("cold_compile_s", cold_s, _CLOCK, facts=_phases(pair[0] for pair in pairs)),
-        Result("warm_compile_s", warm_s, _CLOCK, facts=_phases(pair[1] for pair in pairs)),
-        Result("warm_to_cold_ratio", ratios, _CLOCK),
-        Result("compile_time_reduction", [1 - ratio for ratio in ratios], _CLOCK),
-        Result("cache_hits", [float(warm.cache_hits) for _, warm in pairs], facts=warm_caches),
-        Result("cache_misses", [float(warm.cache_misses) for _, warm in pairs], facts=warm_caches),
-        Result("cache_bytes", [float(cold.cache_bytes) for cold, _ in pairs]),
-        Result("cache_entries", [float(cold.cache_entries) for cold, _ in pairs]),
-        Result("Cold compile time (s)", upstream_cold_s, _UPSTREAM_CLOCK),
-        Result("Warm compile time (s)", upstream_warm_s, _UPSTREAM_CLOCK),
-        Result("Speedup (%)", [saved], _UPSTREAM_CLOCK, n=len(pairs)),
-    ]
-
-
-def _phases(compiled: Json) -> dict[str, Json]:
-    """Return dynamo's own account: phase → median seconds over the pairs."""
-    found = [part.phases_s for part in compiled]
-    names = {name for phases in found for name in phases}
-    return {"phases_s": {name: median([phases.get(name, 0.0) for phases in found]) for name in sorted(names)}}
+SUITE = Suite(
+    name="cache",
+    title="Compile time with cold and warm caches, as cachebench",
+    module="runner.suites.cache.run",
+    cases=_cases(),
+    backends=("inductor",),
+    modes=("training", "inference"),
+    knobs=(
+        repeat("pairs of a cold and a warm process", 1, 9, 1),
+        Knob("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
+        *(knob for knob in KNOBS if knob.name in _SHARED_KNOBS),
+        switch("fx_graph_cache", "inductor's cache of compiled graphs", default=True),
+        switch("aot_autograd_cache", "AOTAutograd's cache, which holds those of inductor", default=True),
+        switch(
+            "autotune_cache", "inductor's cache of the configurations that autotuning chose", default=True
+        ),
+        switch("local_pgo", "dynamo's memory of shapes that changed, of an earlier process", default=True),
+    ),
+    dynamic=True,
+    timeout_s=4000,
+    axes=(("dtype", ("amp",)),),
+)

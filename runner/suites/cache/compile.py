@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.cache import ORIGINS
-from runner.failures import TaskFailure
-from runner.measure import compile_time, counters
-from runner.measure.call_time import one_call_ms
-from runner.measure.device import SEED, Device, prepare
-from runner.suites.torchdynamo.loaded_model import load
-from runner.suites.torchdynamo.step import Step
+from runner.launch.failures import TaskFailure
+from runner.measure.compiler import counters
+from runner.measure.state.device import SEED, Device, prepare
+from runner.measure.timing import compile_time
+from runner.measure.timing.call_time import one_call_ms
+from runner.schema.plan import TaskSpec
+from runner.suites.cache import ORIGINS
+from runner.suites.torchdynamo.model.loaded_model import load
+from runner.suites.torchdynamo.model.step import Step
 
 _WARM_UP_CALLS = 5  # of the harness
 _SWITCHES = {  # knob → torch's module of settings and the name there

@@ -1,281 +1,47 @@
-"""gpt-fast's models: tokens by time, the weights' bandwidth, compile time cold and warm.
-
-Two processes share fresh caches: the first compiles cold, the second warm. The second then checks the
-compiled steps against eager ones, times whole sequences as gpt-fast does, single steps in turn with eager
-ones, and on a GPU the active time of a step.
-"""
+"""gpt-fast's models: token generation with a static KV cache."""
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
-import time
-import traceback
-from collections.abc import Callable
-from typing import cast
+from runner.schema.options import BUDGET_S, count, repeat, switch
+from runner.schema.suite import Case, Knob, Suite
 
-import torch
+_MEASURED_MODES = ("bfloat16", "int8")
 
-from runner.catalog import TaskSpec
-from runner.catalog.always import (
-    GPT_FAST_COMPILE,
-    GPT_FAST_DEVICE,
-    GPT_FAST_SEQUENCE,
-    STEP_METRICS,
-    generation_metrics,
+SUITE = Suite(
+    name="gpt_fast",
+    title="Token generation, as gpt-fast",
+    module="runner.suites.gpt_fast.run",
+    cases=(
+        Case("Llama-2-7b-chat-hf", "7 billion random weights in the shape of Llama 2", _MEASURED_MODES),
+        Case("Mixtral-8x7B-v0.1", "Random weights in the shape of Mixtral, 16 of its 32 layers", ("int8",)),
+        Case("toy-llama", "Two layers of 64 like Llama's, no real model: for a CPU and CI", _MEASURED_MODES),
+        Case(
+            "toy-mixtral", "Two layers of 64 like Mixtral's, no real model: for a CPU and CI", _MEASURED_MODES
+        ),
+    ),
+    backends=("inductor",),
+    knobs=(
+        Knob("layers", "int", "of the model; the case's own where not given", low=1, high=80),
+        Knob("prompt", "int", "tokens of the prompt", low=1, high=4096, default=6),
+        Knob("new_tokens", "int", "tokens to generate", low=4, high=4096, default=200),
+        count("samples", "sequences that are timed", 1, 100, 5),
+        repeat("pairs of an eager and a compiled step, at least", 10, 1000, 30),
+        BUDGET_S,
+        Knob("top_k", "int", "likeliest tokens of which one is drawn", low=1, high=1000, default=200),
+        Knob("temperature_percent", "int", "of the drawing, in hundredths", low=1, high=500, default=80),
+        switch("cudagraphs", "CUDA graphs for the step, as mode reduce-overhead", default=True),
+        switch(
+            "coordinate_descent_tuning",
+            "inductor's option of that name, on which int8 weights are fused into the products",
+            default=True,
+        ),
+        Knob(
+            "caches",
+            "choice",
+            "compile caches: fresh ones, for a cold and a warm compile, or the host's own, kept",
+            choices=("fresh", "kept"),
+            default="fresh",
+        ),
+    ),
+    timeout_s=1800,
 )
-from runner.catalog.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
-from runner.failures import TaskFailure, failure_of
-from runner.measure import call_time, ceilings, compile_time, counters, gpu_active_time
-from runner.measure.call_time import TimingPlan, interleaved_timings
-from runner.measure.compile_time import FirstCalls
-from runner.measure.device import Device, prepare
-from runner.measure.device_state import device_state, keep_gpu_states, warning
-from runner.measure.forked import before_forks, run_stage
-from runner.measure.recorder import Recorder, Result
-from runner.measure.timing_confidence import latency_results
-from runner.records import Json
-from runner.report import Report
-from runner.suites.gpt_fast.check import Check, compare
-from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
-from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
-from runner.summary import median
-
-_ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
-_CLOCK = "host clock around a sequence"
-_GRAPHS = 2  # prefill and decode
-_MEMORY_SHARE = 0.9
-
-
-def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Measure one model in one type of weights. A wrong result, like any failure, leaves no number."""
-    before_forks()
-    ends = time.monotonic() + spec.timeout_s
-    caches = report.folder / "caches"
-    fresh = spec.setting("caches") == "fresh"
-
-    def stage(name: str, work: Callable[[], Json]) -> Json:
-        variables = compile_time.cache_variables(caches) if fresh else {}
-        left_s = max(1.0, ends - time.monotonic())
-        return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
-
-    try:
-        cold = stage("cold", lambda: _compile_only(spec, report)) if fresh else None
-        incomplete = stage("warm", lambda: _measure(spec, report, cold))
-    except TaskFailure as failure:
-        problem = failure  # the name of the exception ends with its block
-        stage("failed", lambda: _record_failure(spec, report, problem))
-        return problem
-    finally:
-        shutil.rmtree(caches, ignore_errors=True)
-    return TaskFailure(*incomplete) if incomplete else None
-
-
-class _Generator:
-    """A model, a prompt, and its steps in eager mode and compiled."""
-
-    def __init__(self, spec: TaskSpec, device: Device) -> None:
-        self.prompt_tokens = cast("int", spec.setting("prompt"))
-        self.new_tokens = cast("int", spec.setting("new_tokens"))
-        self.device = device
-        self.model = _build_model(spec, self.prompt_tokens + self.new_tokens, device)
-        vocabulary = self.model.shape.vocabulary
-        self.prompt = torch.randint(vocabulary, (self.prompt_tokens,), device=device.type)
-        self.eager: Steps = steps(
-            temperature=cast("int", spec.setting("temperature_percent")) / 100,
-            top_k=cast("int", spec.setting("top_k")),
-        )
-        self.compiled: Steps = compiled(
-            self.eager,
-            cudagraphs=device.type == "cuda" and bool(spec.setting("cudagraphs")),
-            coordinate_descent_tuning=bool(spec.setting("coordinate_descent_tuning")),
-        )
-
-    def sequence(self) -> torch.Tensor:
-        torch.compiler.cudagraph_mark_step_begin()
-        with torch.no_grad():
-            return sequence(self.model, self.compiled, self.prompt, self.new_tokens)
-
-    def one_step(self, with_steps: Steps) -> Callable[[], None]:
-        """Return a step in the middle of the sequence; repeating it writes the same to the KV cache."""
-        token = self.prompt[:1].clone()
-        position = torch.tensor([self.prompt_tokens + self.new_tokens // 2], device=self.device.type)
-
-        def step() -> None:
-            torch.compiler.cudagraph_mark_step_begin()
-            with torch.no_grad():
-                with_steps.decode(self.model, token, position)
-
-        return step
-
-
-def _build_model(spec: TaskSpec, tokens: int, device: Device) -> Transformer:
-    """Return the model. Raise TaskFailure (oom), before anything is allocated, if its weights cannot fit."""
-    shape = SHAPES[spec.case]
-    layers = spec.setting("layers")
-    if layers is not None:
-        shape = dataclasses.replace(shape, layers=cast("int", layers))
-    int8 = spec.dtype == "int8"
-    needed, free = weight_bytes(shape, int8=int8), device.free_bytes()
-    if needed > _MEMORY_SHARE * free:
-        reason = f"the weights need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
-        raise TaskFailure("oom", "out_of_memory", reason)
-    context = -(-tokens // _ROUND) * _ROUND
-    return Transformer(shape, int8=int8, context=context, device=device.type).eval()
-
-
-def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Generator, FirstCalls]:
-    """Build and compile the model; compile time starts after an eager step and a warm toolchain."""
-    device = prepare(spec.device)
-    compile_time.start_workers()
-    report.event("eager", 0, 0, f"{label}: weights and a step")
-    generator = _Generator(spec, device)
-    generator.one_step(generator.eager)()
-    report.event("compile", 0, 0, label)
-    compile_time.warm_toolchain(
-        device, compiled=lambda call: torch.compile(call, dynamic=False), workers=True
-    )
-    found = compile_time.first_calls(generator.sequence, device, before_call=lambda: None)
-    if counters.unique_graphs() == 0:
-        raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
-    return generator, found
-
-
-def _compile_only(spec: TaskSpec, report: Report) -> Json:
-    _, found = _build_and_compile(spec, report, "cold")
-    return [found.compiling_ms, found.steady_ms, found.phases_s]
-
-
-def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
-    """Record part after part; return the first failure of one as [status, code, reason], or None."""
-    generator, first_calls = _build_and_compile(spec, report, "warm" if cold else "host's caches")
-    device = generator.device
-    states = [device_state(device)]
-    recorder = Recorder(spec, report, device)
-    report.event("accuracy")
-    checked = compare(
-        generator.model,
-        generator.eager,
-        generator.compiled,
-        prompt=generator.prompt_tokens,
-        new_tokens=generator.new_tokens,
-        device=device.type,
-    )
-    parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
-        (GPT_FAST_COMPILE, lambda: _compile_results(first_calls, cold)),
-        (GPT_FAST_SEQUENCE, lambda: _sequence_results(spec, report, generator)),
-        (STEP_METRICS, lambda: _step_results(spec, report, generator)),
-        (GPT_FAST_DEVICE, lambda: _device_results(report, generator)),
-        ((), lambda: _counts(checked)),
-    ]
-    incomplete = None
-    for metrics, part in parts:
-        try:
-            results = part()
-        except Exception as error:  # noqa: BLE001 - the other parts are results all the same
-            traceback.print_exc()
-            failure = failure_of(error)
-            incomplete = incomplete or [failure.status, failure.code, failure.reason]
-            for metric in metrics:
-                recorder.missing(metric, failure, knobs=spec.identity())
-            continue
-        states.append(device_state(device))
-        skips = counters.counts().cudagraph_skips
-        skipped = f"{skips} CUDA graphs were asked for and left out" if skips else ""
-        warnings = "; ".join(filter(None, (warning(states), skipped)))
-        for result in results:
-            recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=warnings)
-    keep_gpu_states(report, states)
-    return incomplete
-
-
-def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
-    """Return gpt-fast's compile time, the first sequence, and ours: its time beyond a later one."""
-    clock = "host clock around the first sequence"
-    if cold is None:
-        facts = {"caches": "the host's own: cold where it never compiled this"}
-        return [Result("compilation_time(s)", [warm.compiling_ms[0] / 1e3], clock, facts=facts)]
-    compiling_ms, steady_ms, phases_s = cold
-    cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
-    of_warm = {"phases_s": warm.phases_s, "settled": warm.settled}
-    return [
-        Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
-        Result("cold_compile_s", [cold_s], "host clock", facts={"phases_s": phases_s}),
-        Result("warm_compile_s", [warm.compile_s], "host clock", facts=of_warm),
-    ]
-
-
-def _sequence_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
-    """Time whole sequences including prefill, as gpt-fast does."""
-    samples = cast("int", spec.setting("samples"))
-    per_s = []
-    for sample in range(samples):
-        report.event("measure", sample, samples, "sequences")
-        time_ms = call_time.one_call_ms(generator.sequence, generator.device)
-        per_s.append(generator.new_tokens / (time_ms / 1e3))
-    active = generator.model.active_weight_bytes()
-    bandwidth = [active * value / 1e9 for value in per_s]
-    return [
-        Result("token_per_sec", per_s, _CLOCK),
-        Result("memory_bandwidth(GB/s)", bandwidth, _CLOCK, facts={"active_weight_bytes": active}),
-    ]
-
-
-def _step_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
-    report.event("measure", 0, 0, "steps, eager and compiled in turn")
-    times = interleaved_timings(
-        generator.one_step(generator.eager),
-        generator.one_step(generator.compiled),
-        generator.device,
-        TimingPlan(cast("int", spec.setting("repeat")), cast("int", spec.setting("budget_s"))),
-    )
-    return latency_results(times, "host clock around one step")
-
-
-def _device_results(report: Report, generator: _Generator) -> list[Result]:
-    """Return the GPU's active time of a step, and the bandwidth at which it reads the active weights."""
-    if generator.device.type != "cuda":
-        return []
-    report.event("measure", 0, 0, "GPU busy time of a step")
-    step = generator.one_step(generator.compiled)
-    found = gpu_active_time.active_time(gpu_active_time.profile(step, before_call=lambda: None))
-    model, clock = generator.model, gpu_active_time.CLOCK
-    active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
-    bandwidth = ceilings.gbps(active, found.steps_ms)
-    facts = {
-        "moved_bytes": active,
-        "kv_bytes": kv,
-        "with_kv_gbps": (active + kv) / active * median(bandwidth),
-        "launches": found.launches,
-    }
-    return [
-        Result("gpu_busy_ms", found.steps_ms, clock),
-        Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
-        ceilings.share_of_ceiling(ceilings.READ, bandwidth, generator.device, clock),
-    ]
-
-
-def _counts(checked: Check) -> list[Result]:
-    facts = {
-        "relative_error_compiled": checked.compiled,
-        "relative_error_eager": checked.eager,
-        "same_token": checked.same_token,
-    }
-    return [
-        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=facts),
-        Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
-    ]
-
-
-def _with_target(spec: TaskSpec, result: Result) -> Result:
-    target = gpt_fast_model_target(spec.case, spec.dtype, result.metric)
-    if target is None or spec.identity():
-        return result
-    facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
-    return dataclasses.replace(result, target=target, facts=facts)
-
-
-def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
-    recorder = Recorder(spec, report, prepare(spec.device))
-    for metric in generation_metrics(spec):
-        recorder.missing(metric, failure, knobs=spec.identity())

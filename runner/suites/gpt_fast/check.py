@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runner.failures import TaskFailure
+from runner.launch.failures import TaskFailure
 from runner.measure import accuracy
 from runner.suites.gpt_fast import reference
 from runner.suites.gpt_fast.generate import Steps, forced

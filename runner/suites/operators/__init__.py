@@ -1,146 +1,123 @@
-"""operatorbench: each operator over the shapes that models call it with, eager against inductor.
-
-Many small calls share one process, a stage. A call that takes the device or the process down is a row with
-its status, and the calls after it run in a fresh stage.
-"""
+"""operatorbench: one operator at a time, eager against inductor, over shapes that models really call."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import time
-from collections.abc import Iterator, Mapping
-from functools import partial
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
-from runner.catalog import TaskSpec
-from runner.catalog.always import operators_of
-from runner.catalog.suites.operators import OWN, OWN_INPUTS
-from runner.failures import TaskFailure
-from runner.measure.forked import before_forks, run_stage
-from runner.records import Json
-from runner.report import Report
-from runner.suites.operators import inputs
-from runner.suites.operators.inputs import BadInputs, Call
+from runner.schema.options import count, repeat, switch
+from runner.schema.suite import Case, Knob, Suite
 
-_STAGE_S = 240.0  # for a stage's start and its first compilation
-_CALL_S = 30.0  # and for each of its calls
-_MOST_STAGES = 40
+FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
+OWN = "own"
+OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
+INPUTS = ("huggingface", "timm", OWN)
+_DIGITS = 8
+_DTYPES = ("float16", "float32", "bfloat16")
+# In the order in which models of both kinds call them.
+TWENTY = (
+    "aten.copy_.default",
+    "aten.clone.default",
+    "aten.add.Tensor",
+    "aten.sum.dim_IntList",
+    "aten.mm.default",
+    "aten.addmm.default",
+    "aten._log_softmax.default",
+    "aten.mul.Tensor",
+    "aten.bmm.default",
+    "aten.mean.dim",
+    "aten._softmax.default",
+    "aten.native_layer_norm.default",
+    "aten.div.Tensor",
+    "aten.cat.default",
+    "aten.relu_.default",
+    "aten.gelu.default",
+    "aten.convolution.default",
+    "aten.native_batch_norm.default",
+    "aten.embedding.default",
+    "aten.nll_loss_forward.default",
+)
+_FURTHER = (
+    "aten._log_softmax_backward_data.default",
+    "aten._softmax_backward_data.default",
+    "aten._to_copy.default",
+    "aten.add_.Tensor",
+    "aten.convolution_backward.default",
+    "aten.embedding_dense_backward.default",
+    "aten.gather.default",
+    "aten.gelu_backward.default",
+    "aten.hardtanh_.default",
+    "aten.index.Tensor",
+    "aten.index_select.default",
+    "aten.masked_fill.Scalar",
+    "aten.max_pool2d_with_indices.default",
+    "aten.max_pool2d_with_indices_backward.default",
+    "aten.native_batch_norm_backward.default",
+    "aten.native_dropout.default",
+    "aten.native_layer_norm_backward.default",
+    "aten.nll_loss_backward.default",
+    "aten.pow.Tensor_Scalar",
+    "aten.relu.default",
+    "aten.rsqrt.default",
+    "aten.rsub.Scalar",
+    "aten.scatter_.value",
+    "aten.sigmoid.default",
+    "aten.silu_.default",
+    "aten.sub.Tensor",
+    "aten.tanh.default",
+    "aten.threshold_backward.default",
+    "aten.where.self",
+)
+
+SUITE = Suite(
+    name="operators",
+    title="Operators over recorded shapes, eager against inductor",
+    module="runner.suites.operators.run",
+    cases=(
+        Case(FREQUENT, "The twenty most frequent operators, one after the other", _DTYPES),
+        *(
+            Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES)
+            for name in TWENTY + _FURTHER
+        ),
+    ),
+    backends=("inductor", "autotune"),
+    knobs=(
+        Knob(
+            "inputs",
+            "choice",
+            f"whose recorded calls; own: the log that {OWN_INPUTS} names on the host",
+            choices=INPUTS,
+            default="huggingface",
+        ),
+        Knob("shape", "word", "one recorded call only, by its name in the results"),
+        count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
+        count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),
+        repeat("samples of call time for each call, at least", 5, 1000, 30),
+        Knob("graph_replay", "bool", "device time too", default=True, identity=False),
+        switch("channels_last", "tensors of four dimensions lie channels last"),
+    ),
+    timeout_s=1800,
+    axes=(("dtype", ("float16",)),),
+)
 
 
-def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Measure every chosen call and the quantiles over them; return the first failure."""
-    before_forks()
-    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process, which forks the stages
-    calls = list(_chosen(spec, os.environ))
-    inputs.named(spec)  # cached before the forks, so that all stages have the same name
-    if not calls:
-        raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
-    started = time.monotonic()
-    work = _Work(spec, report, calls)
-    work.run(until=started + spec.timeout_s)
-    report.event("summary", len(calls), len(calls))
-    return work.summarise()
+def told_inputs(asked: str, variables: Mapping[str, str]) -> str:
+    """As results name them: with the digest of one's own file, since another file is another experiment."""
+    digest = digest_of_own(variables) if asked == OWN else ""
+    return f"{OWN}-{digest}" if digest else asked
 
 
-def chosen(spec: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
-    """Return the calls that a task with these variables measures; none if they cannot be read."""
-    with contextlib.suppress(TaskFailure):
-        return list(_chosen(spec, variables))
-    return []
+def asked_inputs(told: str) -> str:
+    """As a task asks for them."""
+    return OWN if told.startswith(f"{OWN}-") else told
 
 
-def _chosen(spec: TaskSpec, variables: Mapping[str, str]) -> Iterator[Call]:
+def digest_of_own(variables: Mapping[str, str]) -> str:
+    """Of the content of the file behind `inputs=own`, where these are the variables of the environment; ''
+    where there is none that can be read."""
     try:
-        counts = inputs.read_shapes(_path(str(spec.setting("inputs")), variables))
-    except (BadInputs, OSError) as error:
-        raise TaskFailure("unsupported", "no_inputs", str(error)) from error
-    first = cast("int", spec.setting("start_idx"))
-    most = cast("int", spec.setting("max_samples"))
-    for operator in operators_of(spec):
-        found = inputs.calls_of(counts, operator)
-        wanted = spec.setting("shape")
-        if wanted:
-            yield from (call for call in found if call.label == wanted)
-        else:
-            yield from found[first : first + most]
-
-
-def _path(name: str, variables: Mapping[str, str]) -> Path:
-    if name != OWN:
-        return inputs.SHAPES / f"{name}.json"
-    own = variables.get(OWN_INPUTS)
-    if not own:
-        raise TaskFailure("unsupported", "no_inputs", f"{OWN_INPUTS} names no file of recorded inputs here")
-    return Path(own)
-
-
-def _unreadable(path: Path, call: Call) -> TaskFailure | None:
-    """Return why a call cannot be read, with its line: it becomes a row, the others are measured."""
-    try:
-        inputs.parse(call.text)
-    except BadInputs as error:
-        return TaskFailure("failed", "bad_inputs", f"{inputs.where(path, call)}: {error}")
-    return None
-
-
-class _Work:
-    """The calls of one task; what is done is noted in a file that survives its stage."""
-
-    def __init__(self, spec: TaskSpec, report: Report, calls: list[Call]) -> None:
-        self._spec = spec
-        self._report = report
-        self._calls = calls
-        self._marks = report.folder / "marks.jsonl"
-        path = _path(str(spec.setting("inputs")), os.environ)
-        wrong = ((place, _unreadable(path, call)) for place, call in enumerate(calls))
-        self._lost = {place: failure for place, failure in wrong if failure}
-
-    def run(self, *, until: float) -> None:
-        """Run stage after stage until every call has its row or the time is over."""
-        from runner.suites.operators import stage  # noqa: PLC0415 - imports torch, before any fork
-
-        for number in range(_MOST_STAGES):
-            waiting = self._waiting()
-            left_s = until - time.monotonic()
-            if not waiting or left_s < 1:
-                break
-            try:
-                run_stage(
-                    f"calls_{number}",
-                    partial(stage.measure_all, self._spec, self._report, self._calls, waiting, self._marks),
-                    folder=self._report.folder,
-                    timeout_s=min(left_s, _STAGE_S + _CALL_S * len(waiting)),
-                )
-            except TaskFailure as failure:
-                still = self._waiting()
-                begun = [mark["place"] for mark in self._read() if "began" in mark and mark["place"] in still]
-                if not begun:  # not even the first call was reached
-                    raise
-                self._lost[begun[-1]] = failure  # the call under way when its stage ended
-        for place in self._waiting():
-            self._lost[place] = TaskFailure("not_run", "no_time", "the task's time was over")
-
-    def summarise(self) -> TaskFailure | None:
-        """Record lost calls and quantiles; return the first failure."""
-        from runner.suites.operators import stage  # noqa: PLC0415
-
-        run_stage(
-            "summary",
-            lambda: stage.summarise(self._spec, self._report, self._calls, self._lost, self._read()),
-            folder=self._report.folder,
-            timeout_s=_STAGE_S,
-        )
-        failed = [TaskFailure(*mark["failure"]) for mark in self._read() if "failure" in mark]
-        return next(iter([*self._lost.values(), *failed]), None)
-
-    def _waiting(self) -> list[int]:
-        done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
-        return [place for place in range(len(self._calls)) if place not in done]
-
-    def _read(self) -> list[dict[str, Json]]:
-        if not self._marks.exists():
-            return []
-        return [json.loads(line) for line in self._marks.read_text().splitlines()]
+        content = Path(variables[OWN_INPUTS]).read_bytes()
+    except (KeyError, OSError):
+        return ""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]

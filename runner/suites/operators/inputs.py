@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.operators import OWN_INPUTS, told_inputs
+from runner.schema.plan import TaskSpec
+from runner.suites.operators import OWN_INPUTS, told_inputs
 
 DTYPES = {
     "bf16": "bfloat16",

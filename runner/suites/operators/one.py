@@ -17,14 +17,14 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
-from runner.catalog import TaskSpec
-from runner.failures import TaskFailure, failure_of
-from runner.measure import graph_replay
-from runner.measure.call_time import PairedTimes, TimingPlan, interleaved_timings
-from runner.measure.counters import extern_calls
-from runner.measure.device import Device
-from runner.measure.graph_replay import ReplayPlan, ReplayTimes
-from runner.measure.kernels import kernels, kernels_hash
+from runner.launch.failures import TaskFailure, failure_of
+from runner.measure.compiler.counters import extern_calls
+from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.state.device import Device
+from runner.measure.timing import graph_replay
+from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
+from runner.measure.timing.graph_replay import ReplayPlan, ReplayTimes
+from runner.schema.plan import TaskSpec
 from runner.suites.operators import tensors
 from runner.suites.operators.inputs import Call
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 
-from runner.catalog import KnobValue, TaskSpec
-from runner.catalog.always import operator_metrics
-from runner.failures import TaskFailure, failure_of
-from runner.measure import graph_replay
+from runner.launch.failures import TaskFailure, failure_of
+from runner.launch.report import Report
 from runner.measure.ceilings import gbps
-from runner.measure.device import SEED, Device, prepare
-from runner.measure.device_state import device_state, warning
-from runner.measure.environment import environment
 from runner.measure.recorder import Recorder, Result
-from runner.measure.timing_confidence import latency_results
-from runner.records import Json
-from runner.report import Report
+from runner.measure.state.device import SEED, Device, prepare
+from runner.measure.state.device_state import device_state, warning
+from runner.measure.state.environment import environment
+from runner.measure.timing import graph_replay
+from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.plan import KnobValue, TaskSpec
+from runner.schema.records import Json
+from runner.schema.statistics import QUANTILES, quantiles
+from runner.suites.expected import operator_metrics
 from runner.suites.operators.inputs import Call, named
 from runner.suites.operators.one import CALL_CLOCK, UPSTREAM_CLOCK, Times, measure
-from runner.summary import QUANTILES, quantiles
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
 _ENDS = ("crashed",)  # after these the device cannot be trusted: a fresh stage goes on

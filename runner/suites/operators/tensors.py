@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from runner.failures import TaskFailure
+from runner.launch.failures import TaskFailure
 from runner.suites.operators.inputs import Call, TensorForm, Word
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

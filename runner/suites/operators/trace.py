@@ -22,10 +22,10 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.catalog.batch_sizes import default_batch_size
-from runner.catalog.suites import SUITES
+from runner.suites import SUITES
 from runner.suites.operators.inputs import DTYPES, BadInputs, Counts, calls_of, merged, read_shapes, write_log
-from runner.suites.torchdynamo.models.built import ModelRequest
+from runner.suites.torchdynamo.batch_sizes import default_batch_size
+from runner.suites.torchdynamo.model.built_model import ModelRequest
 
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}
 _MOST_CALLS = 40  # distinct calls of an operator that a file keeps, the most frequent
@@ -110,7 +110,7 @@ def _argument(value: Any, *, full: bool = False) -> str:
 
 def trace_model(suite: str, case: str, batch_size: int | None) -> Counts:
     """Return the calls of one training step in float16 on the meta device."""
-    models = importlib.import_module(f"runner.suites.torchdynamo.models.{suite}")
+    models = importlib.import_module(f"runner.suites.{suite}.models")
     built = models.build(case, ModelRequest("meta", batch_size, training=True))
     module = built.module.half().train()
     if hasattr(module, "set_attn_implementation"):  # fused implementations hide the operators

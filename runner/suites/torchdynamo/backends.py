@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from runner.catalog import TaskSpec
-from runner.catalog.backends import Backend, backend_of
-from runner.failures import TaskFailure
+from runner.launch.failures import TaskFailure
+from runner.measure.compiler.inductor_options import candidate_options, check_option
 from runner.measure.forked import crash_hint
-from runner.measure.inductor_options import candidate_options, check_option
+from runner.schema.plan import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.loaded_model import LoadedModel
-from runner.suites.torchdynamo.models.built import Inputs
-from runner.suites.torchdynamo.step import Step, StepFunction
+from runner.suites.torchdynamo.backend_names import Backend, backend_of
+from runner.suites.torchdynamo.model.built_model import Inputs
+from runner.suites.torchdynamo.model.loaded_model import LoadedModel
+from runner.suites.torchdynamo.model.step import Step, StepFunction
 
 _OTHER_COMPILER = (
     "the package that AOTInductor loaded was built by CXX={}; try another compiler, "

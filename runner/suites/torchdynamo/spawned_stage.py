@@ -11,10 +11,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from runner.catalog import TaskSpec
-from runner.failures import TaskFailure, failure_of
-from runner.records import Json
-from runner.report import Report
+from runner.launch.failures import TaskFailure, failure_of
+from runner.launch.report import Report
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json
 
 
 def spawned(name: str, report: Report, *, fresh: bool) -> Json:

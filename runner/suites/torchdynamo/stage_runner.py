@@ -12,22 +12,23 @@ from pathlib import Path
 
 import torch
 
-from runner import host
-from runner.catalog import TaskSpec
-from runner.catalog.always import stage_metrics
-from runner.catalog.backends import backend_of, identity
-from runner.failures import TaskFailure
-from runner.measure import flops, gpu_active_time
-from runner.measure.compile_time import cache_variables
-from runner.measure.device import Device
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
+from runner.launch.results import FOUND
+from runner.measure import flops
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
-from runner.records import Environment, Json
-from runner.report import Report
-from runner.results import FOUND
+from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
+from runner.measure.timing.compile_time import cache_variables
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Environment, Json
+from runner.schema.statistics import median, severity
+from runner.suites.expected import stage_metrics
+from runner.suites.torchdynamo.backend_names import backend_of, identity
 from runner.suites.torchdynamo.spawned_stage import spawned
 from runner.suites.torchdynamo.stages import STAGES
-from runner.summary import median, severity
+from runner.system import machine
 
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
@@ -206,13 +207,13 @@ class StageRunner:
         if noted.exists():
             found = json.loads(noted.read_text())
             return Device(**found["device"]), Environment(**found["environment"])
-        gpu = next(iter(host.gpus()), None) if self._spec.device == "cuda" else None
-        name, key = (gpu.name, gpu.uuid) if gpu else (platform.machine(), host.cpu_name())
-        return Device(self._spec.device, name, key, 0, host.usable_cpus()), Environment(
+        gpu = next(iter(machine.gpus()), None) if self._spec.device == "cuda" else None
+        name, key = (gpu.name, gpu.uuid) if gpu else (platform.machine(), machine.cpu_name())
+        return Device(self._spec.device, name, key, 0, machine.usable_cpus()), Environment(
             torch=torch.__version__,
             torch_git=torch.version.git_version or "",
             python=platform.python_version(),
-            cpu=host.cpu_name(),
-            cpu_count=host.usable_cpus(),
-            os=host.operating_system(),
+            cpu=machine.cpu_name(),
+            cpu_count=machine.usable_cpus(),
+            os=machine.operating_system(),
         )

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from runner.catalog import TaskSpec
-from runner.measure.compile_time import forget_compiles, warm_toolchain
-from runner.measure.device import Device, prepare
-from runner.measure.environment import environment
-from runner.records import Json
-from runner.results import FOUND
+from runner.launch.results import FOUND
+from runner.measure.state.device import Device, prepare
+from runner.measure.state.environment import environment
+from runner.measure.timing.compile_time import forget_compiles, warm_toolchain
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.loaded_model import LoadedModel, load
-from runner.suites.torchdynamo.step import Step
+from runner.suites.torchdynamo.model.loaded_model import LoadedModel, load
+from runner.suites.torchdynamo.model.step import Step
 
 CALL_CLOCK = "host clock around one call"
 

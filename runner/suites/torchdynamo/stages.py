@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, cast
 
-from runner.catalog import TaskSpec
-from runner.failures import TaskFailure
-from runner.measure import call_time, counters, flops, gpu_active_time, memory, timing_confidence
-from runner.measure.artifacts import (
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
+from runner.measure import flops, memory
+from runner.measure.compiler import counters
+from runner.measure.compiler.artifacts import (
     NoReport,
     generated_code,
     memory_history,
@@ -24,15 +25,16 @@ from runner.measure.artifacts import (
     tlparse_report,
     trace_compiles,
 )
-from runner.measure.compile_time import FirstCalls, first_calls, start_workers
-from runner.measure.device import Device
-from runner.measure.device_state import device_state, warning
-from runner.measure.gpu_state import GpuState
-from runner.measure.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
+from runner.measure.compiler.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
 from runner.measure.recorder import Result
-from runner.records import Json
-from runner.report import Report
-from runner.suites.torchdynamo.accuracy import check
+from runner.measure.state.device import Device
+from runner.measure.state.device_state import device_state, warning
+from runner.measure.state.gpu_state import GpuState
+from runner.measure.timing import call_time, gpu_active_time, timing_confidence
+from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json
+from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepare_device, warm_compiler
 

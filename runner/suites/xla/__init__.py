@@ -1,80 +1,134 @@
-"""Run one cell of PyTorch/XLA's experiment matrix.
-
-The timed runs are as in its own runner: no warm-up, the first repeat holds the compilation, every repeat is a
-sample. Unlike there, one task both verifies and measures, in two stages, and a cell that cannot run is
-recorded with its reason.
-"""
+"""PyTorch/XLA's experiment matrix: accelerator × xla × dynamo × test, and the cells that cannot run."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from typing import cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites import xla as catalogue
-from runner.catalog.suites.xla import Cell
-from runner.failures import TaskFailure, failure_of
-from runner.measure.forked import before_forks, run_stage
-from runner.records import Json
-from runner.report import Report
+from runner.schema.options import count, extra, repeat, switch
+from runner.schema.suite import Case, Knob, Suite
 
-_VERIFY_SHARE = 0.4  # of the time limit
-
-
-def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
-    """Verify if asked, measure, record. A wrong result withholds the times. Return the failure, if any."""
-    accelerator, xla = (str(spec.knobs.get(name, "")) for name in ("accelerator", "xla"))
-    cell = catalogue.cell(spec.backend, spec.mode, spec.device, accelerator, xla)
-    before_forks()
-    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
-    # torch is imported only here: torch_xla reads its environment when it is imported
-    from runner.suites.xla import machine  # noqa: PLC0415
-    from runner.suites.xla.record import Rows  # noqa: PLC0415
-    from runner.suites.xla.verify import NOT_ASKED, Verification  # noqa: PLC0415
-
-    checked = NOT_ASKED
-    try:
-        machine.check(cell, spec.device)
-        if spec.setting("verify"):
-            report.event("accuracy", 0, 2, spec.case)
-            checked = Verification(**_stage(spec, report, "verify", cell))
-        report.event("measure", 1, 2, spec.case)
-        samples = _stage(spec, report, "measure", cell)
-    except Exception as error:  # noqa: BLE001 - a cell that fails is a row too
-        failure = failure_of(error)
-        if spec.setting("verify") and checked is NOT_ASKED:
-            checked = Verification("VERIFIER_DIDNT_RUN", True, "not_run", str(failure))
-        Rows(spec, report, cell).failed(failure, checked)
-        return failure
-    report.event("finished", 2, 2)
-    return Rows(spec, report, cell).measured(samples, checked)
+# What PyTorch/XLA's runner calls an experiment's axes, each in every value.
+ACCELERATORS = ("cpu", "cuda", "tpu")
+XLA = ("None", "PJRT", "XRT")
+_DYNAMO = ("eager", "inductor", "openxla")  # eager: without dynamo
+_ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none is named
+_DTYPES = ("float32", "bfloat16", "float16")
+OF_TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
+# Each case's own, and PyTorch/XLA's suite of it.
+BATCH_SIZES = {"dummy": 16, "dummy_conv": 16, "dummy_attention": 8, **dict.fromkeys(OF_TORCHVISION, 4)}
+ORIGINS = {name: "torchbench" if name in OF_TORCHVISION else "dummy" for name in BATCH_SIZES}
 
 
-def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
-    from runner.suites.xla import machine, verify  # noqa: PLC0415
-    from runner.suites.xla.measure import Timed  # noqa: PLC0415
+def _dump(name: str, what: str) -> Knob:
+    return extra(name, f"keep {what} as an artifact")
 
-    artifacts = report.folder / "artifacts"
 
-    def verified() -> Json:
-        machine.set_precision(spec)
-        return dataclasses.asdict(verify.verify(spec, cell))
+SUITE = Suite(
+    name="xla",
+    title="PyTorch/XLA's experiment matrix",
+    module="runner.suites.xla.run",
+    cases=(
+        Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
+        Case("dummy_conv", "Two convolutions with batch norm, pooling, a linear layer", _DTYPES),
+        Case("dummy_attention", "One transformer encoder layer of width 128", _DTYPES),
+        Case("resnet18", "torchvision's resnet18, random weights", _DTYPES),
+        Case("mobilenet_v2", "torchvision's mobilenet_v2, random weights", _DTYPES),
+        Case("squeezenet1_1", "torchvision's squeezenet1_1, random weights", _DTYPES),
+        Case("alexnet", "torchvision's alexnet, random weights", _DTYPES),
+    ),
+    backends=("eager", "inductor", "openxla", "xla"),
+    modes=("inference", "training"),
+    knobs=(
+        Knob("accelerator", "choice", "default: the device of the run", choices=ACCELERATORS, identity=False),
+        Knob("xla", "choice", "runtime of the XLA device; PJRT for xla and openxla", choices=XLA),
+        Knob("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
+        Knob("batch_size", "int", "default: the model's own", low=1, high=4096),
+        repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
+        Knob("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
+        extra("verify", "compare the result with eager's first, in a process of its own"),
+        count("verify_iterations", "steps before the results are compared", 1, 20, 1),
+        switch("randomize_input", "new values for each iteration, of the same shapes"),
+        switch("collect_full_output", "training returns gradients and parameters too"),
+        switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
+        switch("single_graph", "fail on a graph break"),
+        switch("disable_tf32", "float32 products in full float32"),
+        Knob("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
+        switch("enable_functionalization", "torch_xla's functionalization layer"),
+        extra("collect_dynamo_counters", "dynamo's counters as metrics"),
+        extra("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),
+        extra("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),
+        _dump("dump_dynamo_counters", "dynamo's counters of each repeat"),
+        _dump("dump_pytorch_profiles", "the profiler's table and trace of each repeat"),
+        _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),
+        _dump("dump_hlo", "XLA's HLO modules"),
+        Knob(
+            "save_ir_format", "choice", "keep XLA's IR", choices=("text", "hlo", "stablehlo"), identity=False
+        ),
+        _dump("save_output", "the output of each repeat"),
+    ),
+    timeout_s=1800,
+    axes=(
+        ("accelerator", ACCELERATORS),
+        ("xla", XLA),
+        ("backend", _DYNAMO),
+        ("mode", ("inference", "training")),
+        ("dtype", ("float32",)),
+    ),
+)
 
-    def measured() -> Json:
-        machine.set_precision(spec)
-        timed = Timed(spec, cell, artifacts)
-        repeats = cast("int", spec.setting("repeat"))
-        timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))
-        return timed.samples
 
-    variables = machine.variables(spec, cell)
-    if name == "verify":
-        work, timeout_s = verified, spec.timeout_s * _VERIFY_SHARE
-    else:
-        work, timeout_s = measured, spec.timeout_s * (1 - _VERIFY_SHARE)
-        variables |= machine.dumps(spec, cell, artifacts)
-    try:
-        return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=timeout_s)
-    finally:
-        machine.keep_readable(artifacts)
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the matrix, in PyTorch/XLA's words. '' stands for its None."""
+
+    accelerator: str
+    xla: str
+    dynamo: str
+    test: str
+
+    @property
+    def backend(self) -> str:
+        """The backend that its results are stored under: without dynamo, lazy tensors are `xla`."""
+        return self.dynamo or ("xla" if self.xla else "eager")
+
+
+def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
+    """Of a task: its backend, mode and device, and its knobs `accelerator` and `xla`, '' where not given."""
+    runtime = xla or ("PJRT" if backend in _ON_XLA else "None")
+    return Cell(
+        accelerator=accelerator or device,
+        xla="" if runtime == "None" else runtime,
+        dynamo=backend if backend in {"inductor", "openxla"} else "",
+        test="train" if mode == "training" else "eval",
+    )
+
+
+def batch_size_of(case: str, asked: Any) -> int:
+    """The one that was asked for, or the case's own."""
+    return int(asked or BATCH_SIZES[case])
+
+
+def knobs_of(case: str, identity: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
+    """What makes this another experiment than the case's plain one, in PyTorch/XLA's names."""
+    said = {name: value for name, value in identity.items() if name not in {"xla", "origin"}}
+    if cell.xla:
+        said["xla"] = cell.xla
+    batch_size = batch_size_of(case, identity.get("batch_size"))
+    return {**said, "batch_size": batch_size, "origin": ORIGINS[case]}
+
+
+def cannot_be(cell: Cell) -> tuple[str, str] | None:
+    """Code and reason of a cell that runs nowhere, None for one that may."""
+    if cell.xla == "XRT":
+        return "no_xrt", "torch_xla has had no XRT since 2.1: PJRT took its place"
+    if cell.accelerator == "cuda" and cell.xla:
+        return "no_xla_cuda", "torch_xla no longer supports CUDA: its runner refuses cuda with any xla"
+    if cell.accelerator == "tpu" and not cell.xla:
+        return "tpu_needs_xla", "a TPU is reached through XLA only"
+    if cell.dynamo == "inductor" and cell.xla:
+        return "inductor_without_xla", "inductor compiles for CPU and CUDA tensors, not for XLA devices"
+    if cell.dynamo == "openxla" and not cell.xla:
+        return "openxla_needs_xla", "the backend openxla compiles for an XLA device only"
+    return None

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.xla import Cell, cannot_be
-from runner.failures import TaskFailure
-from runner.measure.device import SEED, prepare
+from runner.launch.failures import TaskFailure
+from runner.measure.state.device import SEED, prepare
+from runner.schema.plan import TaskSpec
+from runner.suites.xla import Cell, cannot_be
 
 _HLO, _IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
 

@@ -16,10 +16,9 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.xla import Cell, batch_size_of
-from runner.failures import TaskFailure
-from runner.suites.xla import models
+from runner.launch.failures import TaskFailure
+from runner.schema.plan import TaskSpec
+from runner.suites.xla import Cell, batch_size_of, models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import Inputs
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch._inductor import config as inductor_config
 
-from runner.catalog.suites.xla import OF_TORCHVISION, Cell
-from runner.failures import TaskFailure
-from runner.measure.device import SEED
+from runner.launch.failures import TaskFailure
+from runner.measure.state.device import SEED
+from runner.suites.xla import OF_TORCHVISION, Cell
 
 Inputs = tuple[torch.Tensor, ...]
 _LEARNING_RATE = 0.01

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from runner.catalog import TaskSpec
-from runner.catalog.always import XLA_METRICS, always
-from runner.catalog.suites.xla import Cell
-from runner.failures import TaskFailure
-from runner.measure.device import prepare
-from runner.measure.environment import environment
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
-from runner.report import Report
+from runner.measure.state.device import prepare
+from runner.measure.state.environment import environment
+from runner.schema.plan import TaskSpec
+from runner.suites.expected import XLA_METRICS, always
+from runner.suites.xla import Cell
 from runner.suites.xla.measure import CLOCK, WALL_CLOCK, Samples
 from runner.suites.xla.verify import Verification
 

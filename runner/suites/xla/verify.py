@@ -10,10 +10,9 @@ import torch
 from torch._dynamo.utils import same
 from torch.utils import _pytree as pytree
 
-from runner.catalog import TaskSpec
-from runner.catalog.suites.xla import Cell, batch_size_of
-from runner.failures import failure_of
-from runner.suites.xla import models
+from runner.launch.failures import failure_of
+from runner.schema.plan import TaskSpec
+from runner.suites.xla import Cell, batch_size_of, models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import compiled
 

@@ -1,0 +1,87 @@
+"""Keys of programs: made, found, revoked. Only a key's SHA-256 is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from hud.accounts.audit import note
+from hud.models import ApiKey, Host
+
+SCOPES = ("read", "upload", "run", "host", "admin")
+_LAST_USE_PRECISION = timedelta(minutes=1)
+
+
+class UnknownScope(ValueError):
+    """A scope that does not exist."""
+
+
+def create_key(
+    *, name: str, scopes: list[str], who: str, host: Host | None = None, expires: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """A new key and its secret, which is shown this once. Raises UnknownScope."""
+    unknown = [scope for scope in scopes if scope not in SCOPES]
+    if unknown or not scopes:
+        raise UnknownScope(f"scopes are {', '.join(SCOPES)}; not {', '.join(unknown) or 'none'}")
+    secret = "hud_" + secrets.token_urlsafe(32)
+    key = ApiKey.objects.create(
+        name=name[:100],
+        prefix=secret[:10],
+        digest=digest(secret),
+        scopes=sorted(set(scopes)),
+        host=host,
+        expires=expires,
+    )
+    note(who=who, action="key.create", subject=str(key), detail={"scopes": key.scopes})
+    return key, secret
+
+
+def find_key(secret: str) -> ApiKey | None:
+    """The live key of this secret, or None for one unknown, revoked or expired. One indexed look-up."""
+    alive = Q(expires__isnull=True) | Q(expires__gt=Now())
+    key = (
+        ApiKey.objects.select_related("host")
+        .filter(alive, digest=digest(secret), revoked__isnull=True)
+        .first()
+    )
+    now = timezone.now()
+    if key and (key.last_used is None or now - key.last_used > _LAST_USE_PRECISION):
+        ApiKey.objects.filter(pk=key.pk).update(last_used=now)
+    return key
+
+
+def take_call(key: ApiKey, per_minute: int) -> int:
+    """Takes one call out of the key's bucket, which refills at `per_minute`; returns 0, or how many
+    seconds to wait where it is empty. One statement, so that concurrent calls cannot overdraw it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH level AS (
+                SELECT id, least(%(most)s, coalesce(
+                    calls_left + %(most)s / 60.0 * extract(epoch FROM clock_timestamp() - calls_at),
+                    %(most)s)) AS calls
+                FROM hud_apikey WHERE id = %(key)s FOR UPDATE
+            )
+            UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()
+            FROM level WHERE k.id = level.id AND level.calls >= 1 RETURNING 1
+            """,
+            {"most": float(per_minute), "key": key.pk},
+        )
+        taken = cursor.fetchone() is not None
+    return 0 if taken else max(1, math.ceil(60 / per_minute))
+
+
+def revoke_key(*, key: ApiKey, who: str) -> None:
+    ApiKey.objects.filter(pk=key.pk, revoked__isnull=True).update(revoked=Now())
+    note(who=who, action="key.revoke", subject=str(key))
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

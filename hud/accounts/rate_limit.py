@@ -1,0 +1,108 @@
+"""Limits on guessing: after so many wrong passwords or keys, an address has to wait.
+
+Counted in Redis, for all processes together; while that is away, each process counts for itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from redis.exceptions import RedisError
+
+from hud.hosts import queues
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+_MOST_ADDRESSES = 10_000  # that one process remembers
+
+
+class RateLimit:
+    """At most `most()` attempts from an address within `window_s`, counted from its first one."""
+
+    def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
+        self._name = name
+        self._most = most
+        self._window_s = window_s
+        self._lock = threading.Lock()
+        self._own: dict[str, tuple[int, float]] = {}  # by address: attempts, and when they are forgotten
+
+    def take(self, address: str) -> int:
+        """Count an attempt. Return 0, or the seconds to wait after too many."""
+        count, left_s = self._count(address, 1)
+        return 0 if count <= self._most() else max(1, left_s)
+
+    def give_back(self, address: str) -> None:
+        """Take an attempt back: what was given was right."""
+        self._count(address, -1)
+
+    def _count(self, address: str, change: int) -> tuple[int, int]:
+        """Attempts within the window, and the seconds that are left of it."""
+        key = f"hud:rate_limit:{self._name}:{address}"
+        try:
+            with queues.connect() as redis, redis.pipeline() as steps:
+                steps.set(key, 0, ex=self._window_s, nx=True)
+                steps.incrby(key, change)
+                steps.ttl(key)
+                _, count, left_s = steps.execute()
+        except (RedisError, OSError):
+            return self._count_here(address, change)
+        return int(count), int(left_s)
+
+    def _count_here(self, address: str, change: int) -> tuple[int, int]:
+        now = time.monotonic()
+        with self._lock:
+            if len(self._own) >= _MOST_ADDRESSES:
+                self._own = {key: kept for key, kept in self._own.items() if kept[1] > now}
+            count, until = self._own.get(address, (0, 0.0))
+            if until <= now:
+                count, until = 0, now + self._window_s
+            if len(self._own) < _MOST_ADDRESSES or address in self._own:
+                self._own[address] = (count + change, until)
+        return count + change, int(until - now) + 1
+
+
+PASSWORDS = RateLimit("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)
+KEYS = RateLimit("key", lambda: settings.HUD_WRONG_KEYS, 60)
+
+
+def address_of(request: HttpRequest) -> str:
+    """Return the caller's address: the peer, or the last one that a trusted proxy names.
+
+    An IPv6 address counts by its network, since one person has all of it.
+    """
+    address: str = request.META.get("REMOTE_ADDR", "")
+    if address in settings.HUD_PROXIES:
+        address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
+    try:
+        network = ipaddress.IPv6Network((address, 64), strict=False)
+    except ValueError:
+        return address[:100]
+    return str(network)
+
+
+class LoginRateLimitMiddleware:
+    """Guards every form that takes a password; the admin pages have one of their own."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:
+            return self._get_response(request)
+        address = address_of(request)
+        wait_s = PASSWORDS.take(address)
+        if wait_s:
+            answer = render(request, "429.html", {"wait_s": wait_s}, status=HTTPStatus.TOO_MANY_REQUESTS)
+            answer["Retry-After"] = str(wait_s)
+            return answer
+        answer = self._get_response(request)
+        if answer.status_code == HTTPStatus.FOUND:
+            PASSWORDS.give_back(address)
+        return answer

@@ -1,0 +1,145 @@
+"""Reading: experiments and series, as JSON."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.http import parse_etags
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.auth import reader
+from hud.api.openapi import parameter
+from hud.api.schemas import Error, ExperimentsOut, SeriesOut
+from hud.ingest.export import FORMATS, export
+from hud.models import Experiment
+from hud.pages.experiment.series import series_points, series_stamp
+from hud.problems import Problem
+from runner.formats.errors import Fault
+
+router = Router(tags=["reading"])
+_EXPORTS = threading.BoundedSemaphore(2)  # at once in a process: whoever reads slowly holds a thread
+
+
+class ExperimentFilter(Schema):
+    suite: str = Field("", max_length=60)
+    case: str = Field("", max_length=200)
+    mode: str = Field("", max_length=40)
+    dtype: str = Field("", max_length=40)
+    arch: str = Field("", max_length=100)
+    device: str = Field("", max_length=40)
+    backend: str = Field("", max_length=100)
+    cursor: int = Field(0, ge=0, le=2**31 - 1)
+    limit: int = Field(200, ge=1, le=1000)
+
+
+@router.get("/experiments", auth=reader, response={200: ExperimentsOut, (401, 403, 422): Error})
+def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
+    """Experiments in the order of their ids; `next` is the cursor of the next page."""
+    _check_query(request, ExperimentFilter)
+    wanted = {name: value for name, value in given.model_dump(exclude={"cursor", "limit"}).items() if value}
+    found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
+    page = found[: given.limit]
+    return {
+        "items": [
+            {"id": item.pk, **{name: getattr(item, name) for name in Experiment.IDENTITY}} for item in page
+        ],
+        "next": str(page[-1].pk) if len(found) > given.limit else None,
+    }
+
+
+def _check_query(request: HttpRequest, known: type[Schema]) -> None:
+    """A filter that is misspelt must not answer with everything, nor one of two values with its half."""
+    unknown = [name for name in request.GET if name not in known.model_fields]
+    if unknown:
+        detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(known.model_fields)}"
+        raise Problem(422, detail, errors=[Fault(f"?{unknown[0][:60]}", "unknown filter")])
+    twice = [name for name, values in request.GET.lists() if len(values) > 1]
+    if twice:
+        detail = f"the filter {twice[0]!r} is said twice; it takes one value"
+        raise Problem(422, detail, errors=[Fault(f"?{twice[0]}", "said twice")])
+    if any("\0" in value for value in request.GET.values()):
+        raise Problem(422, "a filter holds a NUL character")
+
+
+class ExportFilter(Schema):
+    format: Literal["v3", "json", "csv"] = "v3"
+    suite: str = Field("", max_length=60)
+    case: str = Field("", max_length=200)
+    mode: str = Field("", max_length=40)
+    dtype: str = Field("", max_length=40)
+    backend: str = Field("", max_length=100)
+    device: str = Field("", max_length=40)
+    arch: str = Field("", max_length=100)
+    metric: str = Field("", max_length=200)
+    commit: str = Field("", max_length=64)
+    branch: str = Field("", max_length=200)
+    source: str = Field("", max_length=100)
+    host: str = Field("", max_length=200)
+    run: int | None = Field(None, ge=1, le=2**31 - 1)
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+
+
+class _Released:
+    """An export's pieces; its place is free again when the answer ends, however it ends."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._holds = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        if self._holds:
+            self._holds = False
+            _EXPORTS.release()
+
+
+@router.get(
+    "/export",
+    auth=reader,
+    response={(401, 403, 422): Error},
+    openapi_extra={
+        "responses": {
+            200: {
+                "description": "v3 records as JSON lines (they can be uploaded again), or flat rows",
+                "content": {kind: {"schema": {}} for kind in FORMATS.values()},
+            }
+        }
+    },
+)
+def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
+    """Every measurement that fits, streamed."""
+    _check_query(request, ExportFilter)
+    if not _EXPORTS.acquire(blocking=False):
+        raise Problem(503, "other exports are running; try again", retry_after_s=5)
+    filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
+    suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
+    rows = _Released(export(given.format, filters))
+    response = StreamingHttpResponse(rows, content_type=FORMATS[given.format])
+    response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
+    return response
+
+
+@router.get(
+    "/series/{int:experiment}/{path:metric}",
+    auth=reader,
+    response={200: SeriesOut, 304: None, (401, 403, 404): Error},
+    openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
+)
+def get_series(request: HttpRequest, response: HttpResponse, experiment: int, metric: str) -> Any:
+    """Points of a series in its order: commit date, then run time."""
+    stamp = series_stamp(experiment, metric) if experiment < 2**31 and "\0" not in metric else None
+    if stamp is None:
+        raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
+    etag = f'"{stamp.etag}"'
+    asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
+    if etag in asked or "*" in asked:  # compared weakly: a compressed answer's tag is a weak one
+        return HttpResponse(status=304, headers={"ETag": etag})
+    response["ETag"] = etag
+    return series_points(stamp)

@@ -1,0 +1,172 @@
+"""Runs over the API: start, watch, cancel, read the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import FileResponse, HttpRequest, HttpResponse
+from ninja import Router, Status
+
+from hud.api.auth import reader, scope, spend_call, who
+from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
+from hud.models import Artifact, Experiment, Host, Run, Task
+from hud.pages.hosts.queue import progress_of, read_waiting
+from hud.pages.run.query import artifacts_of
+from hud.problems import Problem, row_of
+from hud.runs import logs, matching, requests, run_states
+from hud.runs.artifacts import artifact_response
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import RunOptions
+from runner.formats.errors import Fault
+from runner.schema.plan import Selection
+from runner.schema.statistics import LEAST_PAIRS
+
+router = Router(tags=["runs"])
+_MAX_LOG_PIECE_BYTES = 512 * 1024
+
+
+@router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
+def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
+    """A rerun of an experiment, or a run of a suite's cases. With `base_environment` both environments are
+    measured in turn, and `repeats` are process pairs; `new_options` are inductor's and hold for `environment`
+    alone, against itself where no base is named. `knobs` go before an experiment's own (null: the suite's own
+    value); where they make it another experiment, the run is that one's."""
+    spend_call(request, settings.HUD_RUNS_PER_MINUTE)
+    _check_subject(given)
+    host, device, knobs = _host(given.host), given.device, given.knobs or {}
+    if given.experiment is None and host is None:
+        device = device or _only_device(given.arch)
+    options = RunOptions(
+        ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
+        who=who(request),
+        repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
+        new_options=given.new_options,
+    )
+    try:
+        if given.experiment is not None:
+            run = requests.request_rerun(row_of(Experiment, given.experiment), options, knobs=knobs)
+        else:
+            chosen = {name: value for name, value in knobs.items() if value is not None}
+            selection = Selection(given.suite, device, cases=given.cases, knobs=chosen)
+            run = requests.request_suite(selection, options)
+    except requests.InvalidRunRequest as error:
+        pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
+        faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
+        raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
+    return Status(201, _run_out(run))
+
+
+def _check_subject(given: RunIn) -> None:
+    """A run is of an experiment or of a suite. Raises Problem 422."""
+    if given.experiment is None and not given.suite:
+        raise Problem(422, "say what to run: `experiment` with an id, or `suite` with a name")
+    for name in ("suite", "cases"):
+        if given.experiment is not None and getattr(given, name):
+            words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
+            raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
+
+
+def _only_device(arch: str) -> str:
+    """cpu where no attached accelerator (of this arch) is anything else; '' leaves it to the suite."""
+    kinds = {item.device for item in matching.attached() if arch in {"", item.arch}}
+    return "cpu" if kinds == {"cpu"} else ""
+
+
+def _host(name: str) -> Host | None:
+    if not name:
+        return None
+    host = Host.objects.filter(name=name).first()
+    if host is None:
+        known = ", ".join(Host.objects.filter(detached_at__isnull=True).values_list("name", flat=True))
+        raise Problem(
+            422,
+            f"no host is called {name!r}; attached are: {known or 'none'}",
+            errors=[Fault("/host", "unknown host")],
+        )
+    return host
+
+
+@router.get("/runs/{int:run_id}", auth=reader, response={200: RunOut, (401, 403, 404): Error})
+def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    return _run_out(row_of(Run, run_id))
+
+
+@router.post(
+    "/runs/{int:run_id}/cancel", auth=scope("run"), response={200: RunOut, (401, 403, 404, 503): Error}
+)
+def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    run_states.cancel(run=row_of(Run, run_id), who=who(request))
+    return _run_out(row_of(Run, run_id))
+
+
+@router.get(
+    "/runs/{int:run_id}/log",
+    auth=reader,
+    response={404: Error},
+    openapi_extra={
+        "responses": {200: {"description": "bytes of the log", "content": {"text/plain": {"schema": {}}}}}
+    },
+)
+def get_log(
+    request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
+) -> HttpResponse:
+    """Bytes of one task's log (the running or last one unless `task` names its position; of its latest
+    attempt unless `attempt` names an earlier one) from `start`; `X-Next-Offset` says where to go on,
+    `X-More` whether more will come."""
+    if not 0 <= start < 2**62:
+        raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
+    run = row_of(Run, run_id)
+    tasks = Task.objects.filter(run=run, attempt__gt=0).order_by("position")
+    chosen = tasks.filter(position=task).first() if task is not None else tasks.last()
+    data = logs.read(chosen, start, _MAX_LOG_PIECE_BYTES, attempt=attempt) if chosen else b""
+    response = HttpResponse(data, content_type="text/plain; charset=utf-8")
+    response["X-Next-Offset"] = str(start + len(data))
+    latest = chosen and attempt in {None, chosen.attempt}
+    more = chosen and latest and (chosen.state == "running" or start + len(data) < chosen.log_bytes)
+    response["X-More"] = "1" if more or (data and not latest) else "0"
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+@router.get("/runs/{int:run_id}/artifacts", auth=reader, response={200: ArtifactsOut, (401, 403, 404): Error})
+def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    """The files that the run's tasks left, each with its size and the address to get it from."""
+    return {"items": [one.to_row() for one in artifacts_of(row_of(Run, run_id))]}
+
+
+@router.get(
+    "/runs/{int:run_id}/artifacts/{int:artifact_id}",
+    auth=reader,
+    response={(401, 403, 404): Error},
+    openapi_extra={
+        "responses": {
+            200: {"description": "the file", "content": {"application/octet-stream": {"schema": {}}}}
+        }
+    },
+)
+def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
+    """One of them, as a download."""
+    row_of(Run, run_id)
+    kept = row_of(Artifact, artifact_id)
+    response = artifact_response(kept) if kept.task.run_id == run_id else None
+    if response is None:
+        raise Problem(404, f"run {run_id} has no artifact with the id {artifact_id}")
+    return response
+
+
+def _run_out(run: Run) -> dict[str, Any]:
+    progress, waiting = progress_of(run), read_waiting(run)
+    return {
+        "id": run.pk,
+        "state": run.state,
+        "reason": run.reason,
+        "done": progress.done,
+        "total": progress.total,
+        "eta_s": progress.eta_s,
+        "host": run.host_name,
+        "retry_of": run.retry_of_id,
+        "queue_position": waiting.position if waiting else None,
+        "starts_in_s": waiting.starts_in_s if waiting else None,
+        "waiting": waiting.to_row() if waiting else None,
+    }

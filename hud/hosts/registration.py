@@ -1,0 +1,188 @@
+"""Hosts: they register, beat, and are drained, paused or detached. States come from the last beat and
+the database's clock, so nobody has to write "late" down."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from hud.accounts import audit
+from hud.accounts.keys import create_key, digest
+from hud.models import Accelerator, ApiKey, Host
+from runner.schema.plan import PROTOCOL
+
+HIDDEN_AFTER = timedelta(days=14)  # of silence; such a host counts no more, until it beats again
+TOKEN_LIFE = timedelta(hours=1)  # of a registration token
+_REGISTER = "register"  # the scope of a token; no key can be given it
+
+
+class OtherProtocol(ValueError):
+    """The host's runner speaks another version of the talk between agent and hud."""
+
+
+class BadToken(ValueError):
+    """A registration token that is unknown, used or expired."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as its host describes it."""
+
+    name: str
+    device: str
+    device_name: str
+    arch: str
+    uuid: str = ""
+    dirty: str = ""
+    suites: Sequence[str] = ()
+    pythons: Sequence[str] = ()
+
+
+def state_of(host: Host, now: datetime) -> str:
+    """detached, lost, paused, drained, late or online."""
+    if host.detached_at:
+        return "detached"
+    age_s = (now - host.last_beat).total_seconds() if host.last_beat else float("inf")
+    if age_s > settings.HUD_LOST_S:
+        return "lost"
+    if host.paused_until and host.paused_until > now:
+        return "paused"
+    if host.drained:
+        return "drained"
+    return "late" if age_s > settings.HUD_LATE_S else "online"
+
+
+def note_of(host: Host, state: str) -> str:
+    """Why it takes no work, while it takes none."""
+    return host.note if state in {"paused", "drained"} else ""
+
+
+def visible_hosts() -> QuerySet[Host]:
+    """Hosts that are attached and were heard, or at least made, in the last two weeks."""
+    since = Now() - HIDDEN_AFTER
+    heard = Q(last_beat__gt=since) | Q(last_beat__isnull=True, created__gt=since)
+    return Host.objects.filter(heard, detached_at__isnull=True)
+
+
+def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return why a host does not offer a suite, by the suite's name. A host may say anything."""
+    said = facts.get("lacking")
+    if not isinstance(said, dict):
+        return {}
+    return {name: "" if why is None else str(why)[:300] for name, why in sorted(said.items())}
+
+
+def register(*, token: str, name: str) -> tuple[Host, str]:
+    """Spends a one-time token; returns the host and its own key. Raises BadToken."""
+    with transaction.atomic():
+        spent = ApiKey.objects.filter(
+            digest=digest(token), scopes=[_REGISTER], revoked__isnull=True, expires__gt=Now()
+        ).update(revoked=Now())
+        if spent != 1:
+            raise BadToken("this token is unknown, used or expired; an operator makes a new one")
+        lives = Host.objects.filter(
+            name=name,
+            detached_at__isnull=True,
+            last_beat__gt=Now() - timedelta(seconds=settings.HUD_LOST_S),
+        )
+        if lives.exists():
+            raise BadToken(f"a host called {name} is attached and alive; give this one another --name")
+        host, _new = Host.objects.update_or_create(name=name, defaults={"detached_at": None})
+        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
+        _key, secret = create_key(name=f"host {name}"[:100], scopes=["host"], who=f"host {name}", host=host)
+        audit.note(who=f"host {name}", action="host.register", subject=name)
+    return host, secret
+
+
+def create_token(*, who: str) -> str:
+    """A registration token, for one use within TOKEN_LIFE."""
+    token = "hudt_" + secrets.token_urlsafe(24)
+    ApiKey.objects.create(
+        name="registration token",
+        prefix=token[:11],
+        digest=digest(token),
+        scopes=[_REGISTER],
+        expires=timezone.now() + TOKEN_LIFE,
+    )
+    audit.note(who=who, action="host.token", subject=token[:11])
+    return token
+
+
+def beat(
+    *,
+    host: Host,
+    protocol: int,
+    sent_at: float,
+    facts: dict[str, Any],
+    labels: dict[str, str],
+    devices: list[Device],
+) -> dict[str, Accelerator]:
+    """Notes that a host lives and what it has. Raises OtherProtocol."""
+    if protocol != PROTOCOL:
+        raise OtherProtocol(f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one")
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(
+            last_beat=Now(), facts=facts, labels=labels, clock_skew_s=sent_at - time.time()
+        )
+        for device in devices:
+            Accelerator.objects.update_or_create(
+                host=host,
+                name=device.name,
+                defaults={
+                    "device": device.device,
+                    "device_name": device.device_name,
+                    "arch": device.arch,
+                    "uuid": device.uuid,
+                    "dirty": device.dirty,
+                    "present": True,
+                    "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
+                    "labels": _labels(host, labels, device),
+                },
+            )
+        Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
+            present=False
+        )
+    return {item.name: item for item in Accelerator.objects.filter(host=host, present=True)}
+
+
+def _labels(host: Host, given: Mapping[str, str], device: Device) -> dict[str, str]:
+    """Return those its host was given, and the built-in ones, which nobody can change."""
+    built_in = {"host": host.name, "accelerator": device.name, "device": device.device, "arch": device.arch}
+    return {**given, **built_in}
+
+
+def drain(*, host: Host, note: str, who: str) -> None:
+    """The host finishes what it runs and claims nothing more."""
+    Host.objects.filter(pk=host.pk).update(drained=True, note=note[:500])
+    audit.note(who=who, action="host.drain", subject=host.name, detail={"note": note})
+
+
+def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
+    """Like drain, until a time."""
+    Host.objects.filter(pk=host.pk).update(paused_until=until, note=note[:500])
+    audit.note(
+        who=who, action="host.pause", subject=host.name, detail={"until": until.isoformat(), "note": note}
+    )
+
+
+def resume(*, host: Host, who: str) -> None:
+    Host.objects.filter(pk=host.pk).update(drained=False, paused_until=None, note="")
+    audit.note(who=who, action="host.resume", subject=host.name)
+
+
+def detach(*, host: Host, who: str) -> None:
+    """End the host's keys. `run_states.detach_host` also cancels the runs that only it could take."""
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(detached_at=Now())
+        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
+        audit.note(who=who, action="host.detach", subject=host.name)

@@ -1,0 +1,67 @@
+"""The JSON and CSV views of a page: the same rows under the same query string."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+from django.http import Http404, HttpResponse
+
+from hud.pages.forms import FilterForm
+from hud.problems import Problem
+from runner.formats.errors import Fault
+
+Rows = Sequence[Mapping[str, Any]]
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
+    """Return `rows` as json or csv; `about` stands beside them in JSON."""
+    if data_format == "csv":
+        response = HttpResponse(to_csv(rows), content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
+        return response
+    body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
+    return HttpResponse(body, content_type="application/json")
+
+
+def refusal(form: FilterForm) -> HttpResponse | None:
+    """Return a 400 for a query string that cannot be; a page leaves the wrong part out and says so."""
+    if form.is_valid():
+        return None
+    faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
+    return Problem(400, "the query string says something that cannot be", errors=faults).response()
+
+
+def missing(data_format: str, text: str) -> HttpResponse:
+    """Return 404 in the format that was asked for. Raise Http404 for a page."""
+    if not data_format:
+        raise Http404(text)
+    return Problem(404, text).response()
+
+
+def to_csv(rows: Rows) -> str:
+    """Return a header and a line for each row. Text that a spreadsheet would run gets a quote first."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(names)
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _filename(name: str) -> str:
+    return "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else "_" for char in name)

@@ -1,0 +1,206 @@
+"""Rows → Plotly figures, as plain dicts. Colours of text, grid and paper are the page's (`charts.js`).
+
+Okabe-Ito's palette, safe for the colour-blind: blue is better, orange is worse, and every verdict has its
+own symbol as well. Only SVG traces: the WebGL ones need `unsafe-eval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from hud.models import Metric
+from hud.pages.experiment.query import History, Point
+from runner.schema.statistics import ValueRule, value_of
+
+Figure = dict[str, Any]
+
+BETTER, WORSE, NEUTRAL, FAILED, TARGET = "#0072B2", "#D55E00", "#56B4E9", "#CC79A7", "#009E73"
+# Verdict → (name in the legend, colour, symbol). The order is the legend's.
+_LOOKS = {
+    "improved": ("improved", BETTER, "triangle-up"),
+    "regressed": ("regressed", WORSE, "triangle-down"),
+    "unchanged": ("unchanged", NEUTRAL, "circle"),
+    "inconclusive": ("inconclusive", "#E69F00", "diamond"),
+    "new": ("new", NEUTRAL, "star"),
+    "": ("not judged yet", NEUTRAL, "circle-dot"),
+    "in_pairs": ("in pairs, judged by the run", NEUTRAL, "square"),
+    "failed": ("failed", FAILED, "x"),
+    "not_run": ("not run", FAILED, "circle-x-open"),
+}
+_SHOWN_SAMPLES = 1000
+
+
+def escape(text: str) -> str:
+    """Plotly reads labels as a little HTML: a name must not become a link."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def history(shown: History) -> Figure:
+    """The values of a series over time, with the spread of their samples and the target of the arch."""
+    present = [point for point in shown.points if point.median is not None]
+    missing = [point for point in shown.points if point.median is None]
+    traces = [_line(present)] if len(present) > 1 else []
+    for verdict, (name, colour, symbol) in _LOOKS.items():
+        group = [point for point in present if point.verdict == verdict]
+        opened = symbol if symbol.endswith(("-open", "-dot")) else f"{symbol}-open"
+        for same_class, suffix, shape in ((True, "", symbol), (False, ", other environment class", opened)):
+            points = [point for point in group if point.same_class is same_class]
+            if points:
+                line = {"width": 1.5, "color": colour}
+                marker = {"color": colour, "symbol": shape, "size": 10, "line": line}
+                traces.append(_markers(points, shown.metric, name + suffix, marker))
+    if missing:
+        traces.append(_missing(missing, shown.metric))
+    layout: Figure = {
+        "xaxis": {"type": "date", "range": _time_range([point.at for point in shown.points])},
+        "yaxis": {"title": {"text": axis_title(shown.metric)}, "range": _value_range(shown, present)},
+        "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
+        "showlegend": True,
+    }
+    if shown.target:
+        value = shown.target.value
+        layout["shapes"] = [_line_across(value, {"color": TARGET, "width": 2, "dash": "dash"})]
+        layout["annotations"] = [{**_label_right(value, shown.target.brief), "x": 0, "xanchor": "left"}]
+    return {"data": traces, "layout": layout}
+
+
+_MIDDLES = {"median": "median", "steady": "median without the first", "sum": "sum"}
+
+
+def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median") -> Figure:
+    """All samples of one measurement in the order they were taken, with the value that they make."""
+    step = max(1, -(-len(values) // _SHOWN_SAMPLES))
+    drawn = list(values[::step])
+    marker = {"color": NEUTRAL, "size": 5, "opacity": 0.8}
+    middle = value_of(values, rule)
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [index * step + 1 for index in range(len(drawn))],
+                "y": drawn,
+                "marker": marker,
+                "name": "sample",
+                "hovertemplate": f"%{{y:.6~g}} {escape(metric.unit)}<extra>sample %{{x}}</extra>",
+            }
+        ],
+        "layout": {
+            "yaxis": {"title": {"text": axis_title(metric)}},
+            "shapes": [_line_across(middle, {"color": BETTER, "width": 1.5})],
+            "annotations": [_label_right(middle, f"{_MIDDLES[rule]} {middle:.6g}")],
+            "showlegend": False,
+        },
+    }
+
+
+def axis_title(metric: Metric) -> str:
+    """``GB/s, more is better``: the metric's title stands above the chart."""
+    better = {"up": "more is better", "down": "less is better"}.get(metric.direction, "")
+    return escape(", ".join(filter(None, (metric.unit, better))))
+
+
+def _line(points: Sequence[Point]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [point.at.isoformat() for point in points],
+        "y": [point.median for point in points],
+        "line": {"color": NEUTRAL, "width": 1},
+        "opacity": 0.6,
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure) -> Figure:
+    spreads = [abs((point.spread or 0.0) * (point.median or 0.0)) for point in points]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [point.at.isoformat() for point in points],
+        "y": [point.median for point in points],
+        "error_y": {"type": "data", "array": spreads, "thickness": 1.5, "width": 4, "visible": any(spreads)},
+        "marker": marker,
+        "text": [_hover(point, metric) for point in points],
+        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": [f"#run-{point.run_id}" for point in points],
+    }
+
+
+def _missing(points: Sequence[Point], metric: Metric) -> Figure:
+    """Points without a number stand at the foot of the chart, so that nobody takes them for absent."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "no value",
+        "x": [point.at.isoformat() for point in points],
+        "y": [0.03] * len(points),
+        "yaxis": "y2",
+        "marker": {"color": FAILED, "symbol": "x", "size": 10},
+        "text": [_hover(point, metric) for point in points],
+        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": [f"#run-{point.run_id}" for point in points],
+    }
+
+
+def _hover(point: Point, metric: Metric) -> str:
+    if point.median is None:
+        head = f"<b>{escape(point.code or point.status)}</b>"
+    else:
+        head = f"<b>{point.median:.{metric.precision}f} {escape(metric.unit)}</b>"
+        if point.spread:
+            head += f" ± {point.spread:.2%} over {point.n} samples"
+    change = f"{point.change:+.2%} against the baseline" if point.change is not None else ""
+    lines = [
+        head,
+        f"{_LOOKS.get(point.verdict, ('',))[0]} {change}".strip(),
+        *(escape(target.verdict(point.median, metric.direction)) for target in point.targets),
+        f"{point.at:%Y-%m-%d %H:%M} UTC · run {point.run_id}",
+        escape(" · ".join(filter(None, (point.host, point.environment.torch, point.source)))),
+        *(escape(change) for change in point.changed[:4]),
+    ]
+    return "<br>".join(line for line in lines if line)
+
+
+def _time_range(times: Sequence[datetime]) -> list[str]:
+    """From the first to the last with some air; a single moment gets a day on either side."""
+    first, last = min(times), max(times)
+    air = max((last - first) * 0.05, timedelta(hours=1)) if last > first else timedelta(days=1)
+    return [(first - air).isoformat(), (last + air).isoformat()]
+
+
+def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
+    """All values with their spread, and the target, with some air; None lets Plotly choose."""
+    ends = [
+        (point.median or 0.0) * factor
+        for point in points
+        for factor in (1 - (point.spread or 0.0), 1 + (point.spread or 0.0))
+    ]
+    if not ends:
+        return None
+    if shown.target:
+        ends.append(shown.target.value)
+    low, high = min(ends), max(ends)
+    air = (high - low) * 0.12 or abs(high) * 0.05 or 1.0
+    floor = min(0.0, *(point.median or 0.0 for point in points))  # a wide spread ends at 0
+    return [max(low - air, floor), high + air]
+
+
+def _line_across(value: float, line: Figure) -> Figure:
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
+
+
+def _label_right(value: float, text: str) -> Figure:
+    return {
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": value,
+        "yanchor": "bottom",
+        "text": escape(text),
+        "showarrow": False,
+    }

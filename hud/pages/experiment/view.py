@@ -1,0 +1,165 @@
+"""One experiment, and running it again."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from hud.models import Experiment
+from hud.pages import data
+from hud.pages.experiment import charts, query
+from hud.pages.experiment.charts import Figure
+from hud.pages.experiment.query import ExperimentPage
+from hud.pages.forms import ExperimentChoice, RerunForm
+from hud.pages.hosts.query import Place, places_for
+from hud.pages.suite.query import identity
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
+from runner.schema import inductor_options
+from runner.schema.metrics import value_rule
+from runner.schema.plan import SUITES
+
+_TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
+_POINTS_OF_SIBLING = 10  # in its table
+
+
+@require_safe
+def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
+    form = ExperimentChoice(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    page = query.read(pk, **form.wishes())
+    if page is None:
+        return data.missing(data_format, f"no experiment has the id {pk}")
+    if data_format:
+        return _data(page, data_format)
+    rerun_form = _rerun_form(page.experiment, page.places, initial=request.GET.dict())
+    complaints = form.complaints()
+    wanted = form.kept().get("metric")
+    if wanted and not (page.history and page.history.metric.name == wanted):
+        complaints.append(f"metric: this experiment has no measurement of {wanted!r}")
+    rows = query.MAX_POINTS if form.kept().get("table") else _TABLE_ROWS
+    return _render(request, page, rerun_form, rows=rows, complaints=complaints)
+
+
+def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
+    histories = [history for history in (page.history, *page.siblings) if history]
+    rows = [
+        {**identity(history.experiment), **point.to_row()}
+        for history in histories
+        for point in history.points
+    ]
+    return data.answer(
+        data_format,
+        f"experiment-{page.experiment.pk}",
+        rows,
+        experiment=identity(page.experiment),
+        metrics=[value.to_row() for value in page.metrics],
+        environments={one.fingerprint: one.facts for one in page.environments},
+    )
+
+
+def _render(
+    request: HttpRequest,
+    page: ExperimentPage,
+    form: RerunForm,
+    *,
+    rows: int = _TABLE_ROWS,
+    status: int = 200,
+    **more: Any,
+) -> HttpResponse:
+    command, impossible = _command(page.experiment)
+    context = {
+        "page": page,
+        "experiment": page.experiment,
+        "identity": _chips(page.experiment),
+        "form": form,
+        "command": command,
+        "impossible": impossible,
+        "points": page.history.newest_first[:rows] if page.history else [],
+        "chart": charts.history(page.history) if page.history else None,
+        "samples_chart": _samples_chart(page),
+        "rule": value_rule(page.experiment.suite, page.history.metric.name) if page.history else "median",
+        "siblings": [
+            (history, charts.history(history), history.points[: -_POINTS_OF_SIBLING - 1 : -1])
+            for history in page.siblings
+        ],
+        **more,
+    }
+    return render(request, "experiment/experiment.html", context, status=status)
+
+
+def _samples_chart(page: ExperimentPage) -> Figure | None:
+    """Of the newest point. The rule of a value is one process's, so several have their median."""
+    if page.history is None or page.history.newest is None or not page.samples:
+        return None
+    metric, alone = page.history.metric, page.history.newest.processes == 1
+    rule = value_rule(page.experiment.suite, metric.name) if alone else "median"
+    return charts.samples(page.samples, metric, rule)
+
+
+def _chips(experiment: Experiment) -> list[str]:
+    """Its identity beside the case and the arch, in words."""
+    words = [experiment.mode, experiment.dtype, experiment.backend, experiment.device]
+    return [*filter(None, words), *(["dynamic shapes"] if experiment.dynamic else [])]
+
+
+def _command(experiment: Experiment) -> tuple[str, str]:
+    """The line that reproduces it with our runner, or why there is none."""
+    try:
+        return spec_of(experiment, device=experiment.device).command(), ""
+    except InvalidRunRequest as error:
+        return "", str(error)
+
+
+def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
+    """With a field for each knob of the suite, where the runner has it."""
+    try:
+        spec = spec_of(asked, device=asked.device)
+    except InvalidRunRequest:
+        return RerunForm(places=places, **options)
+    knobs, inductor = SUITES[asked.suite].knobs, inductor_options.fits(spec)
+    offered: dict[str, Any] = {"knobs": knobs, "inductor": inductor, "own": spec.knobs}
+    return RerunForm(places=places, **offered, **options)
+
+
+@require_POST
+def rerun(request: HttpRequest, pk: int) -> HttpResponse:
+    """Asks for a rerun. A visitor logs in first and finds the form as it was."""
+    asked = get_object_or_404(Experiment, pk=pk)
+    if not request.user.is_authenticated:
+        kept = {name: text for name, text in request.POST.items() if text and name != "csrfmiddlewaretoken"}
+        return redirect_to_login(f"{reverse('experiment', args=[pk])}?{urlencode(kept)}#rerun")
+    form = _rerun_form(asked, places_for(asked), data=request.POST)
+    problem = ""
+    if form.is_valid() or not form.places:
+        try:
+            options = _options(form, asked, request.user.get_username())
+            run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
+            return redirect("run", pk=run.pk)
+        except InvalidRunRequest as error:
+            problem = "" if form.refuse(error) else str(error)
+    page = query.read(pk, **ExperimentChoice(request.POST).wishes())
+    assert page is not None
+    return _render(request, page, form, status=422, problem=problem)
+
+
+def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
+    """Return where and how often. Without any place to offer, the request itself says what is missing."""
+    if not form.places:
+        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who)
+    place, said = form.place_chosen(), form.cleaned_data
+    resources = ResourceRequest(
+        place.device,
+        place.host,
+        place.arch,
+        environment=said["environment"],
+        base_environment=said["base_environment"],
+    )
+    return RunOptions(resources, who, said["repeats"], said.get("new_options", {}))

@@ -1,0 +1,225 @@
+"""Every value a visitor can send, checked. Nonsense is refused with words; it never becomes a 500.
+
+A form of filters always yields filters: what cannot be is left out, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from django.utils import timezone
+
+from hud.models import State
+from hud.pages.experiment import query as experiment
+from hud.pages.hosts.query import Place
+from hud.pages.option_fields import knob_field, knob_text
+from hud.pages.runs import query as runs
+from hud.pages.suite import query as suite
+from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
+from runner.schema import inductor_options
+from runner.schema.inductor_options import InductorOptions
+from runner.schema.plan import BadRequest, Knob, KnobValue
+from runner.schema.statistics import LEAST_PAIRS
+
+_KNOB = "knob_"  # before the name of a knob, in the name of its field
+_MAX_ID = 2**31 - 1
+_MAX_PAGE = 10_000
+MAX_PAUSE_MINUTES = 30 * 24 * 60
+
+
+def _word(max_length: int = 200) -> forms.CharField:
+    return forms.CharField(required=False, max_length=max_length)
+
+
+class FilterForm(forms.Form):
+    """Of a page's query string. `kept` holds the values that can be."""
+
+    def clean(self) -> dict[str, Any]:
+        """Of two values for one name neither is meant more than the other."""
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        if isinstance(self.data, QueryDict):
+            for name in self.fields:
+                if len(self.data.getlist(name)) > 1:
+                    self.add_error(name, "It is said twice; it takes one value.")
+        return values
+
+    def kept(self) -> dict[str, Any]:
+        self.is_valid()
+        return {name: value for name, value in self.cleaned_data.items() if value not in (None, "")}
+
+    def complaints(self) -> list[str]:
+        """One sentence for each value that was left out."""
+        return [f"{name}: {' '.join(map(str, errors))}" for name, errors in self.errors.items()]
+
+
+class SuiteFilters(FilterForm):
+    mode = _word(40)
+    dtype = _word(40)
+    backend = _word(100)
+    arch = _word(100)
+    q = _word()
+    page = forms.IntegerField(required=False, min_value=1, max_value=_MAX_PAGE)
+
+    def filters(self) -> suite.Filters:
+        return suite.Filters(**self.kept())
+
+
+class ExperimentChoice(FilterForm):
+    """Which metric of an experiment, and how many points of it."""
+
+    metric = _word()
+    points = forms.IntegerField(required=False, min_value=1, max_value=experiment.MAX_POINTS)
+    table = forms.ChoiceField(required=False, choices=[("all", "all")])  # else the newest rows only
+
+    def wishes(self) -> dict[str, Any]:
+        """What the query needs to know; the table is the page's own matter."""
+        return {name: value for name, value in self.kept().items() if name != "table"}
+
+
+class RunFilters(FilterForm):
+    state = forms.ChoiceField(required=False, choices=[(state.value, state.value) for state in State])
+    kind = forms.ChoiceField(required=False, choices=[("rerun", "rerun"), ("upload", "upload")])
+    host = _word(100)
+    q = _word()
+    before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+
+    def filters(self) -> runs.Filters:
+        return runs.Filters(**self.kept())
+
+
+class LogPosition(FilterForm):
+    task = forms.IntegerField(required=False, min_value=0, max_value=_MAX_ID)
+    start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
+
+
+class _OptionsField(forms.CharField):
+    """Options of inductor, separated by commas."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(max_length=1000, **about)
+
+    def clean(self, value: Any) -> InductorOptions:
+        settings = [part for part in super().clean(value).split(",") if part.strip()]
+        try:
+            return inductor_options.parsed(settings)
+        except BadRequest as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class RerunForm(forms.Form):
+    """Where an experiment is run again, how often, in which environments and with which settings.
+
+    `place` is one of the places that were offered; there is a field for every knob of the suite, named
+    ``knob_`` and its name, which stands at the experiment's own value.
+    """
+
+    place = forms.ChoiceField(label="Where")
+    environment = forms.ChoiceField(label="Environment", required=False)
+    base_environment = forms.ChoiceField(
+        label="Against", required=False, help_text="another environment, measured in turn with it"
+    )
+    new_options = _OptionsField(
+        label="With options",
+        required=False,
+        help_text="inductor's, for the environment alone: epilogue_fusion=off, max_fusion_size=8; against"
+        " itself where no other is named",
+    )
+    repeats = forms.IntegerField(
+        label="Repeats",
+        min_value=1,
+        max_value=MAX_REPEATS,
+        initial=1,
+        help_text=f"fresh processes, one after the other; of two environments at least {LEAST_PAIRS} pairs",
+    )
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        places: list[Place],
+        knobs: Sequence[Knob] = (),
+        inductor: bool = False,
+        own: Mapping[str, KnobValue] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        """`knobs` are those of the suite, `own` those of the experiment, as a task of it would have them;
+        with `inductor` its options can be tried."""
+        super().__init__(data, **options)
+        if not inductor:
+            del self.fields["new_options"]
+        self.places = {place.key: place for place in places}
+        field = self.fields["place"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(place.key, place.label) for place in places]
+        field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another one."
+        names = list(dict.fromkeys(name for place in places for name in place.pythons))
+        self._offer("environment", "the host's own", names)
+        self._offer("base_environment", "nothing", names)
+        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
+        for name, knob in self._knobs.items():
+            self.fields[name] = knob_field(knob)
+            if knob.name in own:
+                self.initial.setdefault(name, knob_text(own[knob.name]))
+
+    def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", none), *((one, one) for one in offered)]
+        there = ", ".join(offered) or "none"
+        field.error_messages["invalid_choice"] = f"No host has an environment %(value)s; there are: {there}."
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        in_pairs = values.get("base_environment") or values.get("new_options")
+        if in_pairs and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
+            self.add_error("repeats", f"{LEAST_PAIRS} pairs are the least that tell anything.")
+        return values
+
+    @property
+    def main_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in self._knobs]
+
+    @property
+    def knob_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name in self._knobs]
+
+    @property
+    def knobs_wrong(self) -> bool:
+        return any(name in self.errors for name in self._knobs)
+
+    def knobs_chosen(self) -> dict[str, KnobValue | None]:
+        """Of a valid form: every knob of the suite, None for its own value; none where the form said nothing
+        of knobs."""
+        if not any(name in self.data for name in self._knobs):
+            return {}
+        return {knob.name: self.cleaned_data[name] for name, knob in self._knobs.items()}
+
+    def refuse(self, error: InvalidRunRequest) -> bool:
+        """Show the reason beside the field that is wrong. Return False where there is none."""
+        name = "new_options" if error.options else f"{_KNOB}{error.knob}"
+        if name not in self.fields:
+            return False
+        self.add_error(name, str(error))
+        return True
+
+    def place_chosen(self) -> Place:
+        """Of a valid form."""
+        return self.places[self.cleaned_data["place"]]
+
+
+class PauseForm(forms.Form):
+    minutes = forms.IntegerField(min_value=1, max_value=MAX_PAUSE_MINUTES)
+    note = forms.CharField(required=False, max_length=500)
+
+    def until(self) -> datetime:
+        """Of a valid form: when the host goes on."""
+        return timezone.now() + timedelta(minutes=self.cleaned_data["minutes"])
+
+
+class DrainForm(forms.Form):
+    note = forms.CharField(required=False, max_length=500)

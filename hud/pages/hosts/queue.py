@@ -1,0 +1,318 @@
+"""The queue: how far runs are, in which order they are served, and why each one waits and for how long.
+
+Times are estimated from what tasks of the same kind took before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import OuterRef, Subquery
+from django.utils import timezone
+
+from hud.hosts.registration import state_of
+from hud.models import ACTIVE, Accelerator, Run, State, Task
+from hud.pages.sql import fetch
+from hud.runs import matching
+from hud.runs.matching import ResourceRequest
+
+SHOWN_RUNS = 50
+SHOWN_PLACES = 8
+
+# How many processes a task has; put in the alias of what has its run's id.
+_PROCESSES = "(SELECT CASE WHEN base_environment = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
+# Median of the seconds that a process of earlier tasks of the same kind took on the same device; `t` is the
+# task, of which its spec and end are read.
+_USUAL = f"""
+    LEFT JOIN LATERAL (
+        SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) seconds
+        FROM (
+            SELECT extract(epoch FROM p.finished - p.started) / {_PROCESSES.format("p")} seconds
+            FROM hud_task p
+            WHERE t.finished IS NULL AND p.state = 'done' AND p.status = 'ok'
+              AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'
+              AND p.spec->>'dtype' = t.spec->>'dtype' AND p.spec->>'device' = t.spec->>'device'
+              AND p.spec->>'mode' = t.spec->>'mode' AND p.spec->>'backend' = t.spec->>'backend'
+            ORDER BY p.id DESC LIMIT 10
+        ) past
+    ) usual ON true
+"""  # noqa: S608 - constants of this file
+
+
+@dataclass(frozen=True)
+class Progress:
+    done: int
+    total: int
+    eta_s: float | None  # None where it cannot be known: ended, or never measured before
+
+
+@dataclass(slots=True)
+class _TaskWork:
+    ended: bool
+    running_s: float  # since it started; 0 while it waits
+    usual_s: float | None  # median of earlier tasks of the same kind
+
+
+def progress_of(run: Run) -> Progress:
+    """Return how many tasks are done; `eta_s` only while each remaining one was done before somewhere."""
+    work = fetch(
+        _TaskWork,
+        f"""
+        SELECT t.finished IS NOT NULL ended,
+            CASE WHEN t.state = 'running' THEN extract(epoch FROM now() - t.started) ELSE 0 END::float8
+                running_s,
+            usual.seconds * {_PROCESSES.format("t")} usual_s
+        FROM hud_task t {_USUAL}
+        WHERE t.run_id = %(run)s
+        """,  # noqa: S608 - constants of this file
+        {"run": run.pk},
+    )
+    remaining = [task for task in work if not task.ended]
+    left = [max(task.usual_s - task.running_s, 0.0) for task in remaining if task.usual_s is not None]
+    known = run.state in ACTIVE and remaining and len(left) == len(remaining)
+    return Progress(len(work) - len(remaining), len(work), round(sum(left), 1) if known else None)
+
+
+@dataclass(slots=True)
+class QueueLine:
+    run: int
+    title: str
+    state: str
+    watched: bool
+    created: datetime
+    requested_by: str
+    host: str  # that was asked for; '' any
+    arch: str
+    device: str
+    labels: dict[str, str]
+    environment: str
+    base_environment: str
+    tasks: int
+    done: int
+    fits: list[int]  # accelerators that could take it, now or later
+    usable: list[int]  # those of them that take work now
+    position: int | None = None  # runs that go ahead of it; None once it works
+    starts_in_s: float | None = None  # None where it works already, or where nobody can say
+
+    @property
+    def queued(self) -> bool:
+        return self.state == "queued"
+
+    @property
+    def order(self) -> tuple[bool, datetime, int]:
+        """As `matching.ORDER` has it."""
+        return not self.watched, self.created, self.run
+
+    @property
+    def wants(self) -> str:
+        """Where it may go, in words."""
+        place = f"host {self.host}" if self.host else "any host"
+        texts = [place, self.arch or self.device, *(f"{key}={text}" for key, text in self.labels.items())]
+        pythons = [self.environment, self.base_environment]
+        return ", ".join([*filter(None, texts), *(f"Python {name}" for name in pythons if name)])
+
+    @property
+    def hindrance(self) -> str:
+        """Why it cannot start now, where the reason is not the queue."""
+        if not self.queued or self.usable:
+            return ""
+        return "no accelerator that fits takes work now" if self.fits else "no attached accelerator fits"
+
+    def to_row(self) -> dict[str, Any]:
+        return {
+            "run": self.run, "title": self.title, "state": self.state, "position": self.position,
+            "starts_in_s": self.starts_in_s, "wants": self.wants, "hindrance": self.hindrance,
+            "requested_by": self.requested_by, "watched": self.watched, "tasks": self.tasks,
+            "done": self.done,
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Work:
+    """Tasks of one kind that a run still has to do: one where it runs, all that wait together."""
+
+    run: int
+    accelerator: int | None  # where it runs
+    tasks: int
+    running_s: float
+    usual_s: float | None
+
+    @property
+    def left_s(self) -> float | None:
+        return None if self.usual_s is None else max(self.usual_s * self.tasks - self.running_s, 0.0)
+
+
+@dataclass(slots=True)
+class Queue:
+    lines: list[QueueLine] = field(default_factory=list)
+    more: int = 0  # runs behind those
+
+
+def read(limit: int = SHOWN_RUNS) -> Queue:
+    """Return running runs, then waiting ones in the order of service: 2 statements."""
+    lines = sorted(_lines(), key=lambda line: (line.queued, line.order))
+    work = _work()
+    for line in lines:
+        if line.queued:
+            _estimate(line, lines, work)
+    return Queue(lines[:limit], max(len(lines) - limit, 0))
+
+
+def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
+    """Set the position and the start of a queued run: what runs on the accelerators that it could use now,
+    and what goes ahead of it there, is shared among them."""
+    rivals = [other for other in lines if set(other.fits) & set(line.fits)]
+    line.position = sum(not other.queued or other.order < line.order for other in rivals)
+    mine = set(line.usable)
+    earlier = {other.run for other in rivals if other.order < line.order and mine & set(other.fits)}
+    left = [
+        part.left_s
+        for part in work
+        if (part.run in earlier if part.accelerator is None else part.accelerator in mine)
+    ]
+    known = [seconds for seconds in left if seconds is not None]
+    line.starts_in_s = round(sum(known) / len(mine), 1) if mine and len(known) == len(left) else None
+
+
+def _lines() -> list[QueueLine]:
+    takes = f"{matching.OPEN} AND {matching.HEARD}"
+    return fetch(
+        QueueLine,
+        f"""
+        SELECT r.id run, r.title, r.state, r.watched, r.created, r.requested_by,
+            coalesce(wanted.name, '') host, r.arch, r.device, r.labels::json, r.environment,
+            r.base_environment, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
+            coalesce(places.usable, '{{}}') usable
+        FROM hud_run r LEFT JOIN hud_host wanted ON wanted.id = r.host_id
+        CROSS JOIN LATERAL (
+            SELECT count(*) n, count(finished) done FROM hud_task WHERE run_id = r.id
+        ) tasks
+        CROSS JOIN LATERAL (
+            SELECT array_agg(a.id) fits, array_agg(a.id) FILTER (WHERE {takes}) usable
+            FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id WHERE {matching.FITS}
+        ) places
+        WHERE r.state IN ('queued', 'running')
+        """,  # noqa: S608 - constants of ours
+        {"lost": settings.HUD_LOST_S},
+    )
+
+
+def _work() -> list[_Work]:
+    return fetch(
+        _Work,
+        f"""
+        WITH work AS (
+            SELECT t.run_id, CASE WHEN t.state = 'running' THEN t.accelerator_id END accelerator_id,
+                jsonb_build_object('suite', t.spec->'suite', 'case', t.spec->'case',
+                    'dtype', t.spec->'dtype', 'device', t.spec->'device',
+                    'mode', t.spec->'mode', 'backend', t.spec->'backend') spec,
+                count(*) tasks,
+                coalesce(sum(extract(epoch FROM now() - t.started)) FILTER (WHERE t.state = 'running'), 0)
+                    running_s
+            FROM hud_task t WHERE t.state IN ('queued', 'running')
+            GROUP BY 1, 2, 3
+        ), kinds AS (SELECT DISTINCT spec, NULL::timestamptz finished FROM work)
+        SELECT work.run_id run, work.accelerator_id accelerator, work.tasks, work.running_s::float8,
+            known.seconds * {_PROCESSES.format("work")} usual_s
+        FROM work JOIN (SELECT t.spec, usual.seconds FROM kinds t {_USUAL}) known USING (spec)
+        """,  # noqa: S608 - constants of this room
+        {},
+    )
+
+
+@dataclass(slots=True)
+class Place:
+    """What a host, or one accelerator of it, does instead of taking the run."""
+
+    name: str  # of the host, with its accelerator where only that one is meant
+    state: str  # lost, paused, drained, dirty, busy or idle
+    since: datetime | None = None  # when a lost host was last heard
+    until: datetime | None = None  # of a pause
+    note: str = ""
+    run: int | None = None  # that it is busy with
+
+    def to_row(self) -> dict[str, Any]:
+        names = ("name", "state", "since", "until", "note", "run")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(slots=True)
+class Waiting:
+    position: int  # runs that go ahead of it
+    starts_in_s: float | None  # None where nobody can say
+    places: list[Place] = field(default_factory=list)
+    lacking: str = ""  # why no attached accelerator could ever take it
+
+    @property
+    def open(self) -> bool:
+        """Something that fits takes work now: only the queue is before it."""
+        return any(place.state in ("busy", "idle") for place in self.places)
+
+    @property
+    def shown(self) -> list[Place]:
+        return self.places[:SHOWN_PLACES]
+
+    @property
+    def more(self) -> int:
+        return max(len(self.places) - SHOWN_PLACES, 0)
+
+    def to_row(self) -> dict[str, Any]:
+        return {
+            "position": self.position,
+            "starts_in_s": self.starts_in_s,
+            "places": [place.to_row() for place in self.places],
+            "lacking": self.lacking,
+        }
+
+
+def read_waiting(run: Run) -> Waiting | None:
+    """Return why a queued run waits, or None once it has started: 3 statements, 4 where nothing fits it."""
+    if run.state != State.QUEUED:
+        return None
+    lines = _lines()
+    line = next((line for line in lines if line.run == run.pk and line.queued), None)
+    if line is None:
+        return None
+    _estimate(line, lines, _work())
+    waiting = Waiting(line.position or 0, line.starts_in_s, _places(line.fits))
+    if not waiting.places:
+        waiting.lacking = _lacking(run)
+    return waiting
+
+
+def _places(accelerators: Sequence[int]) -> list[Place]:
+    now = timezone.now()
+    working = Task.objects.filter(accelerator=OuterRef("pk"), state=Task.State.RUNNING)
+    found = (
+        Accelerator.objects.filter(pk__in=accelerators)
+        .select_related("host")
+        .annotate(busy_with=Subquery(working.values("run")[:1]))
+        .order_by("host__name", "name")
+    )
+    places = [_place(one, one.busy_with, now) for one in found]
+    # what holds for a whole host is said once
+    return list({(place.name, place.state): place for place in places}.values())
+
+
+def _place(accelerator: Accelerator, busy_with: int | None, now: datetime) -> Place:
+    host = accelerator.host
+    state = state_of(host, now)
+    if state == "lost":
+        return Place(host.name, state, since=host.last_beat)
+    if state in ("paused", "drained"):
+        return Place(host.name, state, until=host.paused_until if state == "paused" else None, note=host.note)
+    name = f"{host.name} {accelerator.name}"
+    if accelerator.dirty:
+        return Place(name, "dirty", note=accelerator.dirty)
+    return Place(name, "busy" if busy_with else "idle", run=busy_with)
+
+
+def _lacking(run: Run) -> str:
+    asked = ResourceRequest(run.device, run.host, run.arch, run.labels, run.environment, run.base_environment)
+    suites = {run.request.get("suite", "")}
+    _able, why = matching.eligible_accelerators(asked, suites, matching.attached())
+    return why or "no attached accelerator fits"

@@ -1,0 +1,77 @@
+"""Schedules as a page shows them: what each asks for, when it comes next, and what its last time gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Prefetch
+from django.utils import timezone
+
+from hud.models import Firing, Run, Schedule
+from hud.runs.schedules import CEILINGS, next_due
+
+
+@dataclass(slots=True)
+class ScheduleLine:
+    schedule: Schedule
+    next_due: datetime | None  # None where it is switched off
+    last: Firing | None = None
+    runs: list[Run] = field(default_factory=list)  # of its last time
+
+    @property
+    def shipped(self) -> bool:
+        """`manage.py bootstrap` makes it again where it is deleted; it can be switched off."""
+        return self.schedule.name == CEILINGS
+
+    @property
+    def asks(self) -> str:
+        """Suite and filters."""
+        one = self.schedule
+        parts = [one.cases, one.modes, one.dtypes, one.backends]
+        repeats = f"{one.repeats} processes" if one.repeats > 1 else ""
+        return "; ".join(filter(None, [one.suite, *(", ".join(part) for part in parts), repeats]))
+
+    @property
+    def place(self) -> str:
+        """Where its runs go."""
+        one = self.schedule
+        which = "every accelerator" if one.everywhere else "any accelerator"
+        labels = [f"{key}={text}" for key, text in sorted(one.labels.items())]
+        python = f"Python {one.environment}" if one.environment else ""
+        return ", ".join(filter(None, [which, one.device, *labels, python]))
+
+    def to_row(self) -> dict[str, Any]:
+        one = self.schedule
+        return {
+            "id": one.pk, "name": one.name, "enabled": one.enabled, "cron": one.cron,
+            "time_zone": one.time_zone, "suite": one.suite, "cases": one.cases, "modes": one.modes,
+            "dtypes": one.dtypes, "backends": one.backends, "repeats": one.repeats, "device": one.device,
+            "environment": one.environment, "labels": one.labels, "everywhere": one.everywhere,
+            "next_due": self.next_due, "last_due": self.last.due if self.last else None,
+            "last_runs": [run.pk for run in self.runs], "last_reason": self.last.reason if self.last else "",
+        }  # fmt: skip
+
+
+def read() -> list[ScheduleLine]:
+    """Every schedule, by name: 3 statements."""
+    newest = Firing.objects.order_by("schedule_id", "-due").distinct("schedule_id")
+    found = Schedule.objects.prefetch_related(
+        Prefetch("firings", newest.prefetch_related("runs"), to_attr="latest")
+    )
+    return [_line(schedule) for schedule in found.order_by("name")]
+
+
+def _line(schedule: Schedule) -> ScheduleLine:
+    latest: list[Firing] = schedule.latest  # type: ignore[attr-defined]  # of the prefetch
+    last = latest[0] if latest else None
+    due = _next_due(schedule) if schedule.enabled else None
+    return ScheduleLine(schedule, due, last, list(last.runs.all()) if last else [])
+
+
+def _next_due(schedule: Schedule) -> datetime | None:
+    try:
+        return next_due(schedule, timezone.now())
+    except ValueError:  # written by other means than the form; tick switches it off
+        return None

@@ -1,0 +1,37 @@
+"""Logging in and out, and the keys of programs."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from hud.accounts.keys import revoke_key
+from hud.models import ApiKey
+from hud.pages import data
+from hud.pages.keys import query as keys
+
+login = LoginView.as_view(template_name="keys/login.html", redirect_authenticated_user=True)
+logout = LogoutView.as_view()
+
+
+@require_safe
+@login_required
+def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    found = keys.read()
+    if data_format:
+        return data.answer(data_format, "keys", [keys.row(key) for key in found])
+    return render(request, "keys/keys.html", {"keys": found, "rows": keys.ROWS, "now": timezone.now()})
+
+
+@require_POST
+@login_required
+def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    key = get_object_or_404(ApiKey, pk=pk)
+    revoke_key(key=key, who=request.user.get_username())
+    messages.success(request, f"The key {key} opens nothing any more.")
+    return redirect("keys")

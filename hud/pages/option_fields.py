@@ -1,0 +1,75 @@
+"""A field for each knob of the catalogue, bounded as the knob is. Empty means the suite's own value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from runner.schema.plan import Knob, KnobValue
+
+
+def knob_field(knob: Knob) -> forms.Field:
+    """Its value is what the catalogue takes, or None where nothing was chosen."""
+    said = f", {_word(knob.default)}" if knob.default is not None else ""
+    about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
+    if knob.kind == "int":
+        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}{said}"
+        return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
+    if knob.kind == "ints":
+        return _Integers(knob, **about)
+    if knob.kind == "word":
+        return _Word(knob, **about)
+    values = {"bool": (True, False), "choice": knob.choices}[knob.kind]
+    words = [(_word(value), _word(value)) for value in values]
+    return forms.TypedChoiceField(
+        choices=[("", f"its own{said}"), *words],
+        coerce=lambda text: {_word(value): value for value in values}[text],
+        empty_value=None,
+        **about,
+    )
+
+
+def knob_text(value: KnobValue) -> str:
+    """A value as its field shows it."""
+    return "+".join(map(str, value)) if isinstance(value, list) else _word(value)
+
+
+def _word(value: KnobValue | None) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+class _Word(forms.CharField):
+    """A name."""
+
+    def __init__(self, knob: Knob, **about: Any) -> None:
+        super().__init__(max_length=100, empty_value="", **about)
+        self._knob = knob
+
+    def clean(self, value: Any) -> str | None:
+        text: str = super().clean(value)
+        if text and (problem := self._knob.problem(text)):
+            raise forms.ValidationError(problem)
+        return text or None
+
+
+class _Integers(forms.CharField):
+    """Several integers, joined by + as on the command line."""
+
+    def __init__(self, knob: Knob, **about: Any) -> None:
+        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
+        super().__init__(max_length=200, **about)
+        self._knob = knob
+
+    def clean(self, value: Any) -> list[int] | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        parts = text.replace(" ", "").split("+")
+        if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+            raise forms.ValidationError("Integers, joined by +.")
+        numbers = [int(part) for part in parts]
+        problem = self._knob.problem(numbers)
+        if problem:
+            raise forms.ValidationError(problem)
+        return numbers

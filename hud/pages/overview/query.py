@@ -1,0 +1,106 @@
+"""The first page: what regressed, what misses its target, what ran last, how the hosts are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hud.models import Series
+from hud.pages import values
+from hud.pages.hosts import query as hosts
+from hud.pages.hosts.query import HostsInLine
+from hud.pages.runs import query as runs
+from hud.pages.runs.query import RunLine
+from hud.pages.sql import fetch_tuples
+from hud.pages.suite import query as suite
+from hud.pages.suite.query import SuiteLine, identity
+from hud.pages.targets import Targets
+from hud.pages.values import MetricValue
+
+ROWS = 20  # of each list; the page says how many there are
+LAST_RUNS = 10
+_RECENT_RUNS = 10  # whose records' own targets count as current
+
+
+@dataclass
+class Overview:
+    regressed: list[MetricValue]
+    missed: list[MetricValue]  # the largest shortfall first
+    met: int  # series that reach their target
+    runs: list[RunLine]
+    hosts: HostsInLine
+    suites: list[SuiteLine] = field(default_factory=list)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        lists = {"regressed": self.regressed, "misses target": self.missed}
+        return [
+            {"list": name, **identity(reading.experiment), **reading.to_row()}
+            for name, readings in lists.items()
+            for reading in readings
+        ]
+
+
+def read() -> Overview:
+    """The page in 11 statements."""
+    targets = Targets.read()
+    found = _candidates(targets)
+    series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
+    experiments = {one.experiment_id: one.experiment for one in series}
+    readings = values.shown(series, experiments, values.latest(found), targets)
+    regressed = [one for one in readings if found[one.series_id]]
+    return Overview(
+        regressed=sorted(regressed, key=lambda one: -abs(one.change or 0)),
+        missed=sorted((one for one in readings if one.met == "missed"), key=shortfall, reverse=True),
+        met=sum(one.met == "met" for one in readings),
+        runs=runs.latest(LAST_RUNS),
+        hosts=hosts.in_one_line(),
+        suites=suite.read_all(),
+    )
+
+
+def shortfall(value: MetricValue) -> float:
+    """How far a value stays from its target, as a share of the target."""
+    own = value.own_target
+    if own is None or value.median is None or own.value == 0:
+        return 0.0
+    return abs(own.value - value.median) / abs(own.value)
+
+
+def _candidates(targets: Targets) -> dict[int, bool]:
+    """Return the series to look at, each with whether its newest point regressed; others can have a target.
+
+    A record's own target counts while one of the latest runs says it; looking through all measurements
+    for targets would grow with the history.
+    """
+    found = fetch_tuples(
+        """
+        WITH regressed AS (
+            SELECT v.series_id FROM hud_verdict v
+            WHERE v.verdict = 'regressed' AND NOT EXISTS (
+                SELECT 1 FROM hud_measurement later
+                WHERE later.series_id = v.series_id AND (later.at, later.run_id) > (v.at, v.run_id))
+            ORDER BY v.at DESC LIMIT 500
+        ), recent AS (
+            SELECT id FROM hud_run WHERE state NOT IN ('queued', 'running')
+            ORDER BY created DESC LIMIT %(recent)s
+        ), aimed AS (
+            SELECT s.id AS series_id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
+            WHERE k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s)
+            UNION
+            SELECT m.series_id FROM recent
+            JOIN hud_measurement m ON m.run_id = recent.id AND m.target IS NOT NULL
+            JOIN hud_series s ON s.id = m.series_id
+            JOIN hud_experiment e ON e.id = s.experiment_id
+            WHERE coalesce(m.target_arch, e.arch) = e.arch
+        )
+        SELECT series_id, true FROM regressed
+        UNION ALL
+        SELECT series_id, false FROM aimed WHERE series_id NOT IN (SELECT series_id FROM regressed)
+        """,
+        {
+            "names": sorted(targets.shipped_metrics()),
+            "metrics": sorted(targets.operator_metrics()),
+            "recent": _RECENT_RUNS,
+        },
+    )
+    return dict(found)

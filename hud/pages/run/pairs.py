@@ -1,0 +1,124 @@
+"""Base and new of a run in pairs: one line for each experiment and metric that has both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from hud.judging.pairs import PairVerdict, judge_pairs
+from hud.models import STATUS_NAMES, Experiment, Metric, Run, Series
+from hud.pages.sql import fetch
+from hud.pages.suite.query import identity
+from hud.pages.values import metric_place
+
+
+@dataclass(slots=True)
+class _Row:
+    series_id: int
+    process: int
+    median: float | None
+    status_code: int
+
+
+@dataclass(frozen=True)
+class PairLine:
+    """One metric of one experiment on both sides; the lists have an entry for each pair."""
+
+    experiment: Experiment
+    metric: Metric
+    base: list[float | None]
+    new: list[float | None]
+    verdict: PairVerdict
+    base_status: str  # the first that is not ok, else ok
+    new_status: str
+
+    @property
+    def ratios(self) -> list[float | None]:
+        """new / base of each pair."""
+        return [b / a if a and b is not None else None for a, b in zip(self.base, self.new, strict=True)]
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the 95 % interval of the change, relative."""
+        return _relative(self.verdict.change.low if self.verdict.change else None)
+
+    @property
+    def high(self) -> float | None:
+        return _relative(self.verdict.change.high if self.verdict.change else None)
+
+    @property
+    def change(self) -> float | None:
+        return self.verdict.change.change if self.verdict.change else None
+
+    @property
+    def p(self) -> float | None:
+        return self.verdict.change.p if self.verdict.change else None
+
+    def to_row(self) -> dict[str, Any]:
+        return {
+            **identity(self.experiment),
+            "metric": self.metric.name,
+            "unit": self.metric.unit,
+            "direction": self.metric.direction,
+            "base": self.verdict.base,
+            "new": self.verdict.new,
+            "change": self.change,
+            "low": self.low,
+            "high": self.high,
+            "p": self.p,
+            "pairs": self.verdict.pairs,
+            "verdict": self.verdict.word,
+            "better": self.verdict.better,
+            "base_status": self.base_status,
+            "new_status": self.new_status,
+            "base_values": self.base,
+            "new_values": self.new,
+        }
+
+
+def read(run: Run) -> list[PairLine]:
+    """Lines by experiment, and inside one as its suite is read: 2 statements. A process is twice the number
+    of its pair, and one more for the new side."""
+    rows = fetch(
+        _Row,
+        """
+        SELECT series_id, process, median, status status_code FROM hud_measurement WHERE run_id = %(run)s
+        ORDER BY series_id, process
+        """,
+        {"run": run.pk},
+    )
+    by_series: dict[int, dict[int, _Row]] = {}
+    for row in rows:
+        by_series.setdefault(row.series_id, {})[row.process] = row
+    series = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
+    lines = [_line(series[pk], processes) for pk, processes in by_series.items()]
+    return sorted(
+        lines,
+        key=lambda line: (
+            line.experiment.case,
+            line.experiment.title,
+            line.experiment.dtype,
+            metric_place(line.experiment.suite, line.metric),
+        ),
+    )
+
+
+def _line(series: Series, processes: dict[int, _Row]) -> PairLine:
+    pairs = range(max(processes) // 2 + 1)
+    base = [processes[2 * pair].median if 2 * pair in processes else None for pair in pairs]
+    new = [processes[2 * pair + 1].median if 2 * pair + 1 in processes else None for pair in pairs]
+    metric = series.metric
+    verdict = judge_pairs(base, new, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
+    statuses = [
+        [row.status_code for process, row in processes.items() if process % 2 == side] for side in (0, 1)
+    ]
+    said = [
+        STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
+    ]
+    return PairLine(series.experiment, metric, base, new, verdict, *said)
+
+
+def _relative(log_ratio: float | None) -> float | None:
+    """None also where a few wild pairs leave the interval without an end."""
+    return math.expm1(log_ratio) if log_ratio is not None and log_ratio < 700 else None

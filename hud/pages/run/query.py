@@ -1,0 +1,248 @@
+"""One run: its tasks, how far they are, and what they measured so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
+from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
+from hud.pages.run import pairs
+from hud.pages.run.pairs import PairLine
+from hud.pages.runs.query import host_of, seconds_of, title_of
+from hud.pages.sql import fetch
+from hud.pages.suite.query import identity
+from hud.pages.targets import Targets
+from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, metric_place
+
+SHOWN_RESULTS = 150
+SHOWN_ARTIFACTS = 200
+_JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
+
+
+@dataclass(slots=True)
+class TaskLine:
+    task: Task
+    name: str  # case and knobs
+    now: datetime = field(default_factory=timezone.now)
+
+    @property
+    def running(self) -> bool:
+        return self.task.state == Task.State.RUNNING
+
+    @property
+    def ended(self) -> bool:
+        return self.task.state not in (Task.State.QUEUED, Task.State.RUNNING)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, or has taken so far; None before it starts."""
+        if self.task.started is None or self.task.state == Task.State.QUEUED:
+            return None
+        return ((self.task.finished or self.now) - self.task.started).total_seconds()
+
+    @property
+    def word(self) -> str:
+        """What to show as its state: once done, the status its process ended with."""
+        return self.task.status if self.task.state == Task.State.DONE else self.task.state
+
+    @property
+    def share(self) -> float:
+        """Of its work that is done, 0 to 1, as its own progress says."""
+        if self.ended:
+            return 1.0
+        done, total = self.task.progress.get("done"), self.task.progress.get("total")
+        if not self.running or not isinstance(done, int) or not isinstance(total, int) or total < 1:
+            return 0.0
+        return min(max(done / total, 0.0), 1.0)
+
+
+@dataclass(slots=True)
+class ArtifactLine:
+    artifact: Artifact
+    task: TaskLine
+
+    def to_row(self) -> dict[str, Any]:
+        artifact, task = self.artifact, self.task.task
+        return {
+            "id": artifact.pk,
+            "task": task.position,
+            "name": self.task.name,
+            "process": task.process,
+            "kind": artifact.kind,
+            "size_bytes": artifact.size_bytes,
+            "sha256": artifact.sha256,
+            "url": f"/api/v1/runs/{task.run_id}/artifacts/{artifact.pk}",
+        }
+
+
+@dataclass
+class RunPage:
+    run: Run
+    tasks: list[TaskLine]
+    progress: Progress
+    retries: list[Run] = field(default_factory=list)
+    waiting: Waiting | None = None  # while it is queued
+    results: list[MetricValue] = field(default_factory=list)
+    more_results: bool = False
+    environments: list[Environment] = field(default_factory=list)
+    pairs: list[PairLine] = field(default_factory=list)  # base against new, of a run in pairs
+    uploads: list[Upload] = field(default_factory=list)  # it came in these
+    artifacts: list[ArtifactLine] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return title_of(self.run)
+
+    @property
+    def host(self) -> str:
+        return host_of(self.run)
+
+    @property
+    def active(self) -> bool:
+        return self.run.state in ACTIVE
+
+    @property
+    def changes(self) -> bool:
+        """Whether the page will say something else soon: until the judge has looked at what it measured."""
+        finished = self.run.finished
+        if self.active or finished is None:
+            return True
+        judged = all(value.verdict for value in self.results)
+        return not judged and timezone.now() - finished < _JUDGED_SOON
+
+    @property
+    def share(self) -> float:
+        """Of all its work that is done, 0 to 1."""
+        return sum(line.share for line in self.tasks) / len(self.tasks) if self.tasks else 1.0
+
+    @property
+    def endings(self) -> list[tuple[str, int]]:
+        """How many tasks ended with which word, the most frequent first."""
+        return Counter(line.word.replace("_", " ") for line in self.tasks).most_common()
+
+    @property
+    def current(self) -> TaskLine | None:
+        """The task whose log a person wants to see: the running one, else the last that started."""
+        started = [line for line in self.tasks if line.task.started]
+        return next((line for line in started if line.running), started[-1] if started else None)
+
+    @property
+    def shown_artifacts(self) -> list[ArtifactLine]:
+        return self.artifacts[:SHOWN_ARTIFACTS]
+
+    @property
+    def modes(self) -> set[str]:
+        """Training, inference: the page says which where there are several."""
+        return {one.experiment.mode for one in self.results}
+
+    @property
+    def backends(self) -> set[str]:
+        """Likewise: eager and inductor of one case are two experiments."""
+        return {one.experiment.backend for one in self.results}
+
+    @property
+    def overdue(self) -> bool:
+        """It takes longer than such tasks took before."""
+        return self.active and self.progress.eta_s == 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        return seconds_of(self.run)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        rows = [{**identity(one.experiment), **one.to_row()} for one in self.results]
+        if self.run.in_pairs:
+            for row in rows:
+                row |= {"pair": row["process"] // 2, "side": "new" if row["process"] % 2 else "base"}
+        return rows
+
+
+def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
+    """The page in 12 statements, 3 or 4 more while it waits, one where it was uploaded; None for no run."""
+    run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
+    if run is None:
+        return None
+    page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
+    page.artifacts = artifacts_of(run, page.tasks)
+    page.waiting = read_waiting(run)
+    if run.upload_id:
+        page.uploads = _uploads(run.pk)
+    _fill_results(page, results)
+    if run.in_pairs:
+        page.pairs = pairs.read(run)
+    return page
+
+
+def _tasks(run: Run) -> list[TaskLine]:
+    tasks = run.tasks.select_related("accelerator__host").order_by("position")
+    return [TaskLine(task, name_of(task.spec)) for task in tasks]
+
+
+def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[ArtifactLine]:
+    """The files that its tasks left, task by task and kind by kind: one statement, one more for the tasks."""
+    lines = {line.task.pk: line for line in (_tasks(run) if tasks is None else tasks)}
+    found = Artifact.objects.filter(task__run=run).order_by("task__position", "kind", "pk")
+    return [ArtifactLine(one, lines[one.task_id]) for one in found if one.task_id in lines]
+
+
+def name_of(spec: dict[str, Any]) -> str:
+    """``gemv int8`` or ``layer_norm bfloat16, D=1024+4096``."""
+    knobs = ", ".join(
+        f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in sorted((spec.get("knobs") or {}).items())
+    )
+    name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
+    return f"{name}, {knobs}" if knobs else name
+
+
+def _uploads(run_id: int) -> list[Upload]:
+    """Return the upload that made a run, and every other one that brought measurements of it."""
+    statement = """
+        SELECT * FROM hud_upload
+        WHERE id IN (
+            SELECT upload_id FROM hud_run WHERE id = %(run)s
+            UNION SELECT upload_id FROM hud_measurement WHERE run_id = %(run)s)
+        ORDER BY id
+    """
+    return list(Upload.objects.raw(statement, {"run": run_id}))
+
+
+def _fill_results(page: RunPage, limit: int) -> None:
+    found = fetch(
+        MetricValue,
+        f"""
+        SELECT {VALUE_COLUMNS}
+        FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
+        {VERDICT_JOIN}
+        WHERE m.run_id = %(run)s
+        ORDER BY s.experiment_id, s.id, m.process LIMIT %(limit)s
+        """,  # noqa: S608 — constants of this room
+        {"run": page.run.pk, "limit": limit + 1},
+    )
+    page.more_results = len(found) > limit
+    found = found[:limit]
+    series = Series.objects.in_bulk({one.series_id for one in found})
+    experiments = Experiment.objects.in_bulk({one.experiment_id for one in series.values()})
+    metrics = Metric.objects.in_bulk({one.metric_id for one in series.values()})
+    page.environments = list(Environment.objects.filter(pk__in={one.environment_id for one in found}))
+    targets = Targets.read()
+    for one in found:
+        about = series[one.series_id]
+        one.show(experiments[about.experiment_id], metrics[about.metric_id], targets)
+    page.results = sorted(
+        found,
+        key=lambda one: (
+            one.experiment.case,
+            len(one.experiment.title),
+            one.experiment.title,
+            one.experiment.dtype,
+            metric_place(one.experiment.suite, one.metric),
+            one.process,
+        ),
+    )

@@ -1,0 +1,140 @@
+"""The list of runs; one run while it happens and afterwards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from hud.models import Artifact, Run, State, Task
+from hud.pages import data
+from hud.pages.forms import LogPosition, RunFilters
+from hud.pages.run import query
+from hud.pages.run.query import RunPage
+from hud.pages.runs import query as list_query
+from hud.runs import logs, run_states
+from hud.runs.artifacts import artifact_response
+
+_TAIL_BYTES = 256 * 1024  # of the log, on the page
+_PIECE_BYTES = 128 * 1024  # of the log, at a time
+_ALL_RESULTS = 20_000
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+@require_safe
+def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    form = RunFilters(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    filters = form.filters()
+    page = list_query.read(filters)
+    if data_format:
+        return data.answer(data_format, "runs", [line.to_row() for line in page.lines], next=page.next_before)
+    context = {
+        "page": page,
+        "filters": filters,
+        "complaints": form.complaints(),
+        "states": [state.value for state in State],
+    }
+    return render(request, "runs/runs.html", context)
+
+
+@require_safe
+def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
+    page = query.read(pk, results=_ALL_RESULTS if data_format else query.SHOWN_RESULTS)
+    if page is None:
+        return data.missing(data_format, f"no run has the id {pk}")
+    if data_format:
+        line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
+        compared = [one.to_row() for one in page.pairs]
+        if data_format == "csv" and request.GET.get("table") == "pairs":
+            return data.answer(data_format, f"run-{pk}-pairs", compared)
+        waiting = page.waiting.to_row() if page.waiting else None
+        about = {"run": line.to_row(), "pairs": compared, "waiting": waiting}
+        about["artifacts"] = [one.to_row() for one in page.artifacts]
+        return data.answer(data_format, f"run-{pk}", page.to_rows(), **about)
+    form = LogPosition(request.GET)
+    return render(request, "run/run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
+
+
+@require_safe
+def live(request: HttpRequest, pk: int) -> HttpResponse:
+    """The parts of the page that change while it runs."""
+    page = query.read(pk)
+    if page is None:
+        return data.missing("", f"no run has the id {pk}")
+    response = render(request, "run/live.html", {"page": page})
+    response["Cache-Control"] = "no-store"
+    if not page.changes:
+        response["X-Poll"] = "stop"
+    return response
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """The end of a task's log, as far as the page shows it at first."""
+
+    task: Task
+    text: str
+    start: int  # where the text begins in the log
+    end: int  # where the next piece begins
+    pinned: bool  # a person chose this task; the page does not go on to the next one
+
+
+def _tail(page: RunPage, position: int | None) -> _Tail | None:
+    chosen = next((line for line in page.tasks if line.task.position == position), None)
+    line = chosen or page.current
+    if line is None:
+        return None
+    start = max(0, line.task.log_bytes - _TAIL_BYTES)
+    piece = logs.read(line.task, start, _TAIL_BYTES)
+    return _Tail(line.task, readable(piece), start, start + len(piece), pinned=chosen is not None)
+
+
+def readable(piece: bytes) -> str:
+    """Text of a log without the codes that move a terminal's cursor or colour it."""
+    return _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
+
+
+@require_safe
+def log(request: HttpRequest, pk: int) -> HttpResponse:
+    """A piece of a task's log from byte `start` on; the header says where the next piece begins."""
+    form = LogPosition(request.GET)
+    if refusal := data.refusal(form):
+        return refusal
+    kept = form.kept()
+    task = get_object_or_404(Task.objects.filter(run_id=pk), position=kept.get("task", 0))
+    start = kept.get("start", 0)
+    piece = logs.read(task, start, _PIECE_BYTES)
+    response = HttpResponse(piece, content_type="text/plain; charset=utf-8")
+    response["X-Log-Next"] = str(start + len(piece))
+    more = task.state == Task.State.RUNNING or start + len(piece) < task.log_bytes
+    response["X-Log-More"] = "1" if more else "0"
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_safe
+def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
+    """A file that a task left."""
+    kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
+    response = artifact_response(kept)
+    if response is None:
+        raise Http404("this artifact's file is gone")
+    return response
+
+
+@require_POST
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    asked = get_object_or_404(Run, pk=pk)
+    if not request.user.is_authenticated:
+        return redirect_to_login(reverse("run", args=[pk]))
+    run_states.cancel(run=asked, who=request.user.get_username())
+    messages.success(request, f"Run {pk} is asked to stop.")
+    return redirect("run", pk=pk)

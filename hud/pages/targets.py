@@ -1,0 +1,164 @@
+"""Which target applies to a number, and whether it is met.
+
+Precedence (contract.md): a row an operator set, then a fraction of the arch's measured ceiling, then the
+record's own where it was made for this arch. A record's target for another arch is shown beside them and
+decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from hud.models import Experiment, Metric, Target
+from hud.pages.sql import fetch_tuples
+from runner.schema.statistics import median
+from runner.schema.targets import FRACTIONS, TargetFraction
+
+Met = Literal["met", "missed", "none"]
+CEILING_READINGS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedTarget:
+    """A target as it applies to one experiment and metric. `own`: it is this arch's, and judges."""
+
+    value: float
+    brief: str  # "H200 target 2342 GB/s"
+    own: bool
+    how: str = ""  # "0.55 of the measured copy 4258"
+
+    @property
+    def name(self) -> str:
+        """``H200 target 2342 GB/s (0.55 of the measured copy 4258)``."""
+        return f"{self.brief} ({self.how})" if self.how else self.brief
+
+    def met_by(self, value: float | None, direction: str) -> Met:
+        if value is None or direction == "none":
+            return "none"
+        reached = value >= self.value if direction == "up" else value <= self.value
+        return "met" if reached else "missed"
+
+    def verdict(self, value: float | None, direction: str, *, brief: bool = False) -> str:
+        """``A100-40GB target 950: met``; without the last word where nothing can be said."""
+        met = self.met_by(value, direction)
+        name = self.brief if brief else self.name
+        return name if met == "none" else f"{name}: {met}"
+
+
+class Targets:
+    """Every target that may apply: `read` takes two statements, then nothing touches the database."""
+
+    def __init__(self, rows: Iterable[Target], copy_gbps: dict[str, float]) -> None:
+        self.rows = list(rows)
+        self.copy_gbps = copy_gbps
+
+    @classmethod
+    def read(cls) -> Targets:
+        return cls(Target.objects.all(), _measured_copies())
+
+    def shipped_metrics(self) -> set[str]:
+        """Names of metrics that a shipped fraction speaks of."""
+        return {fraction.metric for fraction in FRACTIONS}
+
+    def operator_metrics(self) -> set[int]:
+        """Ids of metrics that an operator's row speaks of."""
+        return {row.metric_id for row in self.rows}
+
+    def own(
+        self, experiment: Experiment, metric: Metric, value: float | None = None, arch: str | None = None
+    ) -> AppliedTarget | None:
+        """The target of this experiment's arch; `value` and `arch` are what the record says, if anything."""
+        row = self._row(experiment, metric)
+        if row is not None and row.value is not None:
+            return _own(row.value, experiment, metric, row.note)
+        fraction = row.fraction if row else _shipped_fraction(experiment, metric)
+        copy = self.copy_gbps.get(experiment.arch)
+        if fraction is not None and copy is not None:
+            how = f"{number(fraction)} of the measured copy {number(copy)}"
+            return _own(fraction * copy, experiment, metric, how)
+        if value is not None and arch in (None, experiment.arch):
+            return _own(value, experiment, metric)
+        return None
+
+    def of(
+        self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None
+    ) -> list[AppliedTarget]:
+        """Everything to show beside a number: this arch's own target first, then the record's foreign one."""
+        own = self.own(experiment, metric, value, arch)
+        shown = [own] if own else []
+        if value is not None and arch not in (None, experiment.arch):
+            shown.append(AppliedTarget(value, f"{arch_name(arch or '')} target {number(value)}", own=False))
+        return shown
+
+    def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
+        """The operator's most specific row; an empty field of a row means any."""
+        said = {
+            "case": experiment.case,
+            "dtype": experiment.dtype,
+            "arch": experiment.arch,
+            "size": size_of(experiment),
+        }
+        fitting = [
+            row
+            for row in self.rows
+            if row.metric_id == metric.pk and all(getattr(row, name) in ("", said[name]) for name in said)
+        ]
+        return max(fitting, key=lambda row: sum(bool(getattr(row, name)) for name in said), default=None)
+
+
+def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") -> AppliedTarget:
+    unit = f" {metric.unit}" if metric.unit not in ("", "ratio", "count") else ""
+    brief = f"{arch_name(experiment.arch)} target {number(value)}{unit}".strip()
+    return AppliedTarget(value, brief, own=True, how=how)
+
+
+def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
+    def fits(one: TargetFraction) -> bool:
+        return (
+            one.metric == metric.name
+            and one.case == experiment.case
+            and one.dtype in ("", experiment.dtype)
+            and one.size in ("", size_of(experiment))
+        )
+
+    return next((one.fraction for one in FRACTIONS if fits(one)), None)
+
+
+def size_of(experiment: Experiment) -> str:
+    """The knob D as text, '' where there is none."""
+    return str(experiment.knobs.get("D", ""))
+
+
+def arch_name(key: str) -> str:
+    """An arch key as people write it: ``h200`` → ``H200``; a CPU's stays as it is."""
+    return key if key.startswith("cpu") else key.upper()
+
+
+def number(value: float) -> str:
+    """A target in as few digits as say it: 950, 0.8, 2342."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _measured_copies() -> dict[str, float]:
+    """Copy bandwidth in GB/s that each arch measured: the median of its latest seven readings."""
+    readings = fetch_tuples(
+        """
+        SELECT experiment.arch, reading.median
+        FROM hud_experiment experiment
+        JOIN hud_series series ON series.experiment_id = experiment.id
+        JOIN hud_metric metric ON metric.id = series.metric_id AND metric.name = 'device_bandwidth_gbps'
+        JOIN LATERAL (
+            SELECT median FROM hud_measurement
+            WHERE series_id = series.id AND median IS NOT NULL AND status = 0
+            ORDER BY at DESC, run_id DESC LIMIT %(readings)s
+        ) reading ON true
+        WHERE experiment.suite = 'ceilings' AND experiment."case" = 'copy'
+        """,
+        {"readings": CEILING_READINGS},
+    )
+    by_arch: dict[str, list[float]] = {}
+    for arch, bandwidth_gbps in readings:
+        by_arch.setdefault(arch, []).append(bandwidth_gbps)
+    return {arch: median(values) for arch, values in by_arch.items()}

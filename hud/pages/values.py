@@ -1,0 +1,267 @@
+"""The values that every page shows, with their spread, verdict and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cache
+from itertools import groupby
+from typing import Any, Self, TypeVar
+
+from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series, words_are_reason
+from hud.pages.sql import fetch
+from hud.pages.targets import AppliedTarget, Targets
+from runner.schema.statistics import median
+
+# Of each suite, the metrics that a person reads first, most telling first. Other suites show what they have.
+MAIN_METRICS = {
+    "micro": (
+        "memory_bandwidth(GB/s)",
+        "device_bandwidth_gbps",
+        "call_bandwidth_gbps",
+        "share_of_ceiling",
+        "flops_utilization_of_peak",
+        "device_latency_ms",
+        "compiled_latency_ms",
+        "flops_utilization",
+    ),
+    "ceilings": ("device_bandwidth_gbps", "matmul_tflops"),
+    "gpt_fast": ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)"),
+    "cache": ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)"),
+    "xla": (
+        "verification_code",
+        "per_iter_time",
+        "trace_per_iter_time",
+        "xla_CompileTime_time_s",
+        "xla_ExecuteTime_time_s",
+        "total_time",
+    ),
+    "operators": ("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
+}
+_DYNAMO = (
+    "speedup",
+    "accuracy",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "dynamo_peak_mem",
+)
+_MOST_NOTES = 3  # of as many processes of one run
+_REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
+
+
+@cache
+def _places(suite: str) -> dict[str, int]:
+    main = (*MAIN_METRICS.get(suite, _DYNAMO), *_REST)
+    return {name: place for place, name in enumerate(main)}
+
+
+def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
+    """Return a sort key: the suite's main metrics first, then by name."""
+    places = _places(suite)
+    return places.get(metric.name, len(places)), metric.name
+
+
+@dataclass(slots=True)
+class MetricValue:
+    """A measurement as the pages show it: the columns of a row, then what `show` adds to it.
+
+    `median` is None where there is no number; then `status` or `code` says why.
+    """
+
+    series_id: int
+    at: datetime
+    run_id: int
+    environment_id: int
+    process: int  # which of the run's repeated fresh processes
+    median: float | None
+    spread: float | None  # relative, of the samples of one process
+    n: int
+    status_code: int
+    target: float | None  # as its record says it
+    target_arch: str | None
+    code: str | None
+    note: str | None  # a warning, or the reason of the status
+    judged: str | None  # the judge's verdict; None: it had nothing to say
+    change: float | None
+    noise: float | None
+    factor: float | None
+    earlier: int  # how many measurements of the series stand before it, counted up to 1
+    touched: datetime | None  # the judge has not looked at the series from there on
+    in_pairs: bool  # its run compares its own two sides, and is not judged
+    upload_id: int | None  # the upload it came in; None: this hud's own runner
+    experiment: Experiment = field(init=False)
+    metric: Metric = field(init=False)
+    targets: list[AppliedTarget] = field(init=False)
+    processes: int = 1  # fresh processes whose median this is
+
+    def show(self, experiment: Experiment, metric: Metric, targets: Targets) -> Self:
+        """Add whose value it is, and the targets that apply to it."""
+        self.experiment, self.metric = experiment, metric
+        self.targets = targets.of(experiment, metric, self.target, self.target_arch)
+        return self
+
+    @property
+    def status(self) -> str:
+        return STATUS_NAMES.get(self.status_code, "failed")
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no number, or why its status is not ok."""
+        return self.note if words_are_reason(self.status_code, self.median) else None
+
+    @property
+    def warning(self) -> str | None:
+        """What a reader must know about the number."""
+        return None if words_are_reason(self.status_code, self.median) else self.note
+
+    @property
+    def verdict(self) -> str:
+        """The judge's verdict, or what its silence means; '' while it has not looked."""
+        if self.median is None and self.status in NEVER_RAN:
+            return "not_run"
+        if self.judged or (self.status_code and self.median is None):
+            return self.judged or "failed"
+        if self.in_pairs:
+            return "in_pairs"
+        if not self.earlier:
+            return "new"
+        if self.touched is not None and self.touched <= self.at:
+            return ""
+        return "unchanged"
+
+    @property
+    def own_target(self) -> AppliedTarget | None:
+        return next((target for target in self.targets if target.own), None)
+
+    @property
+    def met(self) -> str:
+        own = self.own_target
+        return own.met_by(self.median, self.metric.direction) if own else "none"
+
+    def to_row(self) -> dict[str, Any]:
+        """Return one flat line of the JSON and CSV views."""
+        own = self.own_target
+        return {
+            "metric": self.metric.name,
+            "unit": self.metric.unit,
+            "direction": self.metric.direction,
+            "value": self.median,
+            "spread": self.spread,
+            "n": self.n,
+            "status": self.status,
+            "code": self.code,
+            "reason": self.reason,
+            "verdict": self.verdict,
+            "change": self.change,
+            "noise": self.noise,
+            "target": own.value if own else None,
+            "target_name": own.name if own else None,
+            "target_met": {"met": True, "missed": False}.get(self.met),
+            "record_target": self.target,
+            "record_target_arch": self.target_arch,
+            "warning": self.warning,
+            "time": self.at,
+            "run": self.run_id,
+            "process": self.process,
+            "processes": self.processes,
+        }
+
+
+V = TypeVar("V", bound=MetricValue)
+
+# Columns of `MetricValue` for measurement m of series s, judged by v.
+VALUE_COLUMNS = """
+    s.id series_id, m.at, m.run_id, m.environment_id, m.process,
+    m.median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
+    m.code, m.warning note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM hud_measurement earlier
+        WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one)
+        earlier,
+    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END touched,
+    m.run_id IN (SELECT id FROM hud_run WHERE base_environment <> '') in_pairs
+"""
+VERDICT_JOIN = """
+    LEFT JOIN hud_verdict v
+        ON v.run_id = m.run_id AND v.series_id = m.series_id AND v.environment_id = m.environment_id
+"""
+
+
+def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
+    """Return the value of each series in its newest run, over all its processes.
+
+    One statement, three index look-ups a series. A run in pairs tries something out: it counts only where
+    there is no other.
+    """
+    values = fetch(
+        MetricValue,
+        f"""
+        SELECT {VALUE_COLUMNS}
+        FROM hud_series s
+        JOIN LATERAL (
+            (SELECT run_id, environment_id, 1 place FROM hud_measurement
+            WHERE series_id = s.id
+                AND run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
+            ORDER BY at DESC, run_id DESC, process DESC LIMIT 1)
+            UNION ALL
+            (SELECT run_id, environment_id, 2 FROM hud_measurement WHERE series_id = s.id
+            ORDER BY at DESC, run_id DESC, process DESC LIMIT 1)
+            ORDER BY place LIMIT 1
+        ) newest ON true
+        JOIN hud_measurement m ON m.run_id = newest.run_id AND m.series_id = s.id
+            AND m.environment_id = newest.environment_id
+        {VERDICT_JOIN}
+        WHERE s.id = ANY(%(series)s)
+        ORDER BY s.id, m.process
+        """,  # noqa: S608 — constants of this file
+        {"series": list(series_ids)},
+    )
+    return {value.series_id: value for value in by_run(values)}
+
+
+def by_run(values: Iterable[V]) -> list[V]:
+    """Return one value for each run and environment of a series, as the judge takes them: the median over
+    the fresh processes that gave a number. Those of one run stand together in `values`."""
+    groups = groupby(values, key=lambda value: (value.series_id, value.run_id, value.environment_id))
+    return [_over_processes(list(group)) for _place, group in groups]
+
+
+def _over_processes(values: list[V]) -> V:
+    if len(values) == 1:
+        return values[0]
+    there = [value for value in values if value.median is not None]
+    spreads = [value.spread for value in values if value.spread is not None]
+    notes = [value.note for value in values]
+    if 0 < len(there) < len(values):
+        notes.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
+    return replace(
+        (there or values)[0],
+        process=0,
+        processes=len(values),
+        median=median([value.median for value in there if value.median is not None]) if there else None,
+        spread=median(spreads) if spreads else None,
+        n=sum(value.n for value in values),
+        note=_joined(list(dict.fromkeys(filter(None, notes)))),
+    )
+
+
+def _joined(notes: list[str]) -> str | None:
+    """Join the notes of the first few processes; each has its own numbers."""
+    more = [f"and {len(notes) - _MOST_NOTES} more like these"] if len(notes) > _MOST_NOTES else []
+    return "; ".join([*notes[:_MOST_NOTES], *more]) or None
+
+
+def shown(
+    series: Iterable[Series],
+    experiments: dict[int, Experiment],
+    values: dict[int, MetricValue],
+    targets: Targets,
+) -> list[MetricValue]:
+    """Return the values of those series that have one. `series` come with their metric."""
+    return [
+        values[one.pk].show(experiments[one.experiment_id], one.metric, targets)
+        for one in series
+        if one.pk in values
+    ]

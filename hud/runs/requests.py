@@ -1,0 +1,261 @@
+"""Requests for runs: of one experiment again, or of (part of) a suite.
+
+PostgreSQL is the truth; Redis only carries wake-ups. `hud/runs/tasks.py` hands the tasks to hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from hud.accounts import audit
+from hud.models import Accelerator, Experiment, Run, Task
+from hud.models import Firing as ScheduleTrigger
+from hud.pages.hosts import facts
+from hud.runs import matching, wakeup
+from hud.runs.matching import ResourceRequest
+from runner.schema import inductor_options
+from runner.schema.inductor_options import OptionValue
+from runner.schema.plan import SUITES, BadRequest, KnobValue, Selection, TaskSpec, plan
+from runner.suites.operators import asked_inputs
+from runner.suites.torchdynamo.backend_names import backend_of, identity
+
+MAX_REPEATS = 20
+MAX_TASKS = 500
+DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
+_NO_KNOBS: Mapping[str, KnobValue | None] = MappingProxyType({})
+
+
+class InvalidRunRequest(ValueError):
+    """The request cannot be run; the text says why. `knob` names the knob that is wrong, if it is one, and
+    `options` has a reason for each option of inductor that is."""
+
+    def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(text)
+        self.knob = knob
+        self.options = options
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where a run goes, how often each task is repeated, and who asks for it.
+
+    With a base environment each task is a pair, one process in either environment. `new_options` are
+    inductor's and hold for the new side alone; they need no other base than the environment itself.
+    """
+
+    resources: ResourceRequest
+    who: str
+    repeats: int = 1
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    interactive: bool = True  # a person waits: it goes ahead of a schedule's runs
+    trigger: ScheduleTrigger | None = None  # the schedule's due time that asks for it
+
+
+def request_rerun(
+    experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
+) -> Run:
+    """Request a run of one experiment. `knobs` replace the experiment's own, as in `spec_of`; where they
+    make it another experiment, the run is that one's. Raise InvalidRunRequest."""
+    spec = spec_of(experiment, device=_device(options.resources, experiment.device), knobs=knobs)
+    other = _is_other(spec, experiment)
+    subject = _experiment_of(spec, experiment.arch) if other else experiment
+    earlier = Run.objects.filter(experiment=subject).order_by("-created").values_list("pk", flat=True)
+    return request_run(
+        [spec],
+        _on_device(options, spec.device),
+        title=f"{experiment.suite}: {_title(spec, experiment) if other else experiment.title}",
+        experiment=subject,
+        retry_of=earlier.first() if subject else None,
+    )
+
+
+def request_suite(selection: Selection, options: RunOptions) -> Run:
+    """Request a run of (part of) a suite; without a device, on the host's. Raise InvalidRunRequest."""
+    if not selection.device:
+        selection = replace(selection, device=_device(options.resources, "cuda"))
+    specs = plan_suite(selection)
+    cases = ", ".join(selection.cases) or "all cases"
+    return request_run(specs, _on_device(options, specs[0].device), title=f"{selection.suite}: {cases}")
+
+
+def _device(resources: ResourceRequest, default: str) -> str:
+    """Return the device that was asked for, else what the host works on: cuda where it has a GPU."""
+    if resources.device or resources.host is None:
+        return resources.device or default
+    found = Accelerator.objects.filter(host=resources.host, present=True, device="cuda")
+    return "cuda" if found.exists() else "cpu"
+
+
+def _on_device(options: RunOptions, device: str) -> RunOptions:
+    return replace(options, resources=replace(options.resources, device=device))
+
+
+def plan_suite(selection: Selection) -> list[TaskSpec]:
+    """Return the tasks of (part of) a suite. Raise InvalidRunRequest for what the catalogue has not."""
+    try:
+        return plan(selection)
+    except BadRequest as error:
+        raise InvalidRunRequest(str(error), error.knob) from error
+
+
+def request_run(
+    specs: Sequence[TaskSpec],
+    options: RunOptions,
+    *,
+    title: str,
+    experiment: Experiment | None = None,
+    retry_of: int | None = None,
+) -> Run:
+    """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
+    check_size(specs, options.repeats)
+    new_options = dict(options.new_options)
+    resources = options.resources
+    if resources.base_environment or new_options:
+        environment = resources.environment or DEFAULT_ENVIRONMENT
+        base = resources.base_environment or environment
+        resources = replace(resources, environment=environment, base_environment=base)
+    able, problem = matching.eligible_accelerators(
+        resources, {spec.suite for spec in specs}, matching.attached()
+    )
+    if problem:
+        raise InvalidRunRequest(problem)
+    if new_options:
+        _check_options(new_options, specs, facts.inductor_options(able, resources.environment))
+    with transaction.atomic():
+        run = Run.objects.create(
+            title=title[:300],
+            request={
+                "suite": specs[0].suite,
+                "cases": sorted({spec.case for spec in specs}),
+                "repeats": options.repeats,
+            },
+            host=resources.host,
+            arch=resources.arch,
+            device=resources.device,
+            labels=dict(resources.labels),
+            environment=resources.environment,
+            base_environment=resources.base_environment,
+            new_options=new_options,
+            firing=options.trigger,
+            source="runner",
+            at=Now(),
+            at_source="run",
+            experiment=experiment,
+            retry_of_id=retry_of,
+            requested_by=options.who[:150],
+            watched=options.interactive,
+        )
+        Task.objects.bulk_create(
+            Task(run=run, position=process * len(specs) + place, process=process, spec=spec.to_json())
+            for process in range(options.repeats)
+            for place, spec in enumerate(specs)
+        )
+        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=run.request)
+        transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
+    run.refresh_from_db()
+    return run
+
+
+def _check_options(
+    options: Mapping[str, object], specs: Sequence[TaskSpec], kinds: inductor_options.Kinds
+) -> None:
+    """Raise InvalidRunRequest for options that cannot be set there and for tasks that take none."""
+    problems = inductor_options.problems(options, kinds)
+    if problems:
+        said = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise InvalidRunRequest(f"options of inductor cannot be set: {said}", options=problems)
+    for spec in specs:
+        if not inductor_options.fits(spec):
+            raise InvalidRunRequest(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
+
+
+def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
+    """Raise InvalidRunRequest for more repeats or tasks than a run may have."""
+    if not 1 <= repeats <= MAX_REPEATS:
+        raise InvalidRunRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
+    tasks = len(specs) * repeats
+    if tasks > MAX_TASKS:
+        raise InvalidRunRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {tasks}")
+
+
+def spec_of(
+    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
+) -> TaskSpec:
+    """Return the task that measures this experiment on a device. `knobs` replace its own; None stands for the
+    suite's default. Raise InvalidRunRequest."""
+    if experiment.suite not in SUITES:
+        raise InvalidRunRequest(
+            f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
+        )
+    offered = {knob.name for knob in SUITES[experiment.suite].knobs}
+    unknown = next((name for name in knobs if name not in offered), "")
+    if unknown:
+        raise InvalidRunRequest(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
+    said = {**_asked_knobs(experiment), **knobs}
+    (spec,) = plan_suite(
+        Selection(
+            experiment.suite,
+            device,
+            cases=[experiment.case],
+            modes=[experiment.mode] if experiment.mode else [],
+            dtypes=[experiment.dtype],
+            backends=[experiment.backend],
+            dynamic=experiment.dynamic,
+            knobs={name: value for name, value in said.items() if value is not None},
+        )
+    )
+    return spec
+
+
+def _asked_knobs(experiment: Experiment) -> dict[str, KnobValue]:
+    """Return the knobs of its identity as a task asks for them; results tell more than can be asked for."""
+    own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
+    if isinstance(inputs := own.get("inputs"), str):
+        own["inputs"] = asked_inputs(inputs)
+    if isinstance(own.get("D"), int):
+        own["D"] = [own["D"]]
+    return own
+
+
+def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
+    """Return whether a rerun's task measures another experiment, whatever its device."""
+    offered = {knob.name for knob in SUITES[spec.suite].knobs}
+    asked = _asked_knobs(experiment)
+    if not asked.keys() <= offered:
+        return True
+    own = replace(spec, knobs=asked).identity()
+    names = [backend_of(one).name(one.device) for one in (spec, replace(spec, knobs={}))]
+    return spec.identity() != own or names[0] != names[1]
+
+
+def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
+    """Return the experiment that a task measures, if it has been measured on that arch."""
+    size = spec.knobs.get("D")
+    alone = {"D": size[0]} if isinstance(size, list) and len(size) == 1 else {}
+    return Experiment.objects.filter(
+        suite=spec.suite,
+        case=spec.case,
+        knobs={**identity(spec), **alone},
+        mode=spec.mode,
+        dtype=spec.dtype,
+        backend=backend_of(spec).name(spec.device),
+        device=spec.device,
+        arch=arch,
+        dynamic=spec.dynamic,
+    ).first()
+
+
+def _title(spec: TaskSpec, experiment: Experiment) -> str:
+    """Return the title for a rerun whose knobs make it a different experiment."""
+    knobs = {
+        name: "+".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in identity(spec).items()
+    }
+    title = Experiment(case=spec.case, knobs=knobs).title
+    backend = backend_of(spec).name(spec.device)
+    return title if backend == experiment.backend else f"{title}, {backend}"

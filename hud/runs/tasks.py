@@ -1,0 +1,212 @@
+"""Work under lease: claim, progress, results, finish, loss. `hud/runs/states.py` says what follows from each.
+
+Every write of a host is fenced by the token of its claim: once `break_leases` has given a task up, the
+old token writes nothing any more. Until then, late results are taken.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
+from django.db.models import DurationField, Value
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Now
+
+from hud.accounts import audit
+from hud.models import Accelerator, Audit, Host, Run, Task
+from hud.runs import matching, states, wakeup
+from hud.runs.run_states import task_state, update_run_state
+from hud.runs.states import TaskState
+from runner.schema.records import STATUSES
+
+HANDED_BACK = "handed_back"  # code of a task that its host gives back undone
+_LOST, _GIVEN_BACK = "task.lost", "task.handed_back"  # actions in the audit
+LeaseBroken = states.StaleToken
+
+
+class UnknownTask(LookupError):
+    """No such task for this host."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    task: Task
+    run: Run
+
+
+_NEXT = f"""
+    SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+    JOIN hud_run r ON {matching.FITS}
+    JOIN hud_task t ON t.run_id = r.id
+    WHERE a.id = %(accelerator)s AND {matching.OPEN}
+      AND t.state = 'queued' AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    ORDER BY {matching.ORDER}, t.position
+    FOR UPDATE OF t SKIP LOCKED LIMIT 1
+"""  # noqa: S608 - constants of ours
+
+
+def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
+    """The next task for an accelerator, or None. The same nonce gets the same task again, even where the
+    host has been paused meanwhile."""
+    running = Task.objects.select_related("run").filter(accelerator=accelerator, state=TaskState.RUNNING)
+    for task in running:
+        return Claim(task, task.run) if task.nonce == nonce else None
+    try:
+        with transaction.atomic():
+            return _claim_next(accelerator, nonce)
+    except IntegrityError:
+        return None  # another process of this host claimed for the same accelerator at the same moment
+
+
+def _claim_next(accelerator: Accelerator, nonce: str) -> Claim | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, {"accelerator": accelerator.pk})
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    task = Task.objects.get(pk=row[0])
+    _save(
+        task,
+        task_state(task).claimed(uuid.uuid4(), cancelling=False),
+        accelerator=accelerator,
+        nonce=nonce[:64],
+        lease_until=lease_end(),
+        started=Now(),
+        progress={},
+        log_bytes=0,
+    )
+    Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
+    task.refresh_from_db()
+    return Claim(task, Run.objects.get(pk=task.run_id))
+
+
+def _save(row: Task, after: states.Task, **columns: Any) -> None:
+    """Writes what a task has become, and what its run is by that."""
+    if after.state is TaskState.QUEUED:
+        columns = {"lease_until": None, "accelerator": None, "nonce": "", **columns}
+    elif after.ended:
+        columns = {"lease_until": None, "finished": Now(), **columns}
+    Task.objects.filter(pk=row.pk).update(
+        state=after.state, attempt=after.attempt, token=after.token, status=after.status, **columns
+    )
+    update_run_state(row.run_id)
+
+
+def lease_end() -> Combinable:
+    return Now() + Value(timedelta(seconds=settings.HUD_LEASE_S), output_field=DurationField())
+
+
+def _cancelling(row: Task) -> bool:
+    """Whether its run was asked to stop; `row` is locked, as `run_states.cancel` would lock it."""
+    return Run.objects.filter(pk=row.run_id, cancel_asked__isnull=False).exists()
+
+
+def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
+    """A task of this host, or of none; its token tells whether this host had it last.
+
+    Raises UnknownTask for another host's, LeaseBroken where this host had it before that one.
+    """
+    task = (Task.objects.select_for_update() if lock else Task.objects.all()).filter(uid=uid).first()
+    others = Accelerator.objects.exclude(host=host)
+    if task is not None and not (task.accelerator_id and others.filter(pk=task.accelerator_id).exists()):
+        return task
+    if task is not None and _was_with(task, host):
+        raise LeaseBroken("this task has gone to another host")
+    raise UnknownTask("no such task for this host")
+
+
+def _was_with(task: Task, host: Host) -> bool:
+    """Whether a host had this task and lost it or gave it back: the audit has a row for each."""
+    said = {"task": str(task.uid), "host": host.pk}
+    return Audit.objects.filter(
+        subject=f"run {task.run_id}", action__in=(_LOST, _GIVEN_BACK), detail__contains=said
+    ).exists()
+
+
+def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None:
+    """`task` as it was while its host still had it."""
+    accelerator = task.accelerator
+    assert accelerator
+    detail = {
+        "task": str(task.uid),
+        "attempt": task.attempt,
+        "host": accelerator.host_id,
+        "accelerator": f"{accelerator.host.name}/{accelerator.name}",
+        "now": now,
+    }
+    audit.note(who=who, action=action, subject=f"run {task.run_id}", detail=detail)
+
+
+def leased_task(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
+    """The running task of this token. Raises UnknownTask for another host's, LeaseBroken for an old token."""
+    task = _find(uid, host, lock=lock)
+    task_state(task).written(token)
+    return task
+
+
+def report(*, task: Task, progress: dict[str, Any]) -> bool:
+    """Extend the lease and keep the progress; return whether to stop. Raise LeaseBroken."""
+    kept = Task.objects.filter(pk=task.pk, token=task.token, state=TaskState.RUNNING).update(
+        lease_until=lease_end(), progress=progress
+    )
+    if not kept:
+        raise LeaseBroken("the lease of this task has ended")
+    return _cancelling(task)
+
+
+def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:
+    """Ends a task, once; the same call again answers the same.
+
+    Raises LeaseBroken, UnknownTask, and ValueError for a status that cannot be.
+    """
+    if status not in STATUSES and status != states.CANCELLED:
+        raise ValueError(f"a task ends as one of {', '.join(STATUSES)} or cancelled, not {status!r}")
+    with transaction.atomic():
+        task = _find(uid, host, lock=True)
+        before, cancelling = task_state(task), _cancelling(task)
+        if code == HANDED_BACK:
+            after = before.handed_back(token, cancelling=cancelling)
+            reason = "cancelled while its host stopped" if after.ended else ""
+        else:
+            after = before.finished(token, status, cancelling=cancelling)
+        if after is not before:
+            if code == HANDED_BACK:
+                _note_given_up(task, _GIVEN_BACK, who=f"host {host.name}", now=after.state)
+            _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
+            if not after.ended:
+                transaction.on_commit(partial(wakeup.ring_for, task.run_id), robust=True)
+    task.refresh_from_db()
+    return task
+
+
+def break_leases() -> list[int]:
+    """Gives up on tasks whose lease has ended on the database's clock; tried again once. Returns their ids.
+
+    Only `manage.py tick` calls this, and only while `heartbeats.trusted()`.
+    """
+    expired = Task.objects.filter(state=TaskState.RUNNING, lease_until__lt=Now())
+    broken = []
+    for task_id in list(expired.values_list("pk", flat=True)):
+        with transaction.atomic():
+            task = expired.select_for_update().filter(pk=task_id).first()
+            if task is not None:
+                _lose(task)
+                broken.append(task_id)
+    return broken
+
+
+def _lose(task: Task) -> None:
+    after = task_state(task).lease_broken(
+        cancelling=_cancelling(task), max_attempts=settings.HUD_MAX_ATTEMPTS
+    )
+    assert task.accelerator
+    where = f"{task.accelerator.host.name}/{task.accelerator.name}"
+    again = {TaskState.QUEUED: "lost once", TaskState.CANCELLED: "cancelled"}.get(after.state, "lost")
+    _note_given_up(task, _LOST, who="tick", now=after.state)
+    _save(task, after, reason=f"{again}: host silent on {where}, attempt {task.attempt}")

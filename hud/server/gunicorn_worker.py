@@ -1,0 +1,225 @@
+"""gunicorn's threads, given to whole requests only: a slow sender costs a socket and no thread.
+
+Requests come in beside each other in the worker's main loop, each with a deadline; what gunicorn itself
+refuses is answered in problem+json, as the API answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from django.conf import settings
+from gunicorn.http import RequestParser, errors
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+from hud.server.incoming import Incoming
+
+_STATUS: dict[type[Exception], HTTPStatus] = {  # of what gunicorn refuses; else 400
+    errors.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
+    errors.LimitRequestHeaders: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    errors.UnsupportedTransferCoding: HTTPStatus.NOT_IMPLEMENTED,
+    errors.ExpectationFailed: HTTPStatus.EXPECTATION_FAILED,
+    errors.InvalidResponseHeader: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+_PIECE_BYTES = 256 * 1024
+_PIECES = 8  # read of one connection before the others have their turn
+_SLOWEST_BYTES_PER_S = 20_000  # who sends at least as fast gets the time it takes
+_MAX_WAITING_BYTES = 2**30  # of bodies that are promised to this worker
+_LEAVE_S = 2  # for the other side to read its answer before the connection goes
+_SEND_BYTES = 4 * 2**20
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
+    """`HUD_READ_S`: seconds for a request that comes in too slowly, and for an answer nobody reads."""
+
+    def init_process(self) -> None:
+        self._read_s = settings.HUD_READ_S
+        self._most_bytes = max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
+        self._incoming: dict[TConn, Incoming] = {}
+        self._leaving: set[TConn] = set()
+        super().init_process()
+
+    # Main loop: everything here must not wait.
+
+    def accept(self, listener: socket.socket) -> None:
+        try:
+            sock, client = listener.accept()
+        except OSError as error:
+            if error.errno not in {errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK}:
+                raise
+            return
+        self.nr_conns += 1
+        with suppress(OSError):  # as much as the system allows: a page fits, and its thread need not wait
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        self._await(TConn(self.cfg, sock, client, listener.getsockname()), self._read_s)
+
+    def _await(self, conn: TConn, patience_s: float, begun: bytes = b"") -> None:
+        """Waits for the connection's next request, of which `begun` is there."""
+        conn.sock.setblocking(False)
+        conn.timeout = time.monotonic() + (self._read_s if begun else patience_s)
+        self._incoming[conn] = Incoming(self._most_bytes)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._receive, conn))
+        if begun:
+            self._feed(conn, begun)
+
+    def _receive(self, conn: TConn, sock: socket.socket) -> None:
+        for _ in range(_PIECES):
+            data = self._read(conn, sock)
+            if data:
+                self._feed(conn, data)
+            if not data or conn not in self._incoming:
+                return
+
+    def _read(self, conn: TConn, sock: socket.socket) -> bytes:
+        """What has come in, b'' for nothing. A connection that has ended is dropped."""
+        try:
+            data = sock.recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(conn)
+        return data
+
+    def _feed(self, conn: TConn, data: bytes) -> None:
+        incoming = self._incoming[conn]
+        if not incoming.received_bytes:
+            conn.timeout = time.monotonic() + self._read_s
+        conn.timeout += len(data) / _SLOWEST_BYTES_PER_S
+        known = incoming.body_bytes
+        incoming.feed(data)
+        if incoming.complete:
+            self._hand_over(conn)
+        elif incoming.head_too_large:
+            status = (
+                HTTPStatus.REQUEST_URI_TOO_LONG
+                if incoming.one_line
+                else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            )
+            self._refuse(conn, status)
+        elif incoming.body_bytes != known:
+            self._meet_body(conn, incoming)
+
+    def _meet_body(self, conn: TConn, incoming: Incoming) -> None:
+        """The head is there, and a body is to come."""
+        if sum(other.body_bytes for other in self._incoming.values()) > _MAX_WAITING_BYTES:
+            self._refuse(conn, HTTPStatus.SERVICE_UNAVAILABLE)
+        elif incoming.expects_continue:
+            with suppress(OSError):
+                conn.sock.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _hand_over(self, conn: TConn) -> None:
+        """To a thread: gunicorn parses what is there in whole."""
+        self.poller.unregister(conn.sock)
+        conn.incoming = self._incoming.pop(conn)
+        conn.parser = RequestParser(self.cfg, conn.incoming, conn.client)
+        conn.initialized = conn.data_ready = True
+        self.enqueue_req(conn)
+
+    def finish_request(self, conn: TConn, future: Future[Any]) -> None:
+        """After the thread: the next request, or the end."""
+        incoming: Incoming = conn.incoming
+        incoming.close()
+        goes_on = not future.cancelled() and future.exception() is None and future.result()
+        if goes_on and not incoming.cut:
+            patience_s = self.cfg.keepalive if self.alive else min(self.cfg.keepalive, _LEAVE_S)
+            self._await(conn, patience_s, incoming.rest)
+        elif incoming.cut or incoming.rest:
+            self._leave(conn)
+        else:
+            self._close(conn)
+
+    def _refuse(self, conn: TConn, status: HTTPStatus) -> None:
+        with suppress(OSError):
+            conn.sock.send(_problem(status))
+        self.poller.unregister(conn.sock)
+        self._incoming.pop(conn).close()
+        self._leave(conn)
+
+    def _leave(self, conn: TConn) -> None:
+        """Closing at once, with bytes unread, would take the answer away from the other side."""
+        try:
+            conn.sock.setblocking(False)
+            conn.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._close(conn)
+            return
+        conn.timeout = time.monotonic() + _LEAVE_S
+        self._leaving.add(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._read, conn))
+
+    def _drop(self, conn: TConn) -> None:
+        """Of a connection in the main loop's care: closes it without a word."""
+        self.poller.unregister(conn.sock)
+        incoming = self._incoming.pop(conn, None)
+        if incoming:
+            incoming.close()
+        self._leaving.discard(conn)
+        self._close(conn)
+
+    def _close(self, conn: TConn) -> None:
+        self.nr_conns -= 1
+        conn.close()
+
+    def murder_pending(self) -> None:
+        """gunicorn asks for this every second."""
+        now = time.monotonic()
+        for conn in [conn for conn in [*self._incoming, *self._leaving] if conn.timeout <= now]:
+            incoming = self._incoming.get(conn)
+            if incoming and incoming.received_bytes:
+                self._refuse(conn, HTTPStatus.REQUEST_TIMEOUT)
+            else:
+                self._drop(conn)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        """A worker that stops waits no longer than this for requests that have not begun."""
+        for conn, incoming in self._incoming.items():
+            if not incoming.received_bytes:
+                conn.timeout = min(conn.timeout, deadline)
+
+    # In a thread.
+
+    def handle_request(self, request: Any, conn: TConn) -> Any:
+        conn.sock.settimeout(self._read_s)  # for each piece of the answer
+        try:
+            return super().handle_request(request, conn)
+        except TimeoutError:
+            self.log.info("nobody reads the answer to %s", request.uri)
+            return False
+
+    def _keepalive_after(self, _conn: TConn, keepalive: Any) -> bool:
+        """A body that nobody read is not on the socket any more."""
+        return bool(keepalive)
+
+    def handle_error(self, request: Any, client: socket.socket, address: Any, error: Exception) -> None:
+        status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), None)
+        if status is None:
+            refused = isinstance(error, errors.ParseException)
+            status = HTTPStatus.BAD_REQUEST if refused else HTTPStatus.INTERNAL_SERVER_ERROR
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.log.error("error on %s", getattr(request, "uri", "a request"), exc_info=error)
+        else:
+            self.log.info("refused a request of %s: %s", address[0] if address else "-", error)
+        with suppress(OSError):
+            client.sendall(_problem(status))
+
+
+def _problem(status: HTTPStatus) -> bytes:
+    """A whole answer, with which the connection ends."""
+    body = orjson.dumps(
+        {"type": "about:blank", "title": status.phrase, "status": status, "detail": status.description}
+    )
+    head = f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        head += "Retry-After: 5\r\n"
+    return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body

@@ -1,0 +1,175 @@
+"""Keep programs running: start them in order, restart dead ones, stop them in the opposite order.
+
+circus does the supervising. This file adds stages (circus stops all at once), signals (circus reloads on
+SIGHUP), limited logs, and an end of everything that a program left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.handlers
+import os
+import shlex
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from circus import logger as circus_logger
+from circus.arbiter import Arbiter
+from circus.exc import ConflictError
+from circus.process import DEAD_OR_ZOMBIE, UNEXISTING
+from circus.watcher import Watcher
+from tornado.ioloop import IOLoop
+
+from hud.server.processes import adopt_orphans
+
+MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
+CHECK_S = 0.5  # dead programs are looked for this often
+YOUNG_S = 10  # a program that dies younger than this has probably failed to start
+MAX_WAIT_S = 8  # below YOUNG_S: waiting must not look like living
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process to keep running, in its own session."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_s: float = 10  # patience before SIGKILL
+
+
+class LogFile:
+    """What a program writes: `<name>.log` and one predecessor, each of limited size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("ab", buffering=0)
+
+    def __call__(self, data: Mapping[str, Any]) -> None:
+        if self._file.tell() > MAX_LOG_BYTES:
+            self._file.close()
+            self.path.replace(self.path.with_suffix(".log.1"))
+            self._file = self.path.open("ab", buffering=0)
+        with suppress(OSError):  # a full disk must not stop the programs
+            self._file.write(data["data"])
+
+
+class Supervisor:
+    """Runs stages of programs inside an asyncio loop: `start` each stage, then `stop` once for all."""
+
+    def __init__(self, stages: Sequence[Sequence[Program]], *, run: Path, logs: Path) -> None:
+        """`run`: folder of circus's sockets, which only its owner may enter. `logs`: folder of the logs."""
+        _log_to(logs / "supervisor.log")
+        adopt_orphans()
+        self._stages = [[_watcher(program, logs) for program in stage] for stage in stages]
+        self._arbiter = Arbiter(
+            [watcher for stage in self._stages for watcher in stage],
+            f"ipc://{run}/circus.sock",
+            f"ipc://{run}/circus-events.sock",
+            check_delay=CHECK_S,
+            loop=IOLoop.current(),
+        )
+        self.stop_asked = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop_asked.set)
+
+    # circus's public start and stop refuse while it looks for dead programs, and stop one at a time:
+    # hence _start and _stop, which its own arbiter calls.
+
+    async def start(self, stage: int) -> None:
+        """Start one stage, and from now on restart its programs when they die."""
+        if not self._arbiter.running:
+            await self._arbiter.start()
+        for watcher in self._stages[stage]:
+            await watcher._start()
+
+    async def stop(self) -> None:
+        """Stop the stages, last one first, then whatever their programs left behind."""
+        for stage in reversed(self._stages):
+            await asyncio.gather(*(watcher._stop() for watcher in stage))
+        while self._arbiter.running:
+            with suppress(ConflictError):
+                await self._arbiter.stop()
+            await asyncio.sleep(0.05)
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+class PatientWatcher(Watcher):  # type: ignore[misc]
+    """Brings a dead program back at once; one that keeps dying young waits longer each time.
+
+    Otherwise a program that cannot start would take a whole core from what is being measured.
+    """
+
+    processes: dict[int, Any]
+    stream_redirector: Any
+    _early_deaths = 0
+    _spawned_at = 0.0
+
+    def manage_processes(self) -> Any:
+        for number, process in list(self.processes.items()):
+            if process.status in {DEAD_OR_ZOMBIE, UNEXISTING}:
+                self._let_go(process)
+                del self.processes[number]
+        wait_s = min(0.5 * 2**self._early_deaths, MAX_WAIT_S) if self._early_deaths > 1 else 0
+        if self.is_active() and not self.processes and time.monotonic() < self._spawned_at + wait_s:
+            return asyncio.sleep(0)
+        return super().manage_processes()
+
+    def reap_process(self, pid: int, status: int | None = None) -> None:
+        process = self.processes.get(pid)
+        if process is not None:
+            self._let_go(process)
+        super().reap_process(pid, status)
+
+    def _let_go(self, process: Any) -> None:
+        """Takes a dead program's last words and forgets its pipes. circus would keep listening on their
+        numbers, which the next program's pipes may get, and could then never start that one."""
+        redirector = self.stream_redirector
+        if redirector is None:
+            return
+        for name, pipe in redirector.get_process_pipes(process):
+            with suppress(OSError, ValueError):
+                os.set_blocking(pipe.fileno(), False)
+                while data := os.read(pipe.fileno(), 1 << 16):
+                    redirector.redirect[name]({"data": data})
+        redirector.remove_redirections(process)
+
+    def spawn_process(self, recovery_wid: int | None = None) -> Any:
+        age_s = time.monotonic() - self._spawned_at
+        self._early_deaths = self._early_deaths + 1 if age_s < YOUNG_S else 0
+        self._spawned_at = time.monotonic()
+        return super().spawn_process(recovery_wid)
+
+
+def _watcher(program: Program, logs: Path) -> Watcher:
+    stream = {"stream": LogFile(logs / f"{program.name}.log")}
+    return PatientWatcher(
+        program.name,
+        shlex.quote(program.command[0]),
+        args=list(program.command[1:]),
+        env=dict(program.environment),
+        stop_signal=program.stop_signal,
+        graceful_timeout=program.stop_s,
+        stdout_stream=stream,
+        stderr_stream=stream,
+        autostart=False,
+        singleton=True,
+    )
+
+
+def _log_to(path: Path) -> None:
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    circus_logger.handlers[:] = [handler]
+    circus_logger.setLevel(logging.INFO)
+    circus_logger.propagate = False

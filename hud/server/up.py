@@ -1,0 +1,339 @@
+"""`python -m hud.server.up`, which `make up` runs: sets everything up and keeps it running until Ctrl-C.
+
+Order: servers, tables, first account and host, static files, samples; then web, background work and the agent
+of this machine, under supervision (`hud/server/supervisor.py`). Everything written goes below `HUD_DATA`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import psycopg
+
+from hud.server import embedded
+from hud.server.supervisor import Program, Supervisor
+
+BASE = Path(__file__).resolve().parent.parent.parent
+SAMPLES = BASE / "hud" / "samples"
+READY_S = 60
+HOST_S = 20  # after the web is ready, so that a rerun clicked at once finds this machine
+TAIL_LINES = 20
+_SERVERS, _WEB, _BACKGROUND, _AGENT = range(4)
+
+
+class UpError(RuntimeError):
+    """`make up` cannot go on. The text says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Options:
+    data: Path
+    bind: str  # address the web listens on
+    port: int
+    demo: bool  # whether the samples are taken in
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "HUD_DATA": str(self.data), "PORT": str(self.port), "BIND": self.bind}
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Options:
+        """From `HUD_DATA`, `PORT`, `BIND` and `DEMO`. Raises UpError for nonsense."""
+        port, demo = environment.get("PORT") or "8000", environment.get("DEMO") or "1"
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UpError(f"PORT is {port!r}; it must be a number from 1 to 65535")
+        if demo not in {"0", "1"}:
+            raise UpError(f"DEMO is {demo!r}; it must be 0 or 1")
+        data = Path(environment.get("HUD_DATA") or BASE / "var").resolve()
+        return cls(data, environment.get("BIND") or "127.0.0.1", int(port), demo == "1")
+
+
+def main() -> int:
+    os.umask(0o077)  # what people sent, and what was logged of it, is for nobody else on this machine
+    try:
+        options = Options.read(os.environ)
+        _claim_folder(options.data)
+        with only_one(options):
+            check_port(options)
+            with _signals_raise():
+                prepare(options)
+            return asyncio.run(serve(options))
+    except (UpError, embedded.EmbeddedError) as error:
+        sys.stderr.write(f"make up: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def say(text: str) -> None:
+    with suppress(OSError):  # whoever read it may have gone; the dashboard stays
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+
+@contextmanager
+def only_one(options: Options) -> Iterator[None]:
+    """Holds the data folder's lock. Raises UpError where another `make up` does."""
+    with (options.data / "up.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise UpError(
+                f"already running on {options.data} ({lock.read().strip() or 'starting'}); "
+                "stop it first, or give this one another HUD_DATA and PORT"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}, {options.url}\n")
+        lock.flush()
+        yield
+
+
+def check_port(options: Options) -> None:
+    """Raises UpError where the web could not listen."""
+    family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((options.bind, options.port))
+        except OSError as error:
+            raise UpError(
+                f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
+                "choose another one: make up PORT=8001"
+            ) from None
+
+
+def prepare(options: Options) -> None:
+    """Brings database, first account, static files and samples up to date; the servers run meanwhile."""
+    embedded.make_folder(options.logs)
+    log = options.logs / "setup.log"
+    log.write_bytes(b"")
+    with embedded.running(embedded.servers(options.data), options.logs):
+        _manage(options, "migrate", "--verbosity=0")
+        say(_manage(options, "bootstrap", "--hud", options.url).strip() or _operator_hint(options))
+        _collect_static(options)
+        if options.demo:
+            _take_in_samples(options)
+
+
+async def serve(options: Options) -> int:
+    """Runs the programs until a signal; returns the exit status."""
+    servers = embedded.servers(options.data)
+    supervisor = Supervisor(
+        [
+            [Program(item.name, item.command, item.environment, item.stop_signal, 20) for item in servers],
+            [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
+            [_django(options, "tick"), _django(options, "judge")],
+            [_django(options, "attach", name="agent", stop_s=20)],
+        ],
+        run=embedded.run_folder(options.data),
+        logs=options.logs,
+    )
+    started = asyncio.create_task(_start(options, supervisor, servers))
+    stop_asked = asyncio.create_task(supervisor.stop_asked.wait())
+    await asyncio.wait([started, stop_asked], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if started.done():
+            started.result()
+            await stop_asked
+        say("Stopping ...")
+    finally:
+        started.cancel()
+        stop_asked.cancel()
+        await supervisor.stop()
+    return 0
+
+
+async def _start(options: Options, supervisor: Supervisor, servers: list[embedded.Server]) -> None:
+    await supervisor.start(_SERVERS)
+    for server in servers:
+        if not await _until(server.answers, READY_S):
+            raise UpError(f"{server.name} did not answer {_ending(options, server.name)}")
+    started = time.time()
+    for stage in (_WEB, _BACKGROUND, _AGENT):
+        await supervisor.start(stage)
+    if not await _until(lambda: _overview_answers(options), READY_S):
+        raise UpError(f"the overview did not answer {_ending(options, 'web')}")
+    if not await _until(lambda: _host_is_attached(options, since=started), HOST_S):
+        say(f"This machine has not attached itself yet; {options.logs / 'agent.log'} says why.")
+    say(f"Ready: {options.url}")
+
+
+async def _until(condition: Callable[[], bool | Awaitable[bool]], limit_s: float) -> bool:
+    """Waits until the condition holds; False where it did not within the limit."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        answer = condition()
+        if answer if isinstance(answer, bool) else await answer:
+            return True
+        await asyncio.sleep(0.1)
+    return False
+
+
+def _ending(options: Options, name: str) -> str:
+    log = options.logs / f"{name}.log"
+    return f"within {READY_S} s; {log} ends with:\n{_tail(log)}"
+
+
+async def _overview_answers(options: Options) -> bool:
+    """True for status 200, or for 302 where reading needs a login."""
+    allowed = os.environ.get("ALLOWED_HOSTS", "*").replace(",", " ").split()
+    host = allowed[0].lstrip(".*") if allowed else ""
+    request = f"GET / HTTP/1.0\r\nHost: {host or '127.0.0.1'}\r\nX-Forwarded-Proto: https\r\n\r\n"
+    address = options.bind if options.bind not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - compared
+    try:
+        reader, writer = await asyncio.open_connection(address, options.port)
+        writer.write(request.encode())
+        status = (await asyncio.wait_for(reader.readline(), 30)).split()
+        writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return len(status) > 1 and status[1] in {b"200", b"302"}
+
+
+def _host_is_attached(options: Options, *, since: float) -> bool:
+    known = json.loads((options.data / "host.json").read_text())
+    database = embedded.database_settings(options.data)
+    with (
+        suppress(psycopg.Error),
+        psycopg.connect(
+            host=database["HOST"],
+            port=database["PORT"],
+            user=database["USER"],
+            password=database.get("PASSWORD"),
+            dbname=database["NAME"],
+            connect_timeout=5,
+        ) as connection,
+    ):
+        statement = (
+            "SELECT detached_at IS NOT NULL OR last_beat >= to_timestamp(%s) FROM hud_host WHERE name = %s"
+        )
+        row = connection.execute(statement, [since, known["name"]]).fetchone()
+        return bool(row and row[0])
+    return False
+
+
+def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) -> Program:
+    ties = embedded.dies_with_parent("TERM")
+    command = [*ties, sys.executable, *arguments]
+    return Program(name, command, options.environment(), stop_s=stop_s)
+
+
+def _django(options: Options, command: str, *, name: str = "", stop_s: float = 10) -> Program:
+    return _python(options, name or command, str(BASE / "manage.py"), command, stop_s=stop_s)
+
+
+def _manage(options: Options, *arguments: str) -> str:
+    """Runs a command of `manage.py`; returns what it printed. Raises UpError with the end of what it said."""
+    log = options.logs / "setup.log"
+    with log.open("ab") as file:
+        done = subprocess.run(
+            [sys.executable, str(BASE / "manage.py"), *arguments],
+            env=options.environment(),
+            stdout=subprocess.PIPE,
+            stderr=file,
+            check=False,
+        )
+        if done.returncode:  # otherwise not kept: bootstrap prints a password
+            file.write(done.stdout)
+    if done.returncode:
+        raise UpError(f"manage.py {arguments[0]} failed; {log} ends with:\n{_tail(log)}")
+    return done.stdout.decode(errors="replace")
+
+
+def _collect_static(options: Options) -> None:
+    """Collects the static files where they changed: compressing plotly.js takes a while."""
+    versions = [importlib.metadata.version(name) for name in ("Django", "plotly", "django-rq", "whitenoise")]
+    stamp = _digest(BASE / "static", *versions)
+    stamp_file = options.data / "static.stamp"
+    if stamp_file.exists() and stamp_file.read_text() == stamp:
+        return
+    say("Collecting static files ...")
+    _manage(options, "collectstatic", "--noinput", "--clear", "--verbosity=0")
+    stamp_file.write_text(stamp)
+
+
+def _take_in_samples(options: Options) -> None:
+    """Takes in each folder of samples that is new, or that this database has not seen."""
+    stamp_file = options.data / "samples.json"
+    database = os.environ.get("DATABASE_URL") or str((options.data / "pg" / "PG_VERSION").stat().st_mtime_ns)
+    wanted = {path.parent.name: _digest(path.parent, database) for path in SAMPLES.glob("*/manifest.json")}
+    seen: dict[str, str] = json.loads(stamp_file.read_text()) if stamp_file.exists() else {}
+    new = sorted(name for name, digest in wanted.items() if seen.get(name) != digest)
+    if not new:
+        return
+    say(f"Taking in sample results: {', '.join(new)} ...")
+    try:
+        _manage(options, "ingest", *(str(SAMPLES / name) for name in new))
+    except UpError as error:  # the dashboard is of use without them
+        say(str(error))
+    else:
+        stamp_file.write_text(json.dumps(wanted))
+
+
+def _digest(folder: Path, *also: str) -> str:
+    """Of the names and contents of a folder's files, and of other texts."""
+    digest = hashlib.sha256("\0".join(also).encode())
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            digest.update(f"\0{path.relative_to(folder)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _claim_folder(data: Path) -> None:
+    try:
+        embedded.make_folder(data)
+        (data / "up.lock").touch()
+    except OSError as error:
+        raise UpError(f"HUD_DATA={data} cannot be written: {error.strerror}") from None
+
+
+def _operator_hint(options: Options) -> str:
+    return f'The password of the account "operator" is in {options.data / "operator.json"}'
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else ["(nothing)"]
+    return "\n".join(lines[-TAIL_LINES:])
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP end the block as Ctrl-C does, so that servers started in it are stopped."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

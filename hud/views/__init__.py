@@ -1,1 +1,0 @@
-"""The pages: parse (a form) → one query or one write → render."""

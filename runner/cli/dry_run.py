@@ -1,0 +1,48 @@
+"""`--dry-run`: print the tasks of a request as commands, each of which does its part of the request."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.cli.terminal import Job
+from runner.launch.pairs import BASE, NEW, Pair
+
+
+def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
+    """Return a command for each task of these jobs, below remarks that a shell passes over."""
+    ours = options.output is not None and options.format == "ours"
+    rest = [
+        _option("--timeout", options.timeout_s),
+        _option("--base-python", options.base_python),
+        _option("--python", options.python),
+        _option("--new-opt", *options.new_opt),
+        _option("--repeats", options.repeats),
+        # the commands go on with one file, which only one of --format ours can be
+        *([_option("--output", options.output), "--resume"] if ours else []),
+    ]
+    where = _option("--device", options.device)
+    tasks = {job.task.fingerprint(): job.task for job in jobs}.values()
+    commands = [" ".join(filter(None, [task.command(where=where), *rest])) for task in tasks]
+    return [*_remarks(options, jobs), *commands]
+
+
+def _option(name: str, *values: object) -> str:
+    return shlex.join([name, *map(str, values)]) if values and values[0] not in {None, ""} else ""
+
+
+def _remarks(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
+    found = []
+    processes = 1 + max((job.process for job in jobs), default=0)
+    if jobs and jobs[0].base_python:
+        job = jobs[0]
+        pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
+        sides = f"{BASE} ({pair.words(BASE)}) and {NEW} ({pair.words(NEW)})"
+        found.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
+    if processes > 1 and len(jobs) > processes:
+        found.append("# the whole request takes turns: every task once, then every task again")
+    if options.output is not None and options.format != "ours":
+        found.append(f"# --format {options.format} is a file of one command: give each its own --output")
+    return found

@@ -1,0 +1,239 @@
+"""Results as a file: in our shape, PyTorch's v3 shape or the outside system's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.formats import writer_of
+from runner.launch.task_result import TaskOutcome, TaskResult, artifacts_in
+from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.records import UNEXPECTED
+from runner.suites import outcome_records
+
+Json = Any
+
+FORMATS = ("ours", "v3", "upstream")
+_OURS_BEGINS = '{"fingerprint": '
+
+
+class Output:
+    """A file that grows by one task at a time. `ours` is one line a task, `v3` one line a record.
+
+    `upstream` is what the outside system itself writes (`runner/formats`). Artifacts of the tasks stand
+    beside the file. Raises BadRequest where the file cannot be written or exists already and is not to be
+    resumed, and for a suite that no outside system has. Nothing is written before the first task.
+    """
+
+    def __init__(
+        self, path: Path, form: str, *, suites: Sequence[str], resume: bool, dry_run: bool = False
+    ) -> None:
+        if path.exists() and not resume and not dry_run:
+            further = "--resume to go on with it, or " if form == "ours" else ""
+            raise BadRequest(f"{path} exists; give {further}another name")
+        if resume and form != "ours":
+            raise BadRequest("--resume reads what is done from --format ours")
+        _check_writable(path)
+        if resume and not dry_run:
+            _without_torn_line(path)
+        self._path = path
+        self._form = form
+        self._dry_run = dry_run
+        self._system = writer_of(suites) if form == "upstream" else None
+        self._writer = self._system.open(path) if self._system else None
+        self._added = 0
+        self._left_out: Counter[str] = Counter()  # of tasks that are not in the file, by reason
+        self.artifacts: set[Path] = set()  # folders that hold some
+
+    def check(self, tasks: Sequence[TaskSpec]) -> str:
+        """Look at every launch before the first, a task as often as it is launched. Return a sentence about
+        those that the outside system's file cannot hold, or ''.
+
+        Raise BadRequest where it can hold none, where launches would have one place in it, and where a file
+        that it writes is there already or cannot be written.
+        """
+        if self._system is None:
+            return ""
+        reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
+        count, text = reasons.total(), ""
+        if count:
+            have = "has" if len(tasks) == 1 else "have"
+            share = _share(count, len(tasks))
+            text = f"{share} {have} no place in {self._system.name}'s file: {_counted(reasons)}"
+        if count == len(tasks) and count:
+            raise BadRequest(f"--format upstream: {text}")
+        held = [task for task in tasks if not self._system.unsupported_reason(task)]
+        self._system.check_places(held)
+        for path in sorted(self._system.files(self._path, held)):
+            if path.exists() and not self._dry_run:
+                what_to_do = "give another folder or name for --output"
+                raise BadRequest(f"{path} exists, and --format upstream writes it; {what_to_do}")
+            _check_place(path, self._path)
+        return text
+
+    def left_out(self) -> str:
+        """Return how many of the tasks that ended are not in the file, and why; '' where all are."""
+        count = self._left_out.total()
+        share = _share(count, self._added)
+        return f"{share} left nothing in {self._path}: {_counted(self._left_out)}" if count else ""
+
+    @property
+    def empty(self) -> bool:
+        """Tasks ended, and none of them is in the file."""
+        return 0 < self._added == self._left_out.total()
+
+    def earlier(self) -> list[TaskResult]:
+        """Return the tasks of the file that succeeded; a failed one is tried again.
+
+        Raise BadRequest for a file that is not of `--format ours`.
+        """
+        if not self._path.exists():
+            return []
+        other = f"{self._path} is no file of --format ours, which --resume goes on with"
+        try:
+            lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+        except ValueError as error:
+            raise BadRequest(other) from error
+        parts = {"fingerprint", "outcome", "records"}
+        if not all(isinstance(line, dict) and parts <= set(line) for line in lines):
+            raise BadRequest(other)
+        return [_from_json(line) for line in lines if line["outcome"]["status"] == "ok"]
+
+    def add(self, result: TaskResult) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._added += 1
+        if not self._write(result):
+            outcome = result.outcome
+            known = self._system.unsupported_reason(result.task) if self._system else ""
+            end = "" if outcome.status == "ok" else f"{outcome.status} {outcome.code}".strip()
+            self._left_out[known or end or "nothing was measured that it has a place for"] += 1
+        if artifacts_in(result.folder):
+            beside = _beside(self._path)
+            folder = beside / result.name.replace("/", "-")
+            shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
+            beside.mkdir(exist_ok=True)
+            shutil.move(result.folder / "artifacts", folder)
+            self.artifacts.add(beside)
+        _remove_empty(result.folder)
+
+    def _write(self, result: TaskResult) -> bool:
+        """Return whether the file has something of the task."""
+        if self._writer:
+            before = artifacts_in(result.folder)
+            files = self._writer.add(result)
+            if len(artifacts_in(result.folder)) < len(before):
+                self.artifacts.add(files[0].parent)  # as the system itself names them
+            return bool(files)
+        lines = [*result.records, *result.unexpected] if self._form == "v3" else [_to_json(result)]
+        if lines:
+            with self._path.open("a") as file:
+                file.write(_lines(lines))
+        return bool(lines)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a task's folder, once its artifacts are elsewhere; one with a log stays."""
+    inner = sorted((folder / "artifacts").rglob("*"), reverse=True)
+    for path in (*inner, folder / "artifacts", folder):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _beside(path: Path) -> Path:
+    """Return the folder of the artifacts: not that of another file with the same stem."""
+    return path.with_name(f"{path.name}.artifacts")
+
+
+def _without_torn_line(path: Path) -> None:
+    """Cut off what a killed command left of its last line: that task is measured again."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if data[whole:].startswith(_OURS_BEGINS.encode()):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+
+
+def _check_writable(path: Path) -> None:
+    """Leaves nothing behind. Raises BadRequest."""
+    beside = _beside(path)
+    if beside.exists() and not beside.is_dir():
+        raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
+    _check_place(path, path)
+
+
+def _check_place(path: Path, output: Path) -> None:
+    """Of a file that is written for this --output. Raises BadRequest."""
+    try:
+        if path.exists():
+            path.open("a").close()
+            return
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        where = "" if path == output else f"{path}: "
+        raise BadRequest(f"--output {output} cannot be written: {where}{error.strerror}") from error
+
+
+def _share(count: int, total: int) -> str:
+    return "the task" if total == 1 else f"{count} of {total} tasks"
+
+
+def _counted(reasons: Counter[str]) -> str:
+    return "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+
+
+def records_of(text: str) -> str:
+    """Return a file of `--format ours` as v3 JSON lines, and any other text as it is."""
+    try:
+        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        return text
+    if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
+        return text
+    found: list[Json] = []
+    for line in lines:
+        try:
+            found += outcome_records.whole(line)
+        except BadRequest:  # noqa: PERF203 - nobody can say what this line lacks
+            found += line["records"]
+    return _lines(found)
+
+
+def _lines(values: Iterable[Json]) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def _from_json(line: dict[str, Json]) -> TaskResult:
+    outcome = TaskOutcome(**line["outcome"])
+    name = str(line.get("name", line["fingerprint"]))
+    records: list[dict[str, Json]] = []
+    unexpected: list[dict[str, Json]] = []
+    for record in line["records"]:
+        marked = UNEXPECTED in ((record.get("metric") or {}).get("extra_info") or {})
+        (unexpected if marked else records).append(record)
+    return TaskResult(TaskSpec(**line["task"]), outcome, Path(), records, name, unexpected)
+
+
+def _to_json(result: TaskResult) -> dict[str, Json]:
+    outcome = result.outcome
+    return {
+        "fingerprint": result.task.fingerprint(),
+        "name": result.name,
+        "task": result.task.to_json(),
+        "outcome": {
+            "status": outcome.status,
+            "code": outcome.code,
+            "reason": outcome.reason,
+            "seconds": outcome.seconds,
+        },
+        "records": [*result.records, *result.unexpected],
+        outcome_records.COMPLETE: bool(result.records),  # what was missing, its launch has added
+    }

@@ -1,0 +1,104 @@
+"""Which results of earlier sittings `--resume` keeps: those measured with the same."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from runner.cli.terminal import Job, plain_key
+from runner.launch.pairs import BASE
+from runner.launch.task_result import TaskResult
+from runner.schema.plan import TaskSpec
+from runner.suites import operators
+from runner.system import machine
+from runner.system.accelerators import Accelerator
+from runner.system.interpreters import DEFAULT, Interpreter
+from runner.system.package_versions import versions_of
+
+_DIGITS = 12
+_VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment
+_OTHER = "another interpreter, variable or file"
+
+Versions = Callable[[str], Mapping[str, str]]  # of an interpreter, by its name
+
+
+def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter]) -> str:
+    """Return a digest of what decides a result and is not in the task: named interpreters, variables of this
+    shell, the file behind `inputs=own`. Return '' where there is none of these."""
+    plain = (DEFAULT, Interpreter(sys.executable))
+    pythons = {
+        # the program itself is not resolved: those of all virtual environments lead to one Python
+        name: [str(Path(one.path).parent.resolve() / Path(one.path).name), dict(one.environment)]
+        for name, one in sides.items()
+        if (name, one) != plain
+    }
+    variables = machine.changing_variables()
+    variables |= {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    inputs = {}
+    if (task.suite, task.knobs.get("inputs")) == (operators.SUITE.name, operators.OWN):
+        found = {
+            name: operators.digest_of_own({**os.environ, **one.environment}) for name, one in sides.items()
+        }
+        inputs = {name: digest for name, digest in found.items() if digest}
+    if not (pythons or variables or inputs):
+        return ""
+    text = json.dumps([pythons, variables, inputs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def kept(
+    earlier: Sequence[TaskResult],
+    jobs: Sequence[Job],
+    pythons: Mapping[str, Interpreter],
+    chosen: Accelerator,
+) -> tuple[list[TaskResult], str]:
+    """Return the earlier results that these jobs need not measure again, and a sentence that counts the jobs
+    whose results are not kept, by reason; '' without one."""
+    versions = functools.cache(lambda name: _versions(pythons[name]))
+    by_key = {job.key: job for job in jobs}
+    found, reasons = [], {}
+    for one in earlier:
+        job = by_key.get(one.name)
+        reason = _difference(one, job, chosen, versions) if job else _OTHER
+        if reason:
+            reasons[plain_key(one.name)] = reason
+        else:
+            found.append(one)
+    done = {one.name for one in found}
+    again = [reasons[job.plain_key] for job in jobs if job.key not in done and job.plain_key in reasons]
+    if not again:
+        return found, ""
+    counts = "; ".join(f"{reason} ({count})" for reason, count in Counter(again).most_common())
+    return found, f"{len(again)} of {len(jobs)} tasks are measured anew, the file has them with {counts}"
+
+
+def _versions(interpreter: Interpreter) -> Mapping[str, str]:
+    """Return nothing where the interpreter does not answer: its tasks will say why."""
+    try:
+        return machine.asked(
+            "runner.system.package_versions", python=interpreter.path, variables=interpreter.environment
+        )
+    except (RuntimeError, ValueError, IndexError):
+        return {}
+
+
+def _difference(one: TaskResult, job: Job, chosen: Accelerator, versions: Versions) -> str:
+    """Return the first difference in device or versions between a result and this machine, or ''."""
+    runners = [(record.get("runners") or [{}])[0] for record in one.records]
+    for device in (runner.get("type", "") for runner in runners):
+        # nvidia-smi names the whole card; and some tasks for a GPU work on the CPU
+        if device and device.partition(" MIG ")[0] not in {chosen.device_name, machine.cpu_name()}:
+            return f"{device}, which is {chosen.device_name} now"
+    for record, runner in zip(one.records, runners, strict=True):
+        side = runner.get("extra_info", {}).get("pair", {}).get("side")
+        now = versions(job.base_python if side == BASE else job.python)
+        for name, before in versions_of(record).items():
+            if now.get(name, before) != before:
+                return f"{name} {before}, which is {now[name]} now"
+    return ""

@@ -1,0 +1,242 @@
+"""`python -m runner run`: measure a matrix of suites, cases, modes, dtypes and backends on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.cli import dry_run, request, resume, tables, terminal
+from runner.cli.output import FORMATS, Output, records_of
+from runner.cli.terminal import Job, RunContext
+from runner.launch.launch import Event
+from runner.launch.task_result import TaskResult, artifacts_in
+from runner.schema import inductor_options
+from runner.schema.plan import SUITES, BadRequest, TaskSpec
+from runner.schema.records import SUCCESS
+from runner.schema.statistics import LEAST_PAIRS
+from runner.suites import file
+from runner.system import machine
+from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
+
+_CANCELLED = 130  # as a shell says it for Ctrl-C
+_MAX_REPEATS = 100
+_NEW_OPT = "inductor's options that --python has in pairs, and its base has not"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the whole command line of `python -m runner run`; destinations are fields of `request.Request`."""
+    add = parser.add_argument
+    add("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
+
+    add = parser.add_argument_group("what to run").add_argument
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    case = "NAME[KNOB=VALUE,…]"
+    add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
+    add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
+    add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
+    add("--exclude-exact", **several, metavar="NAME", help="not these cases")
+    add("--partition", default="", metavar="I/N", help="part I of N of the tasks, from 1")
+    add("--backend", **several, dest="backends", metavar="BACKEND")
+    add("--mode", **several, dest="modes", metavar="MODE")
+    add("--dtype", **several, dest="dtypes", metavar="DTYPE")
+    add("--dynamic", action="store_true", help="dynamic shapes")
+
+    add = parser.add_argument_group("how").add_argument
+    add("-n", "--repeat", type=int, metavar="N", help="samples of call time, at least")
+    add("--iterations-per-run", type=int, metavar="N", help="calls in one sample")
+    add("--batch-size", type=int, metavar="N", help="instead of each model's own")
+    add("--verify", action="store_true", help="check results also where a suite does not by itself")
+    add("--timeout", dest="timeout_s", type=int, metavar="S", help="seconds that a task may take")
+    add("--opt", **several, dest="options", metavar="KNOB=VALUE", help="a knob for every case")
+    add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
+
+    add = parser.add_argument_group("where").add_argument
+    python = "NAME=PATH[,ENV=VALUE…]"
+    add("--device", default="", help="cpu, cuda or cuda:N; the first GPU where there is one")
+    add("--devices", help=argparse.SUPPRESS)
+    add("--python", default="", metavar=python, help="the interpreter that has torch")
+    add("--base-python", default="", metavar=python, help="measured in turn with --python")
+    add("--new-opt", **several, metavar="OPTION=VALUE", help=_NEW_OPT)
+
+    add = parser.add_argument_group("results").add_argument
+    add("--dry-run", action="store_true", help="print the tasks as commands and stop")
+    add("--output", type=Path, metavar="FILE")
+    add("--format", choices=FORMATS, default="ours")
+    add("--resume", action="store_true", help="skip tasks that succeeded in --output before")
+    add("--baseline", type=Path, metavar="FILE", help="compare with an earlier --output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run what was asked for; return 0 for success, 1 where something failed, 130 where it was cancelled.
+
+    Raise BadRequest or locks.Busy.
+    """
+    if options.devices:
+        raise BadRequest(
+            "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
+        )
+    if options.file:
+        options.suites = [*options.suites, _own_file(options.file)]
+    if not options.suites:
+        raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
+    chosen = terminal.accelerator(options.device)
+    names = {field.name for field in dataclasses.fields(request.Request)}
+    asked = {name: value for name, value in vars(options).items() if name in names}
+    tasks = request.tasks(request.Request(**{**asked, "device": chosen.device}))
+    if options.partition:
+        tasks = request.partition(tasks, options.partition)
+    baseline = _baseline(options.baseline)
+    pythons, python, base = _pythons(options)
+    new_options = _new_options(options.new_opt, tasks, pythons[python])
+    base = base or (python if new_options else "")  # against itself
+    sides = {name: pythons[name] for name in (base, python) if name}
+    repeats = (LEAST_PAIRS if base else 1) if options.repeats is None else options.repeats
+    if not 1 <= repeats <= _MAX_REPEATS:
+        raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {repeats}")
+    jobs = [
+        Job(task, process, python, base, new_options, resume.measured_with(task, sides))
+        # all tasks once, then all of them again: what drifts in hours hits every task alike
+        for process in range(repeats)
+        for task in tasks
+    ]
+    output = _output(options, base)
+    in_file = output.earlier() if output and options.resume else []
+    earlier, others = resume.kept(in_file, jobs, pythons, chosen)
+    done = {one.name for one in earlier}
+    waiting = [job for job in jobs if job.key not in done]
+    placeless = output.check([job.task for job in jobs]) if output else ""
+    for text in filter(None, (others, placeless)):
+        print(text, file=sys.stderr)
+    if options.dry_run:
+        print("".join(f"{line}\n" for line in dry_run.lines(options, waiting)), end="")
+        return 0
+    print(
+        f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
+        file=sys.stderr,
+    )
+    context = RunContext(pythons, keeps_artifacts=output is not None)
+    on_finished = output.add if output else _ignore
+    finished = terminal.run_jobs(waiting, chosen, context, on_event=_print_event, on_finished=on_finished)
+    _print_tables([*earlier, *finished], jobs, baseline)
+    _print_files(output, finished, context)
+    statuses = {one.outcome.status for one in finished}
+    if "cancelled" in statuses:
+        return _CANCELLED
+    # cells of a matrix that cannot be here are no failure beside others
+    well = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
+    return 0 if well and not (output and output.empty) else 1
+
+
+def _ignore(_finished: TaskResult) -> None:
+    pass
+
+
+def _own_file(path: Path) -> str:
+    """Tell this process and its children of the file; return the name of its suite."""
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise BadRequest(f"--file {path}: {error.strerror}") from error
+    os.environ[file.VARIABLE] = str(path.resolve())
+    return file.NAME
+
+
+def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
+    """Return interpreters by name, the one to use, and the base of a comparison or ''."""
+    try:
+        given = [interpreter_of(text) for text in (options.python, options.base_python) if text]
+    except ValueError as error:
+        raise BadRequest(f"--python {error}") from error
+    if len({name for name, _interpreter in given}) < len(given):
+        raise BadRequest("--python and --base-python need names of their own")
+    names = [name for name, _interpreter in given]
+    base = names.pop() if options.base_python else ""
+    python = names.pop() if options.python else DEFAULT
+    return {DEFAULT: Interpreter(sys.executable), **dict(given)}, python, base
+
+
+def _new_options(
+    settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter
+) -> inductor_options.InductorOptions:
+    """Return the options of --new-opt, checked; the interpreter is asked for one that is not listed. Raise
+    BadRequest, also for a task that takes none."""
+    found = inductor_options.parsed(settings)
+    if found.keys() - inductor_options.LISTED.keys():
+        try:
+            facts = machine.torch_facts("cpu", python.path, python.environment)
+        except RuntimeError as error:
+            raise BadRequest(f"--new-opt: {error}") from error
+        found = inductor_options.checked(found, facts["inductor_options"])
+    for task in tasks:
+        if found and not inductor_options.fits(task):
+            raise BadRequest(
+                f"--new-opt: {task.suite}/{task.case} ({task.backend}) takes no options of inductor"
+            )
+    return found
+
+
+def _baseline(path: Path | None) -> list[tables.Json] | None:
+    if path is None:
+        return None
+    try:
+        return tables.read_records(records_of(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"--baseline {path}: {error}") from error
+
+
+def _output(options: argparse.Namespace, base: str) -> Output | None:
+    if options.output is None:
+        if options.resume or options.format != "ours":
+            raise BadRequest("--resume and --format need --output FILE")
+        return None
+    if base and options.format == "upstream":
+        raise BadRequest("--format upstream: no outside system's file can say the two sides of a pair")
+    return Output(
+        options.output,
+        options.format,
+        suites=options.suites,
+        resume=options.resume,
+        dry_run=options.dry_run,
+    )
+
+
+def _print_event(task: TaskSpec, event: Event) -> None:
+    progress = f"{event['done']}/{event['total']}" if event.get("total") else ""
+    label = str(event.get("label") or "")
+    words = [task.suite, task.case, task.dtype, progress, str(event.get("phase")), label]
+    print(" ".join(word for word in words if word), file=sys.stderr)
+
+
+def _print_tables(
+    finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[tables.Json] | None
+) -> None:
+    """Print the tables, and where to look for what went wrong."""
+    parts = [tables.results(finished)] if finished else []
+    if len(jobs) > 1:
+        parts.append(tables.overview(finished, [job.task for job in jobs]))
+    if any(job.base_python for job in jobs):
+        parts.append(tables.pairs(finished))
+    if baseline is not None:
+        parts.append(tables.against(baseline, finished))
+    print("\n\n".join(filter(None, parts)))
+    names = tables.names([job.task for job in jobs])
+    for item in finished:
+        if item.outcome.status != "ok":
+            name = names[item.task.fingerprint()]
+            print(f"{name}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}")
+
+
+def _print_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:
+    """Print where artifacts are, and what is not in the file."""
+    kept = [f"{context.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+    for folder in sorted(map(str, output.artifacts)) if output else kept:
+        print(f"artifacts: {folder}")
+    left_out = output.left_out() if output else ""
+    if left_out:
+        print(left_out, file=sys.stderr)

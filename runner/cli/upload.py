@@ -1,0 +1,148 @@
+"""Posts result files to a hud."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from runner.cli.output import records_of
+from runner.formats.parameters import Parameters
+from runner.host.client import Hud, HudError, Refused, patiently
+from runner.schema.chunking import CannotSplit, split
+from runner.schema.plan import BadRequest
+
+Json = Any
+
+_MAX_BODY_BYTES = 32 * 2**20  # what a hud takes unless its operator said otherwise
+_TIMEOUT_S = 120.0
+_PATIENCE_S = 60.0
+_PIECE_BYTES = 8 * 2**20  # of a file over the limit
+_POLL_S = 1.0  # of an import job
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one file. `accepted`: every record was stored, or was there already; `delivered`: the
+    hud has said what it thinks of it."""
+
+    accepted: bool
+    lines: list[str]
+    delivered: bool = True
+
+
+PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "filename")
+
+
+def check(path: Path) -> None:
+    """Raises BadRequest where a file cannot be read, or is too large and no records to cut it by."""
+    limit = _limit()
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}") from error
+    if size > limit and start.lstrip()[:1] not in {b"[", b"{"} and path.suffix != ".gz":
+        raise BadRequest(f"{path} has {size} bytes; a hud takes {limit} at once")
+
+
+def upload_file(path: Path, hud: Hud, given: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Answer:
+    """Posts a file, in pieces that join one run where it is over the limit of a body."""
+    if path.stat().st_size <= _limit() and path.suffix != ".gz":
+        return upload(path.name, _body(path), hud, given=given, patience_s=patience_s)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    given = {"run_id": f"file-{digest[:16]}", **given}
+    whole = Answer(True, [])
+    try:
+        for number, body in enumerate(split(path, min(_PIECE_BYTES, _limit())), start=1):
+            answer = upload(path.name, body, hud, given=given, patience_s=patience_s)
+            lines = [f"piece {number}: {line}" for line in answer.lines]
+            accepted = whole.accepted and answer.accepted
+            whole = Answer(accepted, [*whole.lines, *lines], answer.delivered)
+            if not answer.accepted:
+                break
+    except (CannotSplit, OSError, EOFError, UnicodeDecodeError) as error:
+        return Answer(False, [*whole.lines, f"not sent whole: {error}"])
+    return whole
+
+
+def upload(
+    filename: str,
+    body: bytes,
+    hud: Hud,
+    *,
+    given: Mapping[str, str] | None = None,
+    patience_s: float = _PATIENCE_S,
+) -> Answer:
+    """Posts one body; tries again, with growing random pauses, while the hud cannot be reached."""
+    try:
+        receipt = patiently(lambda: hud.upload(filename, body, given or {}), patience_s=patience_s)
+        if "receipt" in receipt:
+            receipt = _awaited(receipt, hud)
+    except Refused as error:
+        return Answer(False, [f"refused, {error}", *_faults(error.problem)])
+    except HudError as error:
+        return Answer(False, [f"not delivered: {error}"], delivered=False)
+    return _told(receipt, hud)
+
+
+def _awaited(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
+    """The receipt of an import job, once it has ended. Raises Refused with the problem it ended with."""
+    known = str(job["id"])
+    while job["state"] in {"queued", "running"}:
+        time.sleep(_POLL_S)
+        job = patiently(lambda: hud.import_job(known), patience_s=_PATIENCE_S)
+    if job["state"] == "failed":
+        problem = dict(job["problem"] or {})
+        raise Refused(422, str(problem.get("detail", "")), problem)
+    receipt: dict[str, Json] = job["receipt"]
+    return receipt
+
+
+def _limit() -> int:
+    return int(os.environ.get("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES))
+
+
+def _body(path: Path) -> bytes:
+    """The file as it is; one of `--format ours` as the v3 records in it."""
+    content = path.read_bytes()
+    try:
+        return records_of(content.decode()).encode()
+    except UnicodeDecodeError:
+        return content
+
+
+def connect(address: str | None, key: str | None) -> Hud:
+    """The hud of --hud and --key. Raises BadRequest where they are missing or no address."""
+    if not address or not key:
+        raise BadRequest("upload needs --hud and --key, or HUD_URL and HUD_KEY")
+    try:
+        return Hud(address, key, timeout_s=_TIMEOUT_S)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+
+
+def _told(receipt: Mapping[str, Json], hud: Hud) -> Answer:
+    skipped = receipt.get("skipped", [])
+    lines = [f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {len(skipped)}"]
+    lines += [f"  skipped {_place(entry)}: {entry.get('reason', '')}" for entry in skipped]
+    lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
+    lines += [f"  {hud.url}{place}" for place in receipt.get("links", {}).values()]
+    return Answer(not skipped, lines)
+
+
+def _faults(problem: Mapping[str, Json]) -> list[str]:
+    entries = problem.get("errors")
+    entries = entries if isinstance(entries, list) else []
+    return [f"  {_place(entry)}: {entry.get('detail', '')}" for entry in entries if isinstance(entry, dict)]
+
+
+def _place(entry: Mapping[str, Json]) -> str:
+    line = f"line {entry['line']} " if entry.get("line") else ""
+    return f"{line}{entry.get('pointer') or ''}".strip()

@@ -1,0 +1,189 @@
+"""`python -m runner attach`: makes this machine a host of a hud, and works for it until stopped."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from runner.host.agent import DETACHED, Agent, Attachment
+from runner.host.client import Hud, HudError, KeyRefused, patiently, said_where_silent
+from runner.host.spool import write_json
+from runner.system.accelerators import NoSuchDevice, accelerators
+from runner.system.interpreters import Interpreter, interpreter_of
+
+_PATIENCE_S = 24 * 3600.0  # an agent may be started before its hud
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class CannotAttach(RuntimeError):
+    """This machine cannot be attached. The text is one line that says what to do."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The whole command line of `python -m runner attach`."""
+    parser.add_argument("--hud", default=os.environ.get("HUD_URL", ""), help="address, http://… (or HUD_URL)")
+    parser.add_argument("--token", default="", help="one-time token that an operator made")
+    parser.add_argument("--key", default=os.environ.get("HUD_KEY", ""), help="a host's key (or HUD_KEY)")
+    parser.add_argument("--name", default="", help="of this host; default: the machine's")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=None,
+        help="folder for its key, what waits for delivery, and readings; ~/.local/share/compiler-hud",
+    )
+    add_device_arguments(parser)
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """What this machine offers."""
+    parser.add_argument("--devices", default="", help="0,1 or cpu; default: all GPUs, or else the CPU")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="NAME=PATH[,ENV=VALUE…]",
+        help="an interpreter with torch that runs may ask for; default=PATH replaces this one",
+    )
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="KEY=VALUE", help="for choosing hosts"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Registers where needed, then works. 0 after a signal, 1 where the hud detached this host, 2 for a
+    command line that cannot be."""
+    data = (options.data or _data_folder()).expanduser().resolve()
+    try:
+        pythons_of(options.python), labels_of(options.label)  # before a token is spent on a wrong line
+        with only_agent(data):
+            return run(attachment_of(options, data), data, options)
+    except CannotAttach as error:
+        _say(str(error))
+        return 2
+
+
+def _data_folder() -> Path:
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
+
+
+def run(attachment: Attachment, data: Path, options: argparse.Namespace, *, stays: bool = False) -> int:
+    """Works for a hud until a signal (0), or until it is detached (1). Raises CannotAttach.
+
+    One that `stays` does nothing once detached, until a signal.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        devices = accelerators([name for name in options.devices.split(",") if name])
+    except NoSuchDevice as error:
+        raise CannotAttach(str(error)) from error
+    agent = Agent(
+        attachment, data, devices, pythons=pythons_of(options.python), labels=labels_of(options.label)
+    )
+    status = agent.run()
+    if status == DETACHED and stays:
+        agent.wait_for_a_signal()
+    return status
+
+
+class only_agent:  # noqa: N801 - used as a context, like a function
+    """Holds a data folder, made where missing. Raises CannotAttach where another agent holds it."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = (self._data / "agent.lock").open("a")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotAttach(f"another agent uses {self._data}; give this one its own --data") from None
+        except OSError as error:
+            raise CannotAttach(f"{self._data} cannot be written: {error.strerror}") from error
+
+    def __exit__(self, *_error: object) -> None:
+        if self._file:
+            self._file.close()
+
+
+def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
+    """How this machine is known: from an earlier registration, from a key, or by spending a token.
+
+    A token is spent once, so that the same command line works again after a restart. Raises CannotAttach.
+    """
+    path = data / "registration.json"
+    known, spent = _registration(path)
+    address = (options.hud or (known.hud if known else "")).rstrip("/")
+    if not address:
+        raise CannotAttach("say --hud http://… of the hud to attach to")
+    name = options.name or _UNSAFE.sub("-", platform.node()).strip("-._") or "host"
+    if options.key:
+        attachment = Attachment(address, name, options.key)
+    elif known and known.hud == address and _digest(options.token) in {"", spent}:
+        return known
+    elif options.token:
+        attachment = _register(address, options.token, name)
+    else:
+        raise CannotAttach(f"say --token, which an operator makes on {address}/hosts/, or --key")
+    write_json(path, {**dataclasses.asdict(attachment), "token_sha256": _digest(options.token)})
+    return attachment
+
+
+def _registration(path: Path) -> tuple[Attachment | None, str]:
+    """An earlier registration, and the digest of the token that was spent on it."""
+    if not path.exists():
+        return None, ""
+    value = json.loads(path.read_text())
+    spent = value.pop("token_sha256", "")
+    return Attachment(**value), spent
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest() if token else ""
+
+
+def _register(address: str, token: str, name: str) -> Attachment:
+    try:
+        hud = Hud(address)
+        with said_where_silent(lambda: _say(f"waiting for {address} to answer, to register {name} there")):
+            answer = patiently(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
+    except KeyRefused as error:
+        raise CannotAttach(f"the token is refused: {error}") from error
+    except (HudError, ValueError) as error:
+        raise CannotAttach(str(error)) from error
+    return Attachment(address, str(answer["name"]), str(answer["key"]))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"attach: {text}\n")
+    sys.stderr.flush()
+
+
+def pythons_of(given: Sequence[str]) -> dict[str, Interpreter]:
+    """Interpreters by name; this one is the default unless another is. Raises CannotAttach."""
+    found = {"default": Interpreter(sys.executable)}
+    try:
+        return found | dict(map(interpreter_of, given))
+    except ValueError as error:
+        raise CannotAttach(f"--python {error}") from error
+
+
+def labels_of(given: Sequence[str]) -> dict[str, str]:
+    """Labels by key. Raises CannotAttach."""
+    pairs = [text.partition("=") for text in given]
+    if not all(key and equals for key, equals, _value in pairs):
+        raise CannotAttach("--label is KEY=VALUE")
+    return {key: value for key, _equals, value in pairs}

@@ -1,0 +1,303 @@
+"""HTTP from a host to the hud: register, beat, claim, report, deliver, finish.
+
+Standard library only. Every call has a time limit and may be repeated: the hud answers a repetition the
+same. What it answers with an error becomes one of the exceptions below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import ipaddress
+import json
+import random
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from runner.schema.inductor_options import OptionValue
+from runner.schema.plan import PROTOCOL
+
+TIMEOUT_S = 10.0
+SILENCE_S = 2.0  # whoever waits for longer says so
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_TRY_LATER = (408, 425, 429)  # and everything from 500 on
+
+Json = Any
+T = TypeVar("T")
+
+
+class HudError(Exception):
+    """The hud did not do what was asked."""
+
+
+class Unreachable(HudError):
+    """No answer, or one that says "later": the same call may succeed after a while."""
+
+    def __init__(self, detail: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(HudError):
+    """An answer that repeating will not change. `code` is the problem's own word, where it has one."""
+
+    def __init__(self, status: int, detail: str, problem: Mapping[str, Json]) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+        self.code = str(problem.get("code", ""))
+        self.problem = problem
+
+
+class KeyRefused(Refused):
+    """The key (or token) is unknown or revoked, or may not do this."""
+
+
+class LeaseBroken(Refused):
+    """The task was given up and belongs to somebody else now; nothing can be written for it any more."""
+
+
+class WrongOffset(Refused):
+    """The log does not end where the piece begins, but at `size_bytes`."""
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.problem.get("size", 0))
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One task that this host holds, fenced by `token`."""
+
+    task: str
+    token: str
+    attempt: int
+    run: int
+    spec: Mapping[str, Json]
+    lease_s: float
+    beat_s: float
+    python: str = "default"
+    base_python: str = ""  # of a pair: measured beside the other one; '' where the task is no pair
+    process: int = 0  # which of the run's repeats
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of `python` in a pair
+
+
+@dataclass(frozen=True)
+class ProgressReply:
+    """The hud's answer to a progress report."""
+
+    cancel: bool  # end the task now
+
+
+class Hud:
+    """The hud at an address, as one host sees it."""
+
+    def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
+        """Raises ValueError for what is no http(s) address."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
+        self.url = url.rstrip("/")
+        self._key = key
+        self._timeout_s = timeout_s
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if _is_loopback(parts.hostname):
+            handlers.append(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def register(self, token: str, name: str) -> dict[str, Json]:
+        """Spends a one-time token: {"host", "name", "key", "redis_url"}."""
+        return self._json("POST", "hosts/register", {"token": token, "name": name})
+
+    def beat(
+        self, facts: Mapping[str, Json], labels: Mapping[str, str], devices: Sequence[Mapping[str, Json]]
+    ) -> dict[str, Json]:
+        """This host lives and has this; the answer names its accelerators, queues and state."""
+        said = {"facts": facts, "labels": labels, "devices": devices}
+        return self._json("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
+
+    def claim(self, accelerator: int, nonce: str) -> Lease | None:
+        """The next task for an accelerator, or None. The same nonce gets the same task again."""
+        asked = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": nonce}
+        answer = self._json("POST", "tasks/claim", asked)
+        if not answer:
+            return None
+        return Lease(
+            task=str(uuid.UUID(answer["task"])),  # it becomes the name of a folder
+            token=str(answer["token"]),
+            attempt=int(answer["attempt"]),
+            run=int(answer["run"]),
+            spec=answer["spec"],
+            lease_s=float(answer["lease_s"]),
+            beat_s=float(answer["beat_s"]),
+            python=str(answer.get("python") or "default"),
+            base_python=str(answer.get("base_python") or ""),
+            process=int(answer.get("process") or 0),
+            new_options=dict(answer.get("new_options") or {}),
+        )
+
+    def progress(self, lease: Lease, event: Mapping[str, Json]) -> ProgressReply:
+        """Extends the lease. Raises LeaseBroken."""
+        said = {
+            "phase": str(event.get("phase", ""))[:40],
+            "done": _count(event.get("done")),
+            "total": _count(event.get("total")),
+            "label": str(event.get("label", ""))[:200],
+        }
+        answer = self._json("POST", f"tasks/{lease.task}/progress", said, lease=lease)
+        return ProgressReply(cancel=bool(answer.get("cancel")))
+
+    def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
+        """Delivers v3 records as JSON lines; the answer is the receipt. Raises LeaseBroken, Refused."""
+        return self._call("PUT", f"tasks/{lease.task}/results", lines, "application/x-ndjson", lease=lease)
+
+    def upload(self, filename: str, body: bytes, given: Mapping[str, str]) -> dict[str, Json]:
+        """A file of results through the open door (key with scope upload), with upload parameters; the
+        answer is the receipt, or an import job that has a place for one."""
+        query = urlencode({"filename": filename, **given}, quote_via=quote, safe="")
+        return self._call("POST", f"results?{query}", body, "application/octet-stream")
+
+    def import_job(self, job: str) -> dict[str, Json]:
+        """How far an import job is, with the receipt or the problem it ended with."""
+        return self._call("GET", f"imports/{quote(job, safe='')}", None)
+
+    def log(self, lease: Lease, offset: int, piece: bytes) -> int:
+        """Adds a piece of the log; returns its size there. Raises WrongOffset, LeaseBroken."""
+        path = f"tasks/{lease.task}/log?offset={offset}"
+        return int(self._call("PUT", path, piece, "application/octet-stream", lease=lease)["size"])
+
+    def artifact(self, lease: Lease, kind: str, content: bytes) -> None:
+        """Delivers a file that the task left. Raises LeaseBroken, Refused."""
+        path = f"tasks/{lease.task}/artifacts/{quote(kind, safe='')}"
+        headers = {"X-Sha256": hashlib.sha256(content).hexdigest()}
+        self._call("PUT", path, content, "application/octet-stream", lease=lease, headers=headers)
+
+    def finish(self, lease: Lease, status: str, code: str, reason: str, seconds: float) -> str:
+        """Ends the task; returns the state it has now. Raises LeaseBroken."""
+        said = {"status": status, "code": code, "reason": reason, "seconds": round(seconds, 3)}
+        return str(self._json("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
+
+    def _json(
+        self, method: str, path: str, value: Mapping[str, Json], *, lease: Lease | None = None
+    ) -> dict[str, Json]:
+        return self._call(method, path, json.dumps(value).encode(), "application/json", lease=lease)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str = "application/json",
+        *,
+        lease: Lease | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Json]:
+        """One request; {} for an answer without content. Raises HudError."""
+        request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has checked
+            f"{self.url}/api/v1/{path}", data=body, method=method
+        )
+        request.add_header("Content-Type", content_type)
+        request.add_header("Accept", "application/json")
+        if self._key:
+            request.add_header("Authorization", f"Bearer {self._key}")
+        if lease:
+            request.add_header("X-Task-Token", lease.token)
+        for name, value in (headers or {}).items():
+            request.add_header(name, value)
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as response:
+                answer = response.read()
+        except urllib.error.HTTPError as error:
+            raise _error_of(error, of_task=lease is not None) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(
+                f"{self.url} does not answer: {getattr(error, 'reason', None) or error}"
+            ) from error
+        return _object(answer)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would arrive as a GET: better to say where the hud has moved."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
+def patiently(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bool] = lambda: False) -> T:
+    """Repeats a call while the hud is unreachable, with growing random pauses; then raises Unreachable."""
+    until = time.monotonic() + patience_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return call()
+        except Unreachable as error:  # noqa: PERF203 - this loop is there for it
+            wait_s = max(random.uniform(0.5, 1.0) * pause_s, error.retry_after_s)  # noqa: S311 - a pause
+            if stop() or time.monotonic() + wait_s > until:
+                raise
+            time.sleep(wait_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+@contextlib.contextmanager
+def said_where_silent(say: Callable[[], object]) -> Iterator[None]:
+    """Calls `say`, once, where the block has not ended within `SILENCE_S`: a person sees that it waits."""
+    timer = threading.Timer(SILENCE_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
+    """The exception for an error answer. A task that another host has now does not exist for this one."""
+    with error:
+        try:
+            problem = _object(error.read(2**16))
+        except (OSError, http.client.HTTPException):
+            problem = {}
+    detail = str(problem.get("detail") or error.reason)
+    if error.code in _TRY_LATER or error.code >= 500:
+        return Unreachable(f"{error.code}: {detail}", _seconds(error.headers.get("Retry-After")))
+    if 300 <= error.code < 400:
+        detail = f"the hud is at another address: {error.headers.get('Location')}"
+    kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
+    if of_task and error.code == 404 and problem:
+        kind = LeaseBroken
+    if error.code in {401, 403}:
+        kind = KeyRefused
+    return kind(error.code, detail, problem)
+
+
+def _object(text: bytes) -> dict[str, Json]:
+    """A JSON object, or {} for anything else: a proxy's error page is no problem+json."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Json) -> int:
+    return min(max(0, value), 10**9) if isinstance(value, int) else 0
+
+
+def _seconds(value: str | None) -> float:
+    """Retry-After as seconds, at most a minute; its other form, a date, counts as nothing said."""
+    return min(float(value), 60.0) if value and value.isdecimal() else 0.0
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

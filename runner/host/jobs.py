@@ -1,0 +1,278 @@
+"""The RQ job, and what a host does when it comes.
+
+The job is a doorbell: it says "there is work" and nothing else. What is to be done is claimed over HTTP and
+is data out of the catalogue; nothing that somebody puts into Redis becomes code here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from rq.exceptions import NoSuchJobError
+from rq.job import Job
+
+from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
+from runner.host.spool import HANDED_BACK, Folder
+from runner.host.worker_config import WorkerConfig
+from runner.launch.launch import Event
+from runner.launch.pairs import LaunchRequest, Pair, run_task
+from runner.launch.task_result import TaskOutcome
+from runner.schema import inductor_options
+from runner.schema.plan import BadRequest, TaskSpec
+from runner.system import locks
+
+_REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
+_LONGEST_REPORT_S = 2.5
+_PATIENCE_S = 10.0  # with a hud that does not answer; what is not delivered by then, the agent delivers
+_HURRY_S = 3.0  # for a call while this host stops
+_MESSAGE_BYTES = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class Doorbell(Job):
+    """An RQ job of which nothing counts but that it came and has one UUID as its only argument.
+
+    RQ's own class imports and calls the function, callbacks and webhooks that a message names, so that
+    whoever can write to Redis would own every host.
+    """
+
+    _message = b""
+
+    @classmethod
+    def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> Doorbell:  # noqa: A002 - RQ's name
+        """Return the job of that id. Raise NoSuchJobError for anything else, which RQ passes over."""
+        try:
+            doorbell: Doorbell = super().fetch(id, connection=connection, serializer=serializer)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise NoSuchJobError(f"job {id!r} is no doorbell: {error}") from error
+        return doorbell
+
+    def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
+        """Take the message's bytes; RQ would unpack twenty more fields."""
+        self._message = raw_data.get(b"data", b"")
+
+    def is_valid(self) -> bool:
+        """Return whether the message has one argument, a UUID."""
+        try:
+            text = zlib.decompressobj().decompress(self._message, _MESSAGE_BYTES)
+            _function, instance, arguments, named = json.loads(text)
+            (argument,) = arguments
+            uuid.UUID(argument)
+        except (ValueError, TypeError, AttributeError, RecursionError, zlib.error):
+            return False
+        return instance is None and not named
+
+    def perform(self) -> None:
+        """Called by RQ's own workers only, for which this job is not meant."""
+        raise PermissionError("a doorbell carries no code; runner.host.worker answers it")
+
+
+def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
+    """Claim task after task and run each, until there is none, or this host stops.
+
+    The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
+    """
+    hud = Hud(config.hud, config.key)
+    try:
+        lock_fd = locks.acquire(locks.default_folder(), config.lock, what=f"agent of {config.host}")
+    except locks.Busy as error:
+        logger.warning("%s", error)  # the agent tells the hud
+        return
+    except OSError as error:  # a full disk
+        logger.warning("%s cannot be locked, so nothing is claimed: %s", config.name, error)
+        return
+    try:
+        go_on = True
+        while go_on and not stopping():
+            lease = _claim(hud, config, stopping)
+            go_on = lease is not None and _run(hud, config, lease, lock_fd, stopping)
+    except HudError as error:
+        logger.warning("%s: no task could be claimed: %s", config.name, error)
+    finally:
+        os.close(lock_fd)
+
+
+def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
+    """Claim under a nonce that outlives this process until the answer is here: a claim whose answer was lost
+    is the same claim the next time."""
+    path = Path(config.data) / "claims" / str(config.accelerator)
+    nonce = _kept_nonce(path)
+    lease = patiently(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
+    path.unlink(missing_ok=True)
+    return lease
+
+
+def _kept_nonce(path: Path) -> str:
+    new = uuid.uuid4().hex
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("x") as file:
+            file.write(new)
+        return path.read_text() or new
+    except OSError as error:
+        logger.warning("the claim is not on the disk: %s", error)
+        return new
+
+
+def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
+    """Run a claimed task and deliver its results; return False where nothing more shall be claimed."""
+    logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
+    try:
+        folder = Folder.create(Path(config.data), lease, config.name)
+    except (OSError, ValueError) as error:
+        logger.warning("no folder for task %s: %s", lease.task, error)
+        with contextlib.suppress(HudError):
+            hud.finish(lease, "failed", "host_error", f"{config.host} cannot keep results: {error}", 0.0)
+        return False
+    try:
+        reporter = ProgressReporter(hud, folder)
+        outcome = _launch(config, folder, lock_fd, reporter, stopping)
+        if outcome.status == ProgressReporter.LOST:
+            folder.refuse("its lease was broken while it ran")
+            return True
+        if outcome.status == HANDED_BACK:
+            folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
+            hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
+        else:
+            folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
+        _deliver(hud, folder, stopping)
+        return not outcome.leftover
+    finally:
+        folder.release()
+
+
+def _launch(
+    config: WorkerConfig,
+    folder: Folder,
+    lock_fd: int,
+    reporter: ProgressReporter,
+    stopping: Callable[[], bool],
+) -> TaskOutcome:
+    lease = folder.lease
+    try:
+        spec = TaskSpec.from_json(lease.spec)
+        options = inductor_options.checked(lease.new_options, None)  # the child knows its torch
+    except BadRequest as error:
+        return TaskOutcome(
+            "unsupported", "unknown_task", f"the runner of {config.host} does not know it: {error}"
+        )
+    unknown = sorted({lease.python, lease.base_python or lease.python} - set(config.pythons))
+    if unknown:
+        reason = f"{config.host} has no interpreter called {unknown[0]!r}"
+        return TaskOutcome("unsupported", "unknown_python", reason)
+
+    def should_stop() -> str:
+        return HANDED_BACK if stopping() else reporter.word
+
+    with reporter:
+        try:
+            pair = None
+            if lease.base_python:
+                caches = _pair_caches(config, lease.run)
+                pair = Pair(lease.base_python, lease.python, lease.process, caches, options)
+            return run_task(
+                LaunchRequest(
+                    spec,
+                    folder.path,
+                    pythons=config.pythons,
+                    environment={
+                        "CUDA_VISIBLE_DEVICES": config.visible,
+                        "RUNNER_HOST": config.host,
+                        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
+                    },
+                    lock_fd=lock_fd,
+                    on_event=reporter.note,
+                    should_stop=should_stop,
+                    python=lease.python,
+                    pair=pair,
+                )
+            )
+        except OSError as error:  # the disk is full, or the machine has no process left
+            return TaskOutcome("failed", "host_error", f"{config.host}: {error}")
+
+
+def _pair_caches(config: WorkerConfig, run: int) -> Path:
+    """Return the folder of the run whose pairs this accelerator measures; remove those of other runs."""
+    own = Path(config.data) / "pairs" / f"{config.accelerator}" / f"run-{run}"
+    for other in own.parent.iterdir() if own.parent.exists() else ():
+        if other != own:
+            shutil.rmtree(other, ignore_errors=True)
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return own
+
+
+def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
+    """Deliver the folder; what the hud does not take now stays for the agent."""
+    patience_s = 0.0 if stopping() else _PATIENCE_S
+    try:
+        patiently(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
+    except HudError as error:
+        logger.warning("task %s stays in the spool: %s", folder.lease.task, error)
+
+
+class ProgressReporter:
+    """Talk to the hud while a task runs: reports, results as they land, the log as it grows.
+
+    It has its own thread, so that a slow hud never delays the end of a task. `word` says why the task has to
+    stop, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
+    """
+
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+    def __init__(self, hud: Hud, folder: Folder) -> None:
+        self._hud = hud
+        self._whole = folder
+        self._folder = dataclasses.replace(folder)  # of this thread's own: it may outlast the task
+        self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
+        self._event: Event = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._go, name="reporter", daemon=True)
+        self.word = ""
+
+    def __enter__(self) -> ProgressReporter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End the talk; the delivery repeats what is still on its way."""
+        self._done.set()
+        self._thread.join(_HURRY_S)
+        if not self._thread.is_alive():
+            self._whole.results_offset = self._folder.results_offset
+            self._whole.log_offset = self._folder.log_offset
+            self._whole.refusal = self._folder.refusal
+
+    def note(self, event: Event) -> None:
+        """Keep the latest progress for the next report."""
+        self._event = event
+
+    def _go(self) -> None:
+        while not self._done.wait(self._period_s) and self.word != self.LOST:
+            self._talk()
+
+    def _talk(self) -> None:
+        try:
+            if self._hud.progress(self._folder.lease, self._event).cancel:
+                self.word = self.CANCELLED
+            self._folder.send_results(self._hud)
+            self._folder.send_log(self._hud)
+        except LeaseBroken:
+            self.word = self.LOST
+        except Unreachable as error:
+            logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
+        except (HudError, OSError) as error:
+            logger.warning("task %s: %s", self._folder.lease.task, error)

@@ -1,0 +1,251 @@
+"""The RQ worker of one accelerator: `python -m runner.host.worker CONFIG_FILE`, started by the agent.
+
+RQ's part is to wait for the doorbell in Redis and to start a fresh process ("horse") for each. Everything
+that RQ would do by what stands in Redis beyond that is switched off: commands to workers, callbacks,
+retries, results, registries. Redis may stop, restart or lose everything at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from rq import Worker
+from rq.exceptions import StopRequested
+from rq.job import Job
+from rq.queue import Queue
+from rq.serializers import JSONSerializer
+from rq.worker import WorkerStatus
+
+from runner.host.client import Hud, HudError, patiently
+from runner.host.jobs import Doorbell, work
+from runner.host.spool import Folder, left_over
+from runner.host.worker_config import WorkerConfig
+from runner.launch import results
+from runner.launch.task_result import TaskOutcome
+from runner.schema.plan import BadRequest, TaskSpec
+from runner.system.processes import Tree, die_with
+
+_CONNECT_S = 5
+_LISTEN_S = 10  # Redis answers a worker that waits for the bell at least this often
+_DEAF_S = _LISTEN_S + 10  # without an answer for so long the line is dead, and a new one is made
+_RECONNECT_S = 1.0
+_BEAT_S = 10  # how often RQ's own pages hear of a busy worker
+_GRACE_S = 2.0  # for what a killed horse left behind
+_PATIENCE_S = 5.0
+_POLL_S = 0.2
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
+logger = logging.getLogger(__name__)
+
+
+class AcceleratorWorker(Worker):
+    """Answer the doorbells of one accelerator, one at a time."""
+
+    max_connection_wait_time = 2.0  # RQ would wait up to a minute before it looks for Redis again
+
+    def __init__(self, config: WorkerConfig, connection: Redis) -> None:
+        super().__init__(
+            [config.queue],
+            name=f"{config.queue}-{uuid.uuid4().hex}",  # begins as all that its Redis user may touch
+            connection=connection,
+            job_class=Doorbell,
+            serializer=JSONSerializer,
+            worker_ttl=_LISTEN_S + 15,  # RQ listens for 15 s less
+            job_monitoring_interval=_BEAT_S,
+            log_job_description=False,
+        )
+        self._config = config
+        self._tree = Tree()
+        self.stop_asked = False
+
+    def execute_job(self, job: Job, queue: Queue) -> None:
+        """Let a horse work until there is no task left, and leave nothing of it alive."""
+        self._forget(job, queue)
+        if not job.is_valid():
+            logger.warning("a message in %s is no doorbell and was thrown away", queue.name)
+            return
+        self.set_state(WorkerStatus.BUSY)
+        self._fork()
+        status = self._wait_for_end()
+        self._horse_pid = 0
+        if status:
+            logger.error("the horse ended with status %s", status)
+            self._tree.end(_GRACE_S)
+            self._report_death(status)
+        self.set_state(WorkerStatus.IDLE)
+
+    def _forget(self, job: Job, queue: Queue) -> None:
+        with contextlib.suppress(RedisError):
+            self.connection.lrem(queue.intermediate_queue_key, 1, job.id)
+            self.connection.delete(job.key)
+
+    def _fork(self) -> None:
+        """Start the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""
+        worker = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        self._horse_pid = os.fork()
+        if not self._horse_pid:
+            try:
+                die_with(worker)
+                _run_horse(self._config)
+            except BaseException:  # whatever it is: a horse never returns into the worker's loop
+                logger.exception("the horse failed")
+                os._exit(1)
+            os._exit(0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        if self.stop_asked:
+            self.handle_warm_shutdown_request()
+
+    def _wait_for_end(self) -> int:
+        """Wait for the horse; return its exit status as os.waitpid() gives it."""
+        told = time.monotonic()
+        while True:
+            pid, status = os.waitpid(self._horse_pid, os.WNOHANG)
+            if pid:
+                return status
+            if time.monotonic() > told + _BEAT_S:
+                self.heartbeat()
+                told = time.monotonic()
+            time.sleep(_POLL_S)
+
+    def _report_death(self, status: int) -> None:
+        """End the task in whose middle the horse died; it is not tried again."""
+        hud = Hud(self._config.hud, self._config.key)
+        for folder in left_over(Path(self._config.data), self._config.name):
+            if folder.outcome is None:
+                folder.end("crashed", *_death(status))
+            self._complete(folder)
+            with contextlib.suppress(HudError, OSError):  # what stays in the spool, the agent delivers
+                patiently(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
+            folder.release()
+
+    def _complete(self, folder: Folder) -> None:
+        """Complete the results as `launch` would have; not a pair's: which side ran is not known."""
+        lease, said = folder.lease, folder.outcome or {}
+        interpreter = self._config.pythons.get(lease.python)
+        if lease.base_python or interpreter is None:
+            return
+        end = TaskOutcome.from_json(said)
+        variables = {**os.environ, "RUNNER_HOST": self._config.host, **interpreter.environment}
+        try:
+            results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)
+        except BadRequest as error:
+            logger.warning("results of task %s are not completed: %s", lease.task, error)
+
+    def handle_warm_shutdown_request(self) -> None:
+        """SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
+        self.stop_asked = True
+        if self._horse_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._horse_pid, signal.SIGTERM)
+
+    def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
+        """A second SIGTERM changes nothing: the agent kills what takes too long."""
+
+    # What RQ says to Redis while it waits is for its own pages only: it may fail.
+
+    def set_state(self, *arguments: Any, **named: Any) -> None:
+        with contextlib.suppress(RedisError):
+            super().set_state(*arguments, **named)
+
+    def heartbeat(self, *arguments: Any, **named: Any) -> None:
+        with contextlib.suppress(RedisError):
+            super().heartbeat(*arguments, **named)
+
+    def set_shutdown_requested_date(self) -> None:
+        with contextlib.suppress(RedisError):
+            super().set_shutdown_requested_date()
+
+    def register_death(self) -> None:
+        with contextlib.suppress(RedisError):
+            super().register_death()
+
+    # Not used: commands that come through Redis, and clearing up after jobs that were never RQ's to keep.
+
+    def _set_ip_address(self, _connection: Redis) -> None:
+        self.ip_address = "unknown"  # a host's own Redis user may not list connections
+
+    def subscribe(self) -> None:
+        pass
+
+    def check_for_suspension(self, burst: bool) -> None:
+        pass
+
+    def run_maintenance_tasks(self) -> None:
+        pass
+
+
+def _run_horse(config: WorkerConfig) -> None:
+    os.setpgrp()
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    work(config, stop.is_set)
+
+
+def _death(status: int) -> tuple[str, str]:
+    """Return code and reason for a horse that ended with this status."""
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return name, f"the work process of the host was ended by {name}"
+    return "runner_error", f"the work process of the host ended with exit code {os.WEXITSTATUS(status)}"
+
+
+def _connect(url: str) -> Redis:
+    """Wait for Redis as long as it takes."""
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    while True:
+        connection = Redis.from_url(
+            url,
+            socket_connect_timeout=_CONNECT_S,
+            socket_timeout=_DEAF_S,  # redis-py's own 5 s would cut off RQ's blocking reads
+            retry=Retry(NoBackoff(), 0),
+            **keepalive,
+        )
+        try:
+            connection.ping()
+        except RedisError as error:
+            logger.warning("Redis does not answer: %s", error)
+            time.sleep(_RECONNECT_S)
+        else:
+            return connection
+
+
+def main(config_file: str) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("rq.worker").setLevel(logging.WARNING)
+    config = WorkerConfig.load(Path(config_file))
+    with contextlib.suppress(StopRequested):  # SIGTERM between two connections
+        while not _serve(config):
+            time.sleep(_RECONNECT_S)
+
+
+def _serve(config: WorkerConfig) -> bool:
+    """Work until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
+    worker = None
+    try:
+        worker = AcceleratorWorker(config, _connect(config.redis_url))
+        worker.work(logging_level="WARNING")
+    except RedisError as error:
+        logger.warning("Redis went away: %s", error)
+    return worker is not None and worker.stop_asked
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

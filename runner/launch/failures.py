@@ -1,0 +1,79 @@
+"""How a task can fail, and what an exception of torch or its compilers means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# Exceptions of torch and its compilers by class name, so that the mapping needs no torch to import.
+_BY_CLASS = {
+    "OutOfMemoryError": ("oom", "out_of_memory", ""),
+    "MemoryError": ("oom", "out_of_memory", ""),
+    "InvalidCxxCompiler": (
+        "failed",
+        "no_cpp_compiler",
+        "inductor found no working C++ compiler: install g++ or name one in CXX. ",
+    ),
+    "AcceleratorError": ("crashed", "device_error", ""),
+}
+_BY_TEXT = {
+    "CUDA out of memory": ("oom", "out_of_memory", ""),
+    "can't allocate memory": ("oom", "out_of_memory", ""),
+    "InvalidCxxCompiler": _BY_CLASS["InvalidCxxCompiler"],
+    "Failed to find C compiler": ("failed", "no_c_compiler", "triton needs a C compiler: install gcc. "),
+    "CUDA error": ("crashed", "device_error", ""),
+    "No module named 'torch'": ("failed", "no_torch", "this interpreter has no torch. "),
+}
+_REASON_CHARACTERS = 900
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class TaskFailure(Exception):
+    """Ends a task, or one of its shapes, with a status of `runner.schema.records.STATUSES`.
+
+    `code` is a word that programs compare; `reason` is a sentence for people.
+    """
+
+    def __init__(self, status: str, code: str, reason: str) -> None:
+        self.status = status
+        self.code = printable(code)
+        self.reason = printable(reason)
+        super().__init__(self.reason)
+
+
+def printable(text: str) -> str:
+    """The text with escapes in the place of what no database and no terminal takes: control characters other
+    than line ends and tabs, halves of surrogate pairs."""
+    if text.isprintable():
+        return text
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def failure_of(error: BaseException) -> TaskFailure:
+    """Status, code and reason of whatever a benchmark raised, by the exception or one behind it."""
+    if isinstance(error, TaskFailure):
+        return error
+    first_line = next((line for line in _words(error).splitlines() if line.strip()), "")
+    said = f"{type(error).__name__}: {first_line}"
+    for behind in _chain(error):
+        known = _BY_CLASS.get(type(behind).__name__)
+        if known is None:
+            known = next((row for text, row in _BY_TEXT.items() if text in _words(behind)), None)
+        if known is not None:
+            status, code, advice = known
+            return TaskFailure(status, code, (advice + said)[:_REASON_CHARACTERS])
+    return TaskFailure("failed", type(error).__name__, said[:_REASON_CHARACTERS])
+
+
+def _words(error: BaseException) -> str:
+    """What it says; an exception of somebody else's may fail to say it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever its __str__ raises
+        return "an exception without words"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,317 @@
+"""Start one task in a fresh process, watch it, and leave nothing of it alive.
+
+The child (`python -m runner.launch.child`) works in a folder of its own and answers by files there:
+``results.jsonl``, ``events.jsonl``, ``artifacts/`` and, last, ``outcome.json``. It gets a session of its
+own; its stdin is a lifeline that closes when we die, and the kernel kills it then too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from runner.launch import results
+from runner.launch.task_result import TaskOutcome
+from runner.schema.plan import TaskSpec
+from runner.schema.records import STATUSES, UNEXPECTED
+from runner.system.log import CappedLog
+from runner.system.processes import Tree, dying_with_me
+
+GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
+_STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
+_POLL_S = 0.1
+_REPOSITORY = Path(__file__).resolve().parent.parent.parent
+# Written anew by each launch.
+_FILES = ("outcome.json", "events.jsonl", results.FILE, results.FOUND)
+# A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.
+_SECRET = re.compile(
+    r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
+    re.IGNORECASE,
+)
+
+Event = dict[str, Any]
+
+
+def _ignore(_event: Event) -> None:
+    pass
+
+
+def _go_on() -> str:
+    return ""
+
+
+def launch(
+    spec: TaskSpec,
+    folder: Path,
+    *,
+    python: str = sys.executable,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    lock_fd: int | None = None,
+    on_event: Callable[[Event], None] = _ignore,
+    should_stop: Callable[[], str] = _go_on,
+    log: CappedLog | None = None,
+    command: Sequence[str] = (),
+) -> TaskOutcome:
+    """Run one task in `folder` (made where missing; an earlier launch's answers there are removed).
+
+    `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
+    accelerator's lock (`runner/system/locks.py`), which the child inherits. `on_event` gets each object of
+    events.jsonl, `should_stop` is asked often: any word but '' ends the task and becomes its status.
+    Neither may block. What a task that did not end well has not measured is in its results too, with the
+    status of its end (`runner/suites/outcome_records.py`). `log` takes the output instead of the folder's own
+    file. `command` replaces the child, for tests.
+
+    Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
+    here, also an exception from a callback, no process of the task is left when it returns, save those
+    named in `TaskOutcome.leftover`.
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _FILES:
+        (folder / name).unlink(missing_ok=True)
+    (folder / "artifacts").mkdir(exist_ok=True)
+    (folder / "spec.json").write_text(json.dumps(spec.to_json()))
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        output = log or stack.enter_context(CappedLog(folder / "log"))
+        scratch = stack.enter_context(_scratch(folder))
+        variables = _variables(spec, python, environment, scratch)
+        arguments = list(command) or [python, "-m", "runner.launch.child"]
+        try:
+            child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
+        except OSError as error:
+            reason = f"{arguments[0]} does not start: {error.strerror}"
+            said = TaskOutcome("failed", "no_interpreter", reason)
+            return _with_records(said, folder, spec, output, python=python, variables=variables)
+        with child:
+            word = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
+            leftover = child.end(_STOP_GRACE_S if word not in {"", "timed_out"} else GRACE_S, word)
+        said = _ended(folder, spec, word, child.process.returncode)
+        said = dataclasses.replace(said, seconds=time.monotonic() - started, leftover=leftover)
+        return _with_records(said, folder, spec, output, python=python, variables=variables)
+
+
+class _Child:
+    """A running task: its process tree, the pipe of its output, its events."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        variables: Mapping[str, str],
+        *,
+        lock_fd: int | None,
+        log: CappedLog,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._folder = folder
+        self._log = log
+        self._events = _Lines(folder / "events.jsonl")
+        self._on_event = on_event
+        self._tree = Tree()
+        self.process = subprocess.Popen(
+            arguments,
+            cwd=folder,
+            env=dict(variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=() if lock_fd is None else (lock_fd,),
+            preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before
+        )
+        self._tree.root = self.process.pid
+        assert self.process.stdout is not None
+        self._pipe = self.process.stdout.fileno()
+        os.set_blocking(self._pipe, False)
+        self._open = True
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing is left to end here unless a callback raised or somebody pressed Ctrl-C."""
+        self.end(_STOP_GRACE_S, "interrupted")
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def watch(self, *, until: float, should_stop: Callable[[], str]) -> str:
+        """Wait for the end of the child. Return '' where it ended by itself, else why it has to end now."""
+        answered_at = None
+        while self.process.poll() is None:
+            self._wait()
+            self._tell_events()
+            now = time.monotonic()
+            if answered_at is None and (self._folder / "outcome.json").exists():
+                answered_at = now
+            word = should_stop()
+            if word:
+                return word
+            if answered_at is not None and now > answered_at + GRACE_S:
+                self._log.note(f"the outcome is written, but the process did not exit within {GRACE_S:.0f} s")
+                return ""
+            if answered_at is None and now > until:
+                return "timed_out"
+        return ""
+
+    def end(self, grace_s: float, word: str) -> tuple[int, ...]:
+        """End every process of the task and take what is still in the pipe."""
+        alive = self._tree.alive()
+        if word and alive:
+            self._log.note(f"{word}: ending {len(alive)} processes")
+        leftover = tuple(self._tree.end(grace_s, meanwhile=self._drain)) if alive else ()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=0 if leftover else None)
+        self._drain()
+        self._tell_events()
+        return leftover
+
+    def _wait(self) -> None:
+        if self._open and select.select([self._pipe], [], [], _POLL_S)[0]:
+            self._drain()
+        elif not self._open:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=_POLL_S)
+
+    def _drain(self) -> None:
+        """Take what the pipe holds, at most 1 MiB so that a child that floods it is still watched."""
+        for _ in range(16):
+            try:
+                data = os.read(self._pipe, 65536) if self._open else b""
+            except BlockingIOError:
+                return
+            if not data:
+                self._open = False
+                return
+            self._log.feed(data)
+
+    def _tell_events(self) -> None:
+        for line in self._events.new():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    self._on_event(event)
+
+
+class _Lines:
+    """Complete lines of a file that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> list[bytes]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(2**20)
+        except FileNotFoundError:
+            return []
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        return data.splitlines()
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Caches and temporary files of one launch, removed after it: every launch compiles cold.
+
+    Below the task's folder, unless that path is so long that a socket in it could not be named.
+    """
+    path = folder / "scratch"
+    if len(os.fsencode(path)) > 60:
+        path = Path(tempfile.mkdtemp(prefix="compiler-hud-"))
+    try:
+        for name in ("inductor", "triton", "tmp"):
+            (path / name).mkdir(parents=True, exist_ok=True)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    variables = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    if python != sys.executable:
+        variables.pop("PYTHONPATH", None)  # made for this interpreter, not for that one
+        variables.pop("PYTHONHOME", None)
+    if spec.device == "cpu":
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
+    variables["TRITON_CACHE_DIR"] = str(scratch / "triton")
+    variables["TMPDIR"] = str(scratch / "tmp")
+    variables.update(environment)
+    paths = [str(_REPOSITORY), variables.get("PYTHONPATH", "")]
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return variables
+
+
+def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> TaskOutcome:
+    """Tell the outcome by why we ended it, what the child wrote, and its exit status, in this order."""
+    number = -returncode if returncode is not None and returncode < 0 else 0
+    name = _signal_name(number) if number else ""
+    exit_code = returncode if returncode is not None and returncode >= 0 else None
+    written = _read_outcome(folder / "outcome.json")
+    if word not in {"", "timed_out"}:
+        status, code, reason = word, "", ""
+    elif written is not None:
+        status, code, reason = written
+    elif word == "timed_out":
+        status, code, reason = "timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached"
+    elif number:
+        status, code, reason = "crashed", name, f"the process was ended by {name}"
+    else:
+        status, code = "crashed", f"exit_{exit_code}"
+        reason = f"the process ended with exit code {exit_code} and left no outcome"
+    return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
+
+
+def _with_records(
+    outcome: TaskOutcome,
+    folder: Path,
+    spec: TaskSpec,
+    log: CappedLog,
+    *,
+    python: str,
+    variables: Mapping[str, str],
+) -> TaskOutcome:
+    outcome, found = results.complete(folder, spec, outcome, python, variables)
+    if found.problem:
+        log.note(f"{results.FILE}: {found.problem}")
+    if found.unexpected:
+        reason = found.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
+        log.note(f"{results.FILE}: {len(found.unexpected)} records are none of this task: {reason}")
+    return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no names of their own
+        return f"SIG{number}"
+
+
+def _read_outcome(path: Path) -> tuple[str, str, str] | None:
+    """Return status, code and reason that the child wrote, or None where it wrote nothing usable."""
+    try:
+        value = json.loads(path.read_bytes())
+        said = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return said if said[0] in STATUSES else None

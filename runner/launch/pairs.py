@@ -1,0 +1,212 @@
+"""Run a task once, or as a pair: a fresh process of each of two environments, base and new, in random order.
+
+Both sides of a pair belong to one task on one accelerator, whose lock is held from the first to the last.
+Each side keeps the kernels it compiled from pair to pair, and the first process of a side, which compiles
+them, is thrown away: what is compared later is the same code every time (the project's measuring rule 18).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.launch.launch import Event, launch
+from runner.launch.results import FILE
+from runner.launch.task_result import TaskOutcome
+from runner.schema import inductor_options
+from runner.schema.inductor_options import OptionValue
+from runner.schema.plan import TaskSpec
+from runner.schema.records import STATUSES, SUCCESS
+from runner.suites.outcome_records import CANCELLED
+from runner.system.interpreters import DEFAULT, Interpreter
+from runner.system.log import CappedLog
+
+BASE, NEW = "base", "new"
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two environments of a task, by the names their host gave them. `number` counts the run's pairs
+    from 0, all of which share the folder `caches`. `new_options` are inductor's, for the new side alone."""
+
+    base: str
+    new: str
+    number: int
+    caches: Path
+    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+    def environment(self, side: str) -> str:
+        return self.base if side == BASE else self.new
+
+    def options(self, side: str) -> Mapping[str, OptionValue]:
+        return self.new_options if side == NEW else {}
+
+    def words(self, side: str) -> str:
+        """What a person knows a side by."""
+        options = inductor_options.words(self.options(side))
+        return f"{self.environment(side)} with {options}" if options else self.environment(side)
+
+
+@dataclass(frozen=True)
+class _Step:
+    side: str
+    prepares: bool = False  # compiles only; its results are thrown away
+
+    @property
+    def text(self) -> str:
+        return f"{self.side}, first process" if self.prepares else self.side
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """A task, and where and with what it runs; `runner.launch.launch.launch` explains the parts."""
+
+    task: TaskSpec
+    folder: Path
+    pythons: Mapping[str, Interpreter]
+    environment: Mapping[str, str]  # besides that of the interpreter, which wins
+    lock_fd: int | None
+    on_event: Callable[[Event], None]
+    should_stop: Callable[[], str]
+    python: str = DEFAULT
+    pair: Pair | None = None  # in place of `python`
+
+
+def run_task(request: LaunchRequest) -> TaskOutcome:
+    """Launch the task. Raise KeyError for an interpreter that this machine does not have."""
+    if request.pair:
+        return _run_pair(request, request.pair)
+    interpreter = request.pythons[request.python]
+    return launch(
+        request.task,
+        request.folder,
+        python=interpreter.path,
+        environment={**request.environment, **interpreter.environment},
+        lock_fd=request.lock_fd,
+        on_event=request.on_event,
+        should_stop=request.should_stop,
+    )
+
+
+def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
+    """Run one pair; its folder holds afterwards what a single launch would leave there, and each record
+    says its side. The outcome is that of the first side that failed, named in its reason."""
+    task, folder = request.task, request.folder
+    interpreters = {side: request.pythons[pair.environment(side)] for side in (BASE, NEW)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (FILE, "outcome.json"):
+        (folder / name).unlink(missing_ok=True)
+    steps = _steps(pair, task)
+    failed: dict[str, TaskOutcome] = {}
+    records: list[dict[str, Json]] = []
+    unexpected: list[dict[str, Json]] = []
+    seconds = 0.0
+    with CappedLog(folder / "log") as log:
+        for place, step in enumerate(steps):
+            if step.side in failed:
+                continue
+            log.note(f"pair {pair.number}: {step.text}, environment {pair.words(step.side)}")
+            interpreter = interpreters[step.side]
+            outcome = launch(
+                task,
+                folder / step.side,
+                python=interpreter.path,
+                environment={
+                    **request.environment,
+                    **interpreter.environment,
+                    **_caches(pair, task, step.side),
+                    **inductor_options.variable(pair.options(step.side)),
+                },
+                lock_fd=request.lock_fd,
+                on_event=_placed(request.on_event, step, place, len(steps)),
+                should_stop=request.should_stop,
+                log=log,
+            )
+            seconds += outcome.seconds
+            if outcome.status not in SUCCESS:
+                failed[step.side] = outcome
+            keep = not step.prepares or step.side in failed
+            if keep and outcome.status in {*STATUSES, CANCELLED}:
+                own = [_sided(record, pair, step.side) for record in outcome.records]
+                others = [_sided(record, pair, step.side) for record in outcome.unexpected]
+                with (folder / FILE).open("a") as results:
+                    results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
+                records += own
+                unexpected += others
+                _take_artifacts(folder, step.side)
+            shutil.rmtree(folder / step.side, ignore_errors=True)
+            if outcome.status not in STATUSES or outcome.leftover:
+                break  # stopped, or the accelerator is not free
+            if step.prepares and step.side not in failed:
+                (_cache_folder(pair, task, step.side) / "prepared").touch()
+    whole = _outcome(pair, failed)
+    return dataclasses.replace(whole, seconds=seconds, records=records, unexpected=unexpected)
+
+
+def _steps(pair: Pair, spec: TaskSpec) -> list[_Step]:
+    """Return the processes in random order, so that neither side always runs on the warmer machine."""
+    sides = [BASE, NEW]
+    random.shuffle(sides)
+    fresh = [side for side in sides if not (_cache_folder(pair, spec, side) / "prepared").exists()]
+    return [*(_Step(side, prepares=True) for side in fresh), *map(_Step, sides)]
+
+
+def _cache_folder(pair: Pair, spec: TaskSpec, side: str) -> Path:
+    return pair.caches / spec.fingerprint() / side
+
+
+def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
+    folder = _cache_folder(pair, spec, side)
+    for name in ("inductor", "triton"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "RUNNER_CACHES": str(folder),  # for suites that else take fresh caches
+    }
+
+
+def _placed(
+    on_event: Callable[[Event], None], step: _Step, place: int, steps: int
+) -> Callable[[Event], None]:
+    """Count progress in processes; how far each is stands in the label."""
+
+    def tell(event: Event) -> None:
+        inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
+        label = ", ".join(filter(None, (step.text, str(event.get("label") or ""), inside)))
+        on_event({**event, "done": place, "total": steps, "label": label})
+
+    return tell
+
+
+def _take_artifacts(folder: Path, side: str) -> None:
+    """Move what a process left up into the task's folder."""
+    for path in (folder / side).glob("artifacts/*/*"):
+        kind = folder / "artifacts" / path.parent.name
+        kind.mkdir(parents=True, exist_ok=True)
+        path.replace(kind / f"{side}-{path.name}")
+
+
+def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
+    """Return the record with its place in the pair (`runner.schema.records`)."""
+    runner = (record.get("runners") or [{}])[0]
+    said = {"number": pair.number, "side": side, "base": pair.words(BASE), "new": pair.words(NEW)}
+    return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}
+
+
+def _outcome(pair: Pair, failed: Mapping[str, TaskOutcome]) -> TaskOutcome:
+    if not failed:
+        return TaskOutcome("ok")
+    side, outcome = next(iter(failed.items()))
+    if outcome.status not in STATUSES:
+        return outcome
+    reason = f"{side} ({pair.words(side)}): {outcome.reason or outcome.status}"
+    return dataclasses.replace(outcome, reason=reason[:1000])

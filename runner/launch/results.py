@@ -1,0 +1,183 @@
+"""The records that a task leaves in its folder (`results.jsonl`), read once it has ended. A benchmark is
+arbitrary code and may write there too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.launch.task_result import TaskOutcome
+from runner.schema.plan import TaskSpec
+from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment
+from runner.suites import operators
+from runner.suites.expected import Always, always, operator_metrics, problem_of
+from runner.suites.outcome_records import Place, missing
+from runner.system import environment
+
+Json = Any
+
+FILE = "results.jsonl"
+FOUND = "found.json"  # device and environment, of a stage that came so far as to tell them
+NO_RECORDS = "foreign_results"  # code of a task that wrote lines which are no records
+_NUMBERS = (int, float)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Records of a task, and those that do not belong to it, which say why (`UNEXPECTED`).
+    `problem` is why the first line that is no record is none, '' without one."""
+
+    records: list[dict[str, Json]] = field(default_factory=list)
+    unexpected: list[dict[str, Json]] = field(default_factory=list)
+    problem: str = ""
+
+
+def read(data: bytes, task: TaskSpec, experiments: Sequence[Always]) -> Results:
+    """Read the lines of a task that has these experiments. Half a line at the end is what a killed task may
+    leave, and says nothing."""
+    found, problem = Results(), ""
+    half = data[data.rfind(b"\n") + 1 :]
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            wrong = _wrong_part(record)
+        except (ValueError, RecursionError):
+            record, wrong = None, "" if line == half else "it is no JSON"
+        if wrong:
+            problem = problem or f"line {number} is no record: {wrong}"
+        elif record is not None and (reason := problem_of(record, task, experiments)):
+            found.unexpected.append(_marked(record, reason))
+        elif record is not None:
+            found.records.append(record)
+    return dataclasses.replace(found, problem=problem)
+
+
+def complete(
+    folder: Path, task: TaskSpec, outcome: TaskOutcome, python: str, variables: Mapping[str, str]
+) -> tuple[TaskOutcome, Results]:
+    """Read the file of a task that has ended, and add records of what it has not measured, where it did not
+    end well. `variables` were its environment.
+
+    A line that is no record makes a task fail that would have ended well; its records stay. The file itself
+    only grows at its end: what has been delivered of it is known by an offset.
+    """
+    experiments = always(task, variables)
+    try:
+        found = read((folder / FILE).read_bytes(), task, experiments)
+    except FileNotFoundError:
+        found = Results()
+    except OSError as error:
+        found = Results(problem=f"{error.strerror}")
+    if found.problem and outcome.status in SUCCESS:
+        outcome = dataclasses.replace(outcome, status="failed", code=NO_RECORDS, reason=found.problem)
+    if outcome.status in SUCCESS:
+        return outcome, found
+    added = missing(
+        task,
+        outcome,
+        found.records,
+        _with_calls(experiments, task, variables),
+        place=lambda: _place(folder, task, python, variables),
+    )
+    if added:
+        try:
+            _append(folder / FILE, "".join(json.dumps(record) + "\n" for record in added))
+        except OSError as error:  # a full disk
+            found = dataclasses.replace(found, problem=f"it cannot be completed: {error}")
+    return outcome, dataclasses.replace(found, records=[*found.records, *added])
+
+
+def _marked(record: dict[str, Json], reason: str) -> dict[str, Json]:
+    metric = record["metric"]
+    return {
+        **record,
+        "metric": {**metric, "extra_info": {**(metric.get("extra_info") or {}), UNEXPECTED: reason}},
+    }
+
+
+def _append(path: Path, lines: str) -> None:
+    """Write in the place of the half line that a killed task may have left."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(lines.encode())
+
+
+def _with_calls(experiments: list[Always], task: TaskSpec, variables: Mapping[str, str]) -> list[Always]:
+    """Add an experiment for each recorded call, where the task is of operators."""
+    if task.suite != operators.SUITE.name or task.setting("shape"):
+        return experiments
+    from runner.suites.operators.run import chosen  # noqa: PLC0415 - reads shapes, for this suite alone
+
+    calls = chosen(task, variables)
+    found = [one for one in experiments if any(call.operator == one.case for call in calls)]
+    metrics = operator_metrics(task)
+    by_case = {one.case: one for one in found}
+    for call in calls:
+        one = by_case[call.operator]
+        knobs = {**one.knobs, "shape": call.label}
+        found.append(Always(one.case, one.backend, one.device, knobs, metrics))
+    return found or experiments
+
+
+def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:
+    """Return what a stage wrote of its place, else what the interpreter says without torch."""
+    arch, found = "", None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        told = json.loads((folder / FOUND).read_bytes())
+        arch, found = str(told["device"]["name"]), Environment(**told["environment"])
+    if found is None:
+        found = environment.asked(task.device, python, variables)
+        arch = found.gpu if task.device == "cuda" else platform.machine()
+    said = found.to_record_fields(variables.get("RUNNER_HOST") or platform.node())
+    return Place(arch, said["runners"], said["dependencies"], time.time())
+
+
+def _wrong_part(record: Json) -> str:
+    """Return which part of a v3 record is not what it has to be, or ''."""
+    if not isinstance(record, dict):
+        return "it is no object"
+    benchmark, model, metric = (record.get(name) for name in ("benchmark", "model", "metric"))
+    if not (isinstance(benchmark, dict) and isinstance(model, dict) and isinstance(metric, dict)):
+        return "it lacks benchmark, model or metric"
+    said, info = benchmark.get("extra_info"), metric.get("extra_info") or {}
+    runners = record.get("runners") or [{}]
+    values = metric.get("benchmark_values")
+    checks = {
+        "benchmark/extra_info": isinstance(said, dict) and isinstance(said.get("knobs") or {}, dict),
+        "benchmark/name": _is_name(benchmark.get("name")),
+        "model/name": _is_name(model.get("name")),
+        "metric/name": _is_name(metric.get("name")),
+        "metric/extra_info": isinstance(info, dict) and info.get("status", "ok") in STATUSES,
+        "metric/benchmark_values": values is None
+        or (isinstance(values, list) and all(map(_is_finite, values))),
+        "runners": isinstance(runners, list) and all(map(_is_runner, runners)),
+        "dependencies": _is_object_of_objects(record.get("dependencies") or {}),
+        "timestamp": record.get("timestamp") is None or _is_finite(record["timestamp"]),
+    }
+    return next((f"{part} is not what it has to be" for part, well in checks.items() if not well), "")
+
+
+def _is_name(value: Json) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_finite(value: Json) -> bool:
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_runner(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("extra_info", {}), dict)
+
+
+def _is_object_of_objects(value: Json) -> bool:
+    return isinstance(value, dict) and all(isinstance(part, dict) for part in value.values())

@@ -1,0 +1,87 @@
+"""Compilation by inductor, with proof that inductor did it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor import metrics
+from torch._inductor.codecache import PyCodeCache
+
+from runner.launch.failures import TaskFailure, failure_of
+from runner.measure.compiler.inductor_options import candidate_options
+from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
+from runner.measure.state.device import Device, prepare
+from runner.schema.inductor_options import OptionValue
+
+_WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
+
+
+@dataclass(frozen=True)
+class Compiled:
+    call: Callable[..., Any]
+    kernels: Sequence[Kernel]
+    extern_calls: int  # operators left to a library, such as cuBLAS
+    first_call_s: float
+
+    @property
+    def kernels_hash(self) -> str:
+        return kernels_hash(self.kernels)
+
+
+def compile_inductor(
+    function: Callable[..., Any],
+    operands: tuple[Any, ...],
+    device: Device,
+    options: Mapping[str, OptionValue],
+) -> Compiled:
+    """Compile for static shapes in default mode (no CUDA graphs), call once, then warm up.
+
+    Raise TaskFailure (failed, not_compiled) if inductor generated nothing, as under TORCHDYNAMO_DISABLE:
+    eager code is never measured under inductor's name.
+    """
+    torch._dynamo.reset()
+    counters.clear()
+    metrics.reset()
+    loaded = len(PyCodeCache.modules)
+    options = {**options, **candidate_options()}
+    call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
+    started = time.perf_counter()
+    call(*operands)
+    device.synchronize()
+    first_call_s = time.perf_counter() - started
+    if counters["stats"]["unique_graphs"] == 0 or metrics.generated_kernel_count == 0:
+        raise TaskFailure("failed", "not_compiled", "inductor generated no kernel: this would be eager code")
+    for _ in range(_WARM_CALLS):
+        call(*operands)
+    device.synchronize()
+    return Compiled(
+        call=call,
+        kernels=kernels(PyCodeCache.modules[loaded:]),
+        extern_calls=counters["inductor"]["extern_calls"],
+        first_call_s=first_call_s,
+    )
+
+
+def main(device_name: str) -> int:
+    """Compile one small function and print how that went. Run as a module, with a device."""
+    try:
+        device = prepare(device_name)
+        x = torch.randn(4096, device=device.type)
+        with torch.no_grad():
+            compiled = compile_inductor(lambda x: torch.sin(x) + 1, (x,), device, {})
+    except Exception as error:  # noqa: BLE001 - the printed answer
+        failure = failure_of(error)
+        sys.stdout.write(f"cannot compile: {failure.code}: {failure}\n")
+        return 1
+    sys.stdout.write(f"compiles; a small kernel took {compiled.first_call_s:.1f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

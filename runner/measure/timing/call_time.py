@@ -1,0 +1,110 @@
+"""Call time: the host's clock around one call, from one synchronisation to the next."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runner.measure.state.device import Device
+from runner.schema.statistics import block_standard_error, median
+
+Call = Callable[[], Any]
+
+ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs add nothing
+_MOST_PAIRS = 300  # unless more are asked for
+_CHECK_EVERY = 10  # pairs
+_WINDOW_MS = 10.0
+_MOST_CALLS = 1000
+
+
+@dataclass(frozen=True)
+class PairedTimes:
+    """Samples in ms, in the order in which they were taken; `eager[i]` and `compiled[i]` are neighbours."""
+
+    eager: list[float]
+    compiled: list[float]
+
+    @property
+    def speedup(self) -> float:
+        return median(self.eager) / median(self.compiled)
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """Logarithm of the speedup of each pair."""
+        return [math.log(eager / compiled) for eager, compiled in zip(self.eager, self.compiled, strict=True)]
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class TimingPlan:
+    """How many pairs to take: `at_least`, then more until the ratio is known to 0.5 % or `budget_s` is spent.
+
+    A sample is the mean of `calls` calls. The `before_…` functions run off the clock: before every ten pairs,
+    before each pair, before each sample.
+    """
+
+    at_least: int
+    budget_s: float
+    calls: int = 1
+    warm_calls: int = 5
+    before_ten: Callable[[], None] = _nothing
+    before_pair: Callable[[], None] = _nothing
+    before_call: Callable[[], None] = _nothing
+
+
+def interleaved_timings(eager: Call, compiled: Call, device: Device, plan: TimingPlan) -> PairedTimes:
+    """Time eager and compiled in turn; the order changes from pair to pair, so that drift hits both alike."""
+
+    def sample_ms(call: Call) -> float:
+        plan.before_call()
+        return _mean_ms(call, device, plan.calls)
+
+    for _ in range(plan.warm_calls):
+        sample_ms(eager)
+        sample_ms(compiled)
+    times = PairedTimes([], [])
+    ends = time.perf_counter() + plan.budget_s
+    for pair in range(max(_MOST_PAIRS, plan.at_least)):
+        check = pair % _CHECK_EVERY == 0
+        if pair >= plan.at_least and (
+            time.perf_counter() > ends or (check and block_standard_error(times.log_ratios) < ENOUGH)
+        ):
+            break
+        if check:
+            plan.before_ten()
+        plan.before_pair()
+        order = ((eager, times.eager), (compiled, times.compiled))
+        for call, samples in reversed(order) if pair % 2 else order:
+            samples.append(sample_ms(call))
+    return times
+
+
+def pipelined_ms(call: Call, device: Device, *, windows: int) -> list[float]:
+    """Time a call among many that follow each other without synchronisation; return one sample a window."""
+    calls = min(_MOST_CALLS, max(1, math.ceil(_WINDOW_MS / one_call_ms(call, device))))
+    return [_mean_ms(call, device, calls) for _ in range(windows)]
+
+
+def one_call_ms(call: Call, device: Device) -> float:
+    device.synchronize()
+    started = time.perf_counter()
+    call()
+    device.synchronize()
+    return (time.perf_counter() - started) * 1e3
+
+
+def _mean_ms(call: Call, device: Device, calls: int) -> float:
+    if calls == 1:
+        return one_call_ms(call, device)
+
+    def all_of_them() -> None:
+        for _ in range(calls):
+            call()
+
+    return one_call_ms(all_of_them, device) / calls

@@ -1,0 +1,140 @@
+"""Options of inductor that the new side of a pair is given, while the base goes without.
+
+Every host takes those of a fixed list with bounds. An interpreter reports further ones with their kinds
+(`measure/compiler/inductor_options.py`), and its host takes those too, unless they name a place or a program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from runner.schema.plan import BadRequest, TaskSpec, suite_of
+from runner.suites.torchdynamo.backend_names import backend_of
+from runner.suites.torchdynamo.options import INDUCTOR_OPTIONS
+
+VARIABLE = "RUNNER_INDUCTOR_OPTIONS"  # of the process that measures: a JSON object
+
+OptionValue = bool | int | float | str
+InductorOptions = dict[str, OptionValue]
+Kinds = Mapping[str, object]  # by option: "bool", "int", "float", or a list of words
+
+LISTED = {knob.name: knob for knob in INDUCTOR_OPTIONS}
+_WORDS = {"true": True, "on": True, "false": False, "off": False}
+_MOST = 2**31
+_MOST_LETTERS = 100
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NAME = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)*", re.ASCII)
+# What writes files, reaches another machine, runs a program, or is there for inductor's own tests.
+_FORBIDDEN = re.compile(
+    r"^trace\.|^test_configs\.|(_dirs?|_paths?|_root|_home)$|remote|upload|compiler|cxx|wrapper|command"
+    r"|_cmd|hook|dump|save_|testing|type_checking",
+    re.IGNORECASE,
+)
+
+
+def may_be_set(name: str) -> bool:
+    """Return whether an option may be offered at all, whatever an interpreter reports."""
+    return bool(_NAME.fullmatch(name)) and not _FORBIDDEN.search(name)
+
+
+def problems(options: Mapping[str, object], kinds: Kinds | None) -> dict[str, str]:
+    """Return why options cannot be set, by name. `kinds` is what the interpreter reports, None where it
+    checks them itself later."""
+    said = {name: _problem(name, value, kinds) for name, value in options.items()}
+    return {name: problem for name, problem in said.items() if problem}
+
+
+def checked(options: Mapping[str, object], kinds: Kinds | None) -> InductorOptions:
+    """Return the options as inductor takes them. Raise BadRequest for one that cannot be set."""
+    for name, problem in problems(options, kinds).items():
+        raise BadRequest(f"inductor's option {name}: {problem}")
+    return {
+        name: float(value) if kinds and kinds.get(name) == "float" else value
+        for name, value in sorted(options.items())
+        if isinstance(value, OptionValue)
+    }
+
+
+def parsed(settings: Sequence[str], kinds: Kinds | None = None) -> InductorOptions:
+    """Return the options of texts ``NAME=VALUE``, as a person types them. Raise BadRequest."""
+    found: dict[str, object] = {}
+    for setting in settings:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or name in found:
+            raise BadRequest(f"{setting!r} is not NAME=VALUE, each name once")
+        found[name] = _value(text)
+    return checked(found, kinds)
+
+
+def of_variable(text: str, kinds: Kinds) -> InductorOptions:
+    """Return what the process was given. Raise BadRequest."""
+    try:
+        said = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"{VARIABLE} is no JSON: {error}") from error
+    if not isinstance(said, dict):
+        raise BadRequest(f"{VARIABLE} is no object of inductor's options")
+    return checked(said, kinds)
+
+
+def variable(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Return the environment variable that carries them; none for no options."""
+    return {VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}
+
+
+def fits(task: TaskSpec) -> bool:
+    """Return whether inductor compiles this task and its suite takes options."""
+    return suite_of(task.suite).inductor_options and backend_of(task).is_inductor
+
+
+def words(options: Mapping[str, OptionValue]) -> str:
+    """``epilogue_fusion=off, max_fusion_size=8``."""
+    said = {True: "on", False: "off"}
+    return ", ".join(
+        f"{name}={said[value] if isinstance(value, bool) else value}"
+        for name, value in sorted(options.items())
+    )
+
+
+def _problem(name: str, value: object, kinds: Kinds | None) -> str:
+    if name in LISTED:
+        return LISTED[name].problem(value)
+    if not may_be_set(name):
+        return f"{name[:100]!r} cannot be set from outside"
+    kind = kinds.get(name) if kinds is not None else _kind_of(value)
+    if kind is None:
+        return f"no option that can be set has this name here; every host takes: {', '.join(sorted(LISTED))}"
+    return _value_problem(kind, value)
+
+
+def _value_problem(kind: object, value: object) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "bool":
+        return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
+    if kind == "int":
+        whole = isinstance(value, int) and number and abs(value) <= _MOST
+        return "" if whole else f"{value!r} is not an integer within ±2**31"
+    if kind == "float":
+        finite = isinstance(value, int | float) and number and abs(value) <= sys.float_info.max
+        return "" if finite else f"{value!r} is not a finite number"
+    words = kind if isinstance(kind, list) else []
+    known = isinstance(value, str) and len(value) <= _MOST_LETTERS and value in words
+    return "" if known else f"{value!r} is not one of {', '.join(map(str, words))}"
+
+
+def _kind_of(value: object) -> object:
+    return [value] if isinstance(value, str) else type(value).__name__
+
+
+def _value(text: str) -> OptionValue:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text

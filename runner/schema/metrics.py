@@ -1,0 +1,273 @@
+"""The registry of metrics: every name of the five systems and ours, with unit and direction.
+
+A name that is not here is stored without a direction and never coloured.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from runner.schema.statistics import ValueRule
+
+Direction = Literal["up", "down", "none"]  # up: a larger value is better
+Kind = Literal["timing", "deterministic", "status"]
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """`floor` is the smallest relative change that may count; any change of a deterministic metric does.
+
+    `signed` metrics may be below zero: differences (the harness takes the steady calls off its compile time,
+    which leaves less than nothing on a noisy CPU), and numbers of which that is not known.
+    """
+
+    name: str
+    title: str
+    unit: str
+    direction: Direction
+    kind: Kind = "timing"
+    precision: int = 2  # digits after the point on a page
+    floor: float = 0.05
+    signed: bool = False
+
+    def to_row(self) -> dict[str, Any]:
+        """What the hud's table of metrics keeps of it."""
+        row = asdict(self)
+        del row["signed"]
+        return row
+
+
+def _timing(  # noqa: PLR0917 - a table reads best in rows
+    name: str, title: str, unit: str, direction: Direction, precision: int, floor: float
+) -> MetricInfo:
+    return MetricInfo(name, title, unit, direction, "timing", precision, floor)
+
+
+def _signed(*row: Any) -> MetricInfo:
+    """Return a timing that may be below zero."""
+    return replace(_timing(*row), signed=True)
+
+
+def _count(name: str, title: str, direction: Direction = "down") -> MetricInfo:
+    return MetricInfo(name, title, "count", direction, "deterministic", 0, 0.0)
+
+
+# The floors are those of PyTorch's HUD: speedup and bandwidth 5 %, compile time and peak memory 15 %.
+_UPSTREAM = (
+    _timing("speedup", "Speedup", "x", "up", 3, 0.05),
+    _timing("abs_latency", "Latency, compiled", "ms", "down", 3, 0.05),
+    _signed("compilation_latency", "Compile time, as PyTorch's script takes it", "s", "down", 2, 0.15),
+    _signed("accuracy_compilation_latency", "Compile time in the accuracy run", "s", "down", 2, 0.15),
+    _timing("compression_ratio", "Memory compression", "x", "up", 3, 0.05),
+    _timing("eager_peak_mem", "Peak memory, eager", "GB", "down", 3, 0.15),
+    _timing("dynamo_peak_mem", "Peak memory, compiled", "GB", "down", 3, 0.15),
+    MetricInfo("accuracy", "Accuracy", "", "none", "status", 0, 0.0),
+    _timing("memory_bandwidth(GB/s)", "Memory bandwidth, as gpt-fast takes it", "GB/s", "up", 2, 0.05),
+    # time multiplied by flops: it grows when the code gets slower, so its direction is nobody's
+    _timing("flops_utilization", "gpt-fast's flops_utilization", "ratio", "none", 2, 0.05),
+    _timing("token_per_sec", "Tokens per second", "token/s", "up", 1, 0.05),
+    _timing("compilation_time(s)", "Compile time", "s", "down", 2, 0.15),
+    _signed("Cold compile time (s)", "Cold compile time, as cachebench takes it", "s", "down", 2, 0.15),
+    _signed("Warm compile time (s)", "Warm compile time, as cachebench takes it", "s", "down", 2, 0.15),
+    _signed("Speedup (%)", "Time saved by the cache", "%", "up", 1, 0.05),
+    _timing("20th", "Speedup over shapes, 20th percentile", "x", "up", 3, 0.05),
+    _timing("50th", "Speedup over shapes, median", "x", "up", 3, 0.05),
+    _timing("80th", "Speedup over shapes, 80th percentile", "x", "up", 3, 0.05),
+    _timing("abs", "Mean latency over shapes", "ms", "down", 4, 0.05),
+    _timing("elapsed", "Time the measurement took", "s", "down", 2, 0.15),
+    _timing("speedup_vs_baseline", "Speedup against an earlier file's speedup", "x", "up", 3, 0.05),
+    _timing("baseline", "Speedup of the earlier file", "x", "none", 3, 0.05),
+    _timing("cache_lookup_latency", "Time of dynamo's cache lookups", "µs", "down", 1, 0.15),
+    _timing("time_baseline", "Latency, eager", "s", "down", 6, 0.05),
+    _timing("time_xla", "Latency, PyTorch/XLA", "s", "down", 6, 0.05),
+    _signed("tolerance_max", "Largest relative difference", "", "down", 6, 0.15),
+    _signed("tolerance_mean", "Mean relative difference", "", "down", 6, 0.15),
+    _timing("tolerance_std", "Spread of the relative differences", "", "down", 6, 0.15),
+    _timing("pct_ops", "Share of operations captured", "ratio", "up", 3, 0.05),
+    _timing("pct_time", "Share of time captured", "ratio", "up", 3, 0.05),
+)
+_XLA = (
+    # steady: without the first run, which compiles (`value_rule`)
+    _timing("total_time", "Time of all iterations, steady", "s", "down", 4, 0.05),
+    _timing("per_iter_time", "Time of an iteration, steady", "s", "down", 5, 0.05),
+    _timing("trace_total_time", "Tracing time of all iterations, steady", "s", "down", 4, 0.15),
+    _timing("trace_per_iter_time", "Tracing time of an iteration, steady", "s", "down", 5, 0.15),
+    _timing("xla_CompileTime_time_s", "XLA compile time, all runs", "s", "down", 3, 0.15),
+    _timing("xla_ExecuteTime_time_s", "XLA execution time, steady", "s", "down", 4, 0.05),
+    _timing("total_cpu_time_s", "CPU time of all iterations, steady", "s", "down", 4, 0.05),
+    _timing("total_cuda_time_s", "CUDA time of all iterations, steady", "s", "down", 4, 0.05),
+    _timing("per_iter_cpu_time_s", "CPU time of an iteration, steady", "s", "down", 5, 0.05),
+    _timing("per_iter_cuda_time_s", "CUDA time of an iteration, steady", "s", "down", 5, 0.05),
+    # a profiler's total less its children's, at times below zero
+    _signed("self_cpu_time_s", "CPU time of an operation itself", "s", "down", 6, 0.05),
+    _signed("self_cuda_time_s", "CUDA time of an operation itself", "s", "down", 6, 0.05),
+    _count("num_of_calls", "Calls of an operation", "none"),
+    _count("xla_CompileTime_number", "Graphs that XLA compiled, all runs"),
+    _count("xla_ExecuteTime_number", "Executions of compiled graphs, steady", "none"),
+    MetricInfo("verification_code", "Verification", "", "none", "status", 0, 0.0),
+)
+_TORCHBENCH = (
+    _timing("latencies", "Latency, median of 15", "ms", "down", 3, 0.05),
+    _timing("cpu_peak_mem", "Peak memory, CPU", "GB", "down", 3, 0.15),
+    _timing("gpu_peak_mem", "Peak memory, GPU", "GB", "down", 3, 0.15),
+    MetricInfo("memleak", "Memory leak", "", "none", "status", 0, 0.0),
+)
+# compile_time_instruction_count is the least of several: its noise is under 1.5 %, as its own gate assumes.
+_INSTRUCTIONS = (
+    _timing("compile_time_instruction_count", "CPU instructions to compile", "count", "down", 0, 0.015),
+    _timing("instruction_count", "CPU instructions", "count", "down", 0, 0.015),
+)
+_KERNELS = (
+    _timing("latency_us", "Latency", "µs", "down", 3, 0.05),
+    _timing("gap_vs_sol", "Time over the speed of light's", "x", "down", 3, 0.05),
+    _timing("projected_model_latency_us", "Latency, sum over a model's kernels", "µs", "down", 1, 0.05),
+    _timing("model_coverage_ratio", "Share of a model's kernels measured", "ratio", "up", 3, 0.05),
+)
+_COUNT_TITLES = {
+    "calls_captured": "Operations captured",
+    "unique_graphs": "Graphs",
+    "fallbacks_to_eager": "Fallbacks to eager",
+    "graph_breaks": "Graph breaks",
+    "unique_graph_breaks": "Distinct graph breaks",
+    "autograd_captures": "Autograd captures",
+    "autograd_compiles": "Autograd compiles",
+    "cudagraph_skips": "CUDA graph skips",
+}
+_NO_DIRECTION = ("calls_captured", "autograd_captures", "autograd_compiles")
+_COUNTS = tuple(
+    _count(prefix + name, title + suffix, "none" if name in _NO_DIRECTION else "down")
+    for name, title in _COUNT_TITLES.items()
+    for prefix, suffix in (("", ""), ("accuracy_", ", accuracy run"))
+)
+_LISTED = (
+    _count("graph_breaks_listed", "Graph breaks in the list"),
+    _count("unique_graph_breaks_listed", "Distinct graph breaks in the list"),
+    _count("graph_breaks_listed_deduped", "Graph breaks in the list without repetitions"),
+    _count("total_aot_graphs", "Graphs given to AOTAutograd", "none"),
+    _count("ok_aot_graphs", "Graphs AOTAutograd took", "none"),
+    _count("graphs", "Graphs captured", "none"),
+    _count("graph_calls", "Calls of captured graphs", "none"),
+    _count("captured_ops", "Operations captured in graphs", "none"),
+    _count("total_ops", "Operations in all", "none"),
+)
+_OURS = (
+    _timing("device_bandwidth_gbps", "Memory bandwidth, device time", "GB/s", "up", 1, 0.03),
+    _timing("call_bandwidth_gbps", "Memory bandwidth, call time", "GB/s", "up", 1, 0.05),
+    _timing("share_of_ceiling", "Share of the measured ceiling", "ratio", "up", 3, 0.03),
+    _timing("device_latency_ms", "Latency, device time (graph replay)", "ms", "down", 4, 0.03),
+    _timing("eager_device_latency_ms", "Latency, eager, device time (graph replay)", "ms", "down", 4, 0.03),
+    _timing("compiled_latency_ms", "Latency, compiled, call time", "ms", "down", 4, 0.05),
+    _timing("eager_latency_ms", "Latency, eager, call time", "ms", "down", 4, 0.05),
+    _timing("back_to_back_latency_ms", "Latency, compiled, back to back", "ms", "down", 4, 0.05),
+    _timing("gpu_busy_ms", "GPU busy time", "ms", "down", 4, 0.05),
+    _timing("device_speedup", "Speedup, device time", "x", "up", 3, 0.03),
+    _timing("flops_utilization_of_peak", "Share of peak FLOP/s", "ratio", "up", 4, 0.05),
+    _timing("call_flops_utilization_of_peak", "Share of peak FLOP/s, call time", "ratio", "up", 4, 0.05),
+    _timing("matmul_tflops", "Matrix product, bf16", "TFLOP/s", "up", 1, 0.05),
+    _timing("cold_compile_s", "Cold compile time", "s", "down", 2, 0.15),
+    _timing("warm_compile_s", "Warm compile time", "s", "down", 2, 0.15),
+    _timing("peak_rss_bytes", "Peak memory of the process", "B", "down", 0, 0.15),
+    _timing("eager_gpu_busy_ms", "GPU busy time, eager", "ms", "down", 4, 0.05),
+    _timing("triton_time_share", "Share of GPU time in kernels with known bytes", "ratio", "none", 3, 0.05),
+    _timing("speedup_other_batch", "Speedup at three quarters of the batch", "x", "up", 3, 0.05),
+    _timing(
+        "compiled_latency_other_batch_ms",
+        "Latency, compiled, three quarters of the batch",
+        "ms",
+        "down",
+        4,
+        0.05,
+    ),
+    _timing(
+        "eager_latency_other_batch_ms", "Latency, eager, three quarters of the batch", "ms", "down", 4, 0.05
+    ),
+    _timing("compiled_peak_memory_bytes", "Peak memory, compiled, allocated", "B", "down", 0, 0.15),
+    _timing("eager_peak_memory_bytes", "Peak memory, eager, allocated", "B", "down", 0, 0.15),
+    _timing("compiled_peak_reserved_bytes", "Peak memory, compiled, reserved", "B", "down", 0, 0.15),
+    _timing("eager_peak_reserved_bytes", "Peak memory, eager, reserved", "B", "down", 0, 0.15),
+    _timing("private_pool_bytes", "Memory held for CUDA graphs", "B", "down", 0, 0.15),
+    _timing("eager_peak_rss_bytes", "Peak memory of the process, eager", "B", "down", 0, 0.15),
+    _timing("accuracy_rmse_ratio", "Error of the compiled result over eager's", "x", "down", 3, 0.15),
+    _signed("accuracy_cosine", "Cosine of the compiled result and eager's", "", "up", 6, 0.01),
+    _timing("warm_to_cold_ratio", "Warm compile time by cold", "ratio", "down", 3, 0.15),
+    _signed("compile_time_reduction", "Share of compile time that the cache saves", "ratio", "up", 3, 0.05),
+    _timing("cache_bytes", "Size of the compile caches", "B", "down", 0, 0.15),
+    _count("cache_entries", "Files in the compile caches", "none"),
+    _count("cache_hits", "Cache hits", "none"),
+    _count("cache_misses", "Cache misses", "none"),
+    _count("kernel_count", "Kernels", "none"),
+    _count("recompiles", "Recompiles"),
+)
+
+METRICS: dict[str, MetricInfo] = {
+    metric.name: metric
+    for metric in (*_UPSTREAM, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS)
+}
+
+# Families of names that no list can hold: one name for each phase, operation or counter.
+_PHASE = _timing("", "", "s", "down", 3, 0.15)
+_FAMILIES = (
+    # XLA's maps: <map>.<operation>.<one of the names above>, dynamo_counters.<group>.<counter>
+    (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
+    (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+_time_s"), METRICS["self_cpu_time_s"]),
+    (re.compile(r"dynamo_counters\..+"), replace(_count("", "", "none"), signed=True)),
+    # operators: speedup over shapes by our clocks, each shape once or as often as models call it
+    (re.compile(r"(weighted_)?(call|device)_(20|50|80)th"), _timing("", "", "x", "up", 3, 0.05)),
+    # dynamo's compile phases, as *_compilation_metrics.csv names them
+    (
+        re.compile(
+            r"(_compile|pass|OutputGraph|GraphLowering|Scheduler|PythonWrapperCodegen|CppWrapper\w*"
+            r"|PyCodeCache|async_compile|TritonBundler|CachingAutotuner|CUDAGraphNode|CudaGraph\w*"
+            r"|cudagraphify|compile_fx|TritonTemplate\w*|AsyncCompile|FxGraphCache|AOTAutogradCache"
+            r"|DynamoGuards|WorkerStart\w*|KernelArg\w*)\..+"
+        ),
+        _PHASE,
+    ),
+    (
+        re.compile(
+            r"compile_attempt_\d+|bytecode_tracing|get_fake_value|create_proxy|build_guards|gc"
+            r"|wrap_to_fake_tensor_and_record|variable_builder_call|insert_deferred_runtime_asserts"
+            r"|inductor_codecache_torch_key|create_aot_dispatcher_function|aot_collect_metadata"
+            r"|_recursive_\w+_passes|compile_fx_inner|fx_codegen_and_compile|additional_fake_tensor_prop"
+            r"|entire_frame_compile|entire_backward_compile|backend_compile|inductor_compile"
+            r"|code_gen|aot_(trace|forward|inference|joint|backward)\w*|min_cut_rematerialization_partition"
+            r"|compile_file|triton_\w+|joint_graph_passes|post_grad_passes|pre_grad_passes"
+        ),
+        _PHASE,
+    ),
+)
+
+
+# PyTorch/XLA's repeats are runs one after the other in one process, its counters cleared before each. The
+# first one traces, compiles and warms up: result_analyzer.py leaves it out of its means, and so do we.
+_FIRST_COMPILES = re.compile(
+    r"(trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number)"
+)
+_IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
+
+
+def value_rule(suite: str, metric: str) -> ValueRule:
+    """How the samples of one process become the value of this metric."""
+    if suite != "xla":
+        return "median"
+    if _FIRST_COMPILES.fullmatch(metric):
+        return "steady"
+    return "sum" if _IN_ALL_RUNS.fullmatch(metric) else "median"
+
+
+def is_number(metric: str) -> bool:
+    """Whether the registry knows it as a number; a word may be the value of what it does not know."""
+    known = metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in _FAMILIES)
+    return known and metric_info(metric).kind != "status"
+
+
+def metric_info(name: str) -> MetricInfo:
+    """The registry's row, or one without unit or direction for a name it does not hold."""
+    if name in METRICS:
+        return METRICS[name]
+    for pattern, info in _FAMILIES:
+        if pattern.fullmatch(name):
+            return replace(info, name=name, title=name)
+    return MetricInfo(name, name, "", "none", "timing", 4, signed=True)

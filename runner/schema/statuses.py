@@ -1,0 +1,79 @@
+"""The outside systems' own words for an outcome, each mapped to one of `runner.schema.records.STATUSES`.
+
+Sources: accuracy codes of torchdynamo's harness (`common.py`, check_accuracy), verifier codes of
+PyTorch/XLA's experiment runner (`benchmarks/verifier.py`), failure words of torchbench's userbenchmark.
+"""
+
+from __future__ import annotations
+
+import re
+
+ACCURACY_CODES = {
+    "pass": "ok",
+    "pass_due_to_skip": "ok",
+    "eager_variation": "cannot_tell",
+    "eager_two_runs_differ": "cannot_tell",
+    "fail_accuracy": "wrong",
+    "not_bitwise_equivalent": "wrong",
+    "OOM": "oom",
+    "eager_1st_run_OOM": "oom",
+    "eager_2nd_run_OOM": "oom",
+    "eager_1st_run_fail": "failed",
+    "eager_2nd_run_fail": "failed",
+    "fail_to_run": "failed",
+    "model_fail_to_load": "failed",
+    "eager_fail_to_run": "failed",
+    "warmup_failed": "failed",
+    "infra_error": "failed",
+    "timeout": "timed_out",
+}
+VERIFIER_CODES = {
+    "PASS": "ok",
+    "FAIL": "wrong",
+    "NONDETERMINISTIC_EAGER_RUN": "cannot_tell",
+    "EAGER_FAILED": "failed",
+    "EXCEPTION_RAISED": "failed",
+    "VERIFIER_SKIPPED": "not_run",
+    "VERIFIER_DIDNT_RUN": "not_run",
+}
+# PyTorch/XLA writes "SKIP" for a model that an experiment cannot run; torchbench's userbenchmark the others.
+OTHER_CODES = {
+    "SKIP": "unsupported",
+    "not_implemented": "unsupported",
+    "skip": "not_run",
+    "skip_by_dryrun": "not_run",
+    "failed": "failed",
+}
+_ERRORS = (
+    ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED", re.IGNORECASE)),
+    ("timed_out", re.compile(r"timed out|TimeoutExpired|TimeoutError", re.IGNORECASE)),
+    ("unsupported", re.compile(r"NotImplementedError")),
+)
+_MAX_CODE = 200
+_BATCH_INVARIANCE = re.compile(r"fail_batch_invariance_at_\d+")
+_BATCH_RUN = re.compile(r"fail_to_run_at_batch_\d+")
+
+
+def is_accuracy_code(word: str) -> bool:
+    """Whether torchdynamo's harness writes this word into its column of accuracies."""
+    return word in ACCURACY_CODES or bool(_BATCH_INVARIANCE.fullmatch(word) or _BATCH_RUN.fullmatch(word))
+
+
+def status_of(code: str) -> str | None:
+    """Our status for an outside code, or None for a word that no system is known to write."""
+    if _BATCH_INVARIANCE.fullmatch(code):
+        return "wrong"
+    if _BATCH_RUN.fullmatch(code):
+        return "failed"
+    return ACCURACY_CODES.get(code) or VERIFIER_CODES.get(code) or OTHER_CODES.get(code)
+
+
+def status_of_error(text: str) -> tuple[str, str]:
+    """Our status and a short code for an error text: a word of the tables, else a traceback's last line."""
+    text = text.strip()
+    known = status_of(text)
+    if known:
+        return known, text
+    status = next((name for name, pattern in _ERRORS if pattern.search(text)), "failed")
+    last = text.rsplit("\n", 1)[-1].strip() or "an error without words"
+    return status, last[:_MAX_CODE]

@@ -1,0 +1,29 @@
+"""Measured ceilings of the host. A run of this suite is the host's daily reading."""
+
+from __future__ import annotations
+
+from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
+from runner.measure import ceilings
+from runner.measure.recorder import Recorder, Result
+from runner.measure.state.device import prepare
+from runner.measure.state.device_state import device_state, warning
+from runner.schema.plan import TaskSpec
+
+_CEILINGS = {"copy": ceilings.COPY, "read": ceilings.READ, "matmul": ceilings.MATMUL}
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Take one reading of one ceiling; it is kept in the host's file too."""
+    device = prepare(spec.device)
+    states = [device_state(device)]
+    recorder = Recorder(spec, report, device)
+    report.event("measure", 0, 1, spec.case)
+    samples = ceilings.read(_CEILINGS[spec.case], device)
+    states.append(device_state(device))
+    report.event("finished", 1, 1)
+    bandwidth = "device_bandwidth_gbps" if spec.device == "cuda" else "call_bandwidth_gbps"
+    metric = "matmul_tflops" if spec.case == "matmul" else bandwidth
+    result = Result(metric, samples, ceilings.CLOCKS[device.type])
+    recorder.add(result, knobs={}, warning=warning(states))
+    return None

@@ -1,0 +1,99 @@
+"""Build the model of a user's own file: its `build()` returns a module or any callable, with its inputs."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.launch.failures import TaskFailure
+from runner.suites.file import own_file
+from runner.suites.torchdynamo.model.built_model import (
+    BuiltModel,
+    Inputs,
+    ModelRequest,
+    mean_of,
+    without_dropout,
+)
+
+_MODULE = "runner_own_file"
+
+
+class _Called(torch.nn.Module):
+    """A function as a module without parameters."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return self._function(*arguments, **named)
+
+
+def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - there is only one
+    """Call the file's `build()`. Raise TaskFailure (failed, bad_file) unless it returns a callable and its
+    inputs: a tensor, a tuple or a dict."""
+    if request.batch_size is not None or request.tiny or request.checkpointing:
+        raise NotImplementedError("a file of one's own has the size that its build() gives it")
+    path = own_file()
+    assert path is not None  # the catalogue knows the case only where there is one
+    try:
+        with torch.device(request.device):
+            made = _build_function(path)()
+    except SystemExit as error:
+        raise _bad_file(f"{path.name} ends its process: exit({error.code})") from error
+    if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
+        raise _bad_file("build() returns (module or callable, inputs)")
+    called, given = made
+    module = called if isinstance(called, torch.nn.Module) else _Called(called)
+    module = module.to(request.device)
+    if not request.dropout:
+        without_dropout(module)
+    inputs = pytree.tree_map(
+        lambda value: value.to(request.device) if _is_tensor(value) else value, _inputs(given)
+    )
+    sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
+    batched = len(sizes) == 1
+    return BuiltModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
+
+
+def _bad_file(reason: str) -> TaskFailure:
+    return TaskFailure("failed", "bad_file", reason)
+
+
+def _build_function(path: Path) -> Callable[[], Any]:
+    """Import the file as Python would: dynamo, dataclasses and pickle look a class's module up by its name,
+    and the file may import its neighbours."""
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise _bad_file(f"{path.name} is no Python file")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    spec.loader.exec_module(module)
+    found = getattr(module, "build", None)
+    if not callable(found):
+        raise _bad_file(f"{path.name} has no function build()")
+    function: Callable[[], Any] = found
+    return function
+
+
+def _inputs(given: Any) -> Inputs:
+    if _is_tensor(given):
+        return (given,)
+    if isinstance(given, tuple | list):
+        return tuple(given)
+    if isinstance(given, dict):
+        return given
+    raise _bad_file("the inputs of build() are a tensor, a tuple or a dict")
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)

@@ -1,0 +1,235 @@
+"""gpt-fast's micro-benchmarks: each size is measured separately, the mean over sizes is derived.
+
+For each size: compile, compare with eager, then run the clocks: call time, graph replay (on CUDA) and
+gpt-fast's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+import torch
+
+from runner.launch.failures import TaskFailure, failure_of
+from runner.launch.report import Report
+from runner.measure import accuracy, ceilings
+from runner.measure.ceilings import gbps, share_of_ceiling, tflops
+from runner.measure.compiler import counters
+from runner.measure.compiler.compiled import Compiled, compile_inductor
+from runner.measure.recorder import Recorder, Result
+from runner.measure.state.device import SEED, Device, prepare
+from runner.measure.state.device_state import device_state, keep_gpu_states, warning
+from runner.measure.timing import gpt_fast_clock, graph_replay
+from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.measure.timing.graph_replay import ReplayPlan
+from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.devices import arch_key, peaks
+from runner.schema.plan import TaskSpec
+from runner.schema.statistics import geometric_mean
+from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
+from runner.suites.expected import size_metrics
+from runner.suites.micro import SIZES as MICRO_SIZES
+from runner.suites.micro.kernels import Kernel, build
+
+_LEAST_PAIRS = 30
+_BUDGET_S = 3.0  # of call time for each size
+_SAMPLES = 20  # of the clocks without pairs
+_A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
+_CALL_CLOCK = "host clock around one call"
+_GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
+
+_GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
+_MEANS = (
+    "device_bandwidth_gbps",
+    "share_of_ceiling",
+    "call_bandwidth_gbps",
+    "flops_utilization_of_peak",
+    "call_flops_utilization_of_peak",
+    *_GPT_FAST_METRICS,
+)
+_GEOMETRIC_MEANS = ("speedup", "device_speedup")
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Measure every size. Return the first failure; sizes after it are measured if they still can be."""
+    device = prepare(spec.device)
+    states = [device_state(device)]
+    recorder = Recorder(spec, report, device)
+    sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
+    complete: list[list[Result]] = []
+    failure: TaskFailure | None = None
+    for done, size in enumerate(sizes):
+        begin = partial(report.event, done=done, total=len(sizes), label=f"D={size}")
+        try:
+            results = _measure(spec, size, device, begin)
+        except Exception as error:  # a size that fails is a result too
+            problem = failure_of(error)
+            for metric in size_metrics(spec.case, device.type):
+                recorder.missing(metric, problem, knobs={"D": size})
+            failure = failure or problem
+            if problem.status not in _GOES_ON:
+                raise
+        else:
+            states.append(device_state(device))
+            for result in results:
+                recorder.add(result, knobs={"D": size}, warning=warning(states))
+            complete.append(results)
+        device.release()
+    if set(sizes) == set(MICRO_SIZES[spec.device]) and failure is None:
+        for result in _means(spec, complete):
+            recorder.add(result, knobs={"D": "mean"}, warning=warning(states))
+    report.event("finished", len(sizes), len(sizes))
+    keep_gpu_states(report, states)
+    return failure
+
+
+def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], None]) -> list[Result]:
+    """Return all metrics of one size. Raise TaskFailure (wrong) before any clock runs."""
+    torch.manual_seed(SEED)
+    kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
+    begin("compile")
+    with torch.no_grad():
+        compiled = compile_inductor(kernel.function, kernel.operands, device, kernel.options)
+        begin("accuracy")
+        errors = accuracy.check(
+            compiled.call(*kernel.operands), kernel.eager(*kernel.operands), kernel.reference()
+        )
+        device.release()
+        begin("measure")
+        at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
+        results = _call_results(kernel, compiled, device, at_least)
+        if device.type == "cuda":
+            results += _device_results(kernel, compiled, device)
+        if kernel.flops:
+            results += _utilization(kernel, results, device)
+    facts = {
+        "kernels": dict(compiled.kernels),
+        "kernels_hash": compiled.kernels_hash,
+        "extern_calls": compiled.extern_calls,
+        "relative_error_compiled": errors.compiled,
+        "relative_error_eager": errors.eager,
+    }
+    results += [
+        Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
+        Result("recompiles", [float(counters.unique_graphs() - 1)]),
+    ]
+    if kernel.of_gpt_fast:
+        begin("gpt-fast's clock")
+        results += _gpt_fast_results(kernel)
+    return results
+
+
+def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:
+    def compiled_call() -> torch.Tensor:
+        return compiled.call(*kernel.operands)
+
+    times = interleaved_timings(
+        lambda: kernel.eager(*kernel.operands), compiled_call, device, TimingPlan(at_least, _BUDGET_S)
+    )
+    pipelined = pipelined_ms(compiled_call, device, windows=_SAMPLES)
+    results = [
+        *latency_results(times, _CALL_CLOCK),
+        Result("back_to_back_latency_ms", pipelined, "host clock around calls without synchronisation"),
+    ]
+    if kernel.ceiling != ceilings.MATMUL:
+        results.append(Result("call_bandwidth_gbps", gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK))
+    return results
+
+
+def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[Result]:
+    """Return device times, and the share that they reach of the host's memory or matrix products."""
+    times = graph_replay.replay(
+        kernel.eager, compiled.call, kernel.operands, device, ReplayPlan(kernel.moved_bytes)
+    )
+    clock, n = graph_replay.CLOCK, len(times.compiled)
+    bandwidth = []
+    if kernel.ceiling == ceilings.MATMUL:
+        reached = tflops(kernel.flops, times.compiled)
+    else:
+        reached = gbps(kernel.moved_bytes, times.compiled)
+        moved = {"moved_bytes": kernel.moved_bytes}
+        bandwidth = [Result("device_bandwidth_gbps", reached, clock, facts=moved)]
+    return [
+        Result("device_latency_ms", times.compiled, clock, facts=times.facts),
+        *bandwidth,
+        share_of_ceiling(kernel.ceiling, reached, device, clock),
+        Result("device_speedup", [times.speedup], clock, n=n),
+    ]
+
+
+def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[Result]:
+    """Return the share of peak FLOP/s by device time, then by call time; on a CPU by call time alone."""
+    sheet = peaks(arch_key(device.name))
+    if sheet and sheet.bf16_tflops:
+        peak_tflops, peak = float(sheet.bf16_tflops), "data sheet, dense bfloat16"
+    else:
+        peak_tflops = ceilings.ceiling(ceilings.MATMUL, device)
+        peak = "bfloat16 product measured on this host"
+    facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
+    by_metric = {result.metric: result for result in results}
+    latencies = [
+        by_metric[name] for name in ("device_latency_ms", "compiled_latency_ms") if name in by_metric
+    ]
+    names = ("flops_utilization_of_peak", "call_flops_utilization_of_peak")
+    return [
+        Result(
+            name,
+            [reached / peak_tflops for reached in tflops(kernel.flops, latency.values)],
+            latency.clock,
+            facts=facts,
+        )
+        for name, latency in zip(names, latencies, strict=False)
+    ]
+
+
+def _gpt_fast_results(kernel: Kernel) -> list[Result]:
+    """Return the metrics that have gpt-fast's names, by its formulas, right or wrong."""
+    times_ms = gpt_fast_clock.samples_ms(kernel.function, kernel.operands, kernel.options, samples=_SAMPLES)
+    if kernel.flops:
+        # time multiplied by flops, as benchmark.py has it
+        values = [time_ms * 1e3 * kernel.flops / 1e9 / _A100_40GB_TFLOPS for time_ms in times_ms]
+        return [Result("flops_utilization", values, gpt_fast_clock.CLOCK)]
+    return [Result("memory_bandwidth(GB/s)", gbps(kernel.moved_bytes, times_ms), gpt_fast_clock.CLOCK)]
+
+
+def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
+    """Return the means over the sizes, at each quantile of their samples, so that the median of a mean is
+    the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean."""
+    # gpt-fast's target was set for a GPU and does not apply to a CPU
+    target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
+    by_size = [{result.metric: result for result in results} for results in complete]
+    means = []
+    for metric in (*_MEANS, *_GEOMETRIC_MEANS):
+        parts = [results[metric] for results in by_size if metric in results]
+        if not parts:
+            continue
+        mean = geometric_mean if metric in _GEOMETRIC_MEANS else statistics.fmean
+        result = Result(
+            metric,
+            [mean(samples) for samples in zip(*_quantiles([part.values for part in parts]), strict=True)],
+            parts[0].clock,
+            n=min(part.n or len(part.values) for part in parts),
+        )
+        if target is not None and metric in _GPT_FAST_METRICS:
+            result = dataclasses.replace(result, target=target, facts={"target_arch": GPT_FAST_TARGET_ARCH})
+        means.append(result)
+    return means
+
+
+def _quantiles(samples: Sequence[list[float]]) -> list[list[float]]:
+    """Sort each size's samples and bring them to equal length: an odd one, whose middle is the median."""
+    counts = {len(values) for values in samples}
+    if len(counts) == 1:
+        return [sorted(values) for values in samples]
+    steps = max(min(counts) | 1, 3)
+    return [[_quantile(sorted(values), step / (steps - 1)) for step in range(steps)] for values in samples]
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    below, rest = divmod(share * (len(ordered) - 1), 1)
+    above = ordered[min(int(below) + 1, len(ordered) - 1)]
+    return ordered[int(below)] * (1 - rest) + above * rest

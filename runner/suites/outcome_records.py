@@ -1,0 +1,154 @@
+"""Records of what a task did not measure: each metric that its experiments always have and that is not among
+its records, with the status of its end. PyTorch's harness leaves such rows out; here they are no gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.launch.task_result import TaskOutcome
+from runner.schema.metrics import metric_info
+from runner.schema.plan import BadRequest, TaskSpec, knobs_key
+from runner.schema.records import STATUSES, SUCCESS
+from runner.schema.statistics import severity
+from runner.suites import huggingface, operators
+from runner.suites.expected import Always, always
+from runner.suites.file import NAME as OWN_FILE
+
+Json = Any
+
+COMPLETE = "complete"  # key of a line of `--format ours` whose records say of all what became of it
+CANCELLED = "cancelled"  # how a task ends that somebody stopped: no status, since nothing failed
+_NEVER_RAN = {"unsupported", "not_run"}  # which one record says of its whole experiment
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and when a task ran, as its records would say it."""
+
+    arch: str = ""
+    runners: list[Json] = field(default_factory=list)
+    dependencies: dict[str, Json] = field(default_factory=dict)
+    timestamp: float | None = None
+
+
+def missing(
+    task: TaskSpec,
+    end: TaskOutcome,
+    records: Sequence[Mapping[str, Json]],
+    experiments: Sequence[Always],
+    *,
+    place: Callable[[], Place] = Place,
+) -> list[dict[str, Json]]:
+    """v3 records of what these records lack of these experiments. They say of the host what the others say;
+    `place` is asked where there are no others."""
+    if end.status == CANCELLED:
+        end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
+    if end.status in SUCCESS or end.status not in STATUSES:
+        return []
+    have: dict[_Key, set[str]] = {}
+    for record in records:
+        have.setdefault(_key_of(record), set()).add(record["metric"]["name"])
+    found = []
+    like = records[0] if records else None
+    for one in experiments:
+        there = have.get((one.case, one.backend, knobs_key(one.knobs)), set())
+        if there and end.status in _NEVER_RAN and end.code != CANCELLED:
+            continue
+        for metric in one.metrics:
+            if metric not in there:
+                like = like or _like(task, place())
+                found.append(_record(like, one, metric, _end_of(one, task, records) or end))
+    return found
+
+
+def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> TaskOutcome | None:
+    """Of one case of several the worst of its own records; None where they say of no failure."""
+    if one.case == task.case:
+        return None
+    said = (
+        record["metric"].get("extra_info") or {} for record in records if record["model"]["name"] == one.case
+    )
+    ends = [TaskOutcome.from_json(info) for info in said]
+    failed = [end for end in ends if end.status and end.status not in SUCCESS]
+    return max(failed, key=lambda end: severity(end.status), default=None)
+
+
+def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """The records of a line of `--format ours`, and those of what its outcome says was not measured: runners
+    of old left them out. Of pairs, and of inputs of somebody's own, a line does not tell enough for that.
+    Raises BadRequest where it has none and what its task was cannot be read."""
+    records, outcome = list(line["records"]), line.get("outcome")
+    if line.get(COMPLETE) is True or not isinstance(outcome, dict):
+        return records
+    end = TaskOutcome.from_json(outcome)
+    try:
+        if any(map(_lacks_its_place, records)):
+            return records
+        task = _task(line["task"])
+        keys = {_key_of(record) for record in records}
+        experiments = always(task, {})
+        if len({one.case for one in experiments}) > 1:  # of those operators that have recorded calls
+            experiments = [one for one in experiments if any(one.case == key[0] for key in keys)]
+        return [*records, *missing(task, end, records, experiments)]
+    except (BadRequest, LookupError, TypeError, ValueError, AttributeError) as error:
+        if records or end.status in SUCCESS:
+            return records
+        raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
+
+
+def _lacks_its_place(record: Mapping[str, Json]) -> bool:
+    """Of a side of a pair, or of a file behind `inputs=own`, which a line of old does not tell."""
+    runner = (record.get("runners") or [{}])[0]
+    knobs = (record["benchmark"].get("extra_info") or {}).get("knobs") or {}
+    own = str(knobs.get("inputs", "")).startswith(operators.OWN)
+    return own or bool((runner.get("extra_info") or {}).get("pair"))
+
+
+def _task(value: Mapping[str, Json]) -> TaskSpec:
+    """One that the catalogue knows, or that of a file of somebody's own. Raises BadRequest, TypeError."""
+    if value["suite"] != OWN_FILE:
+        return TaskSpec.from_json(value)
+    like = next(iter(huggingface.SUITE.cases)).name  # it has the same knobs
+    TaskSpec.from_json({**value, "suite": huggingface.SUITE.name, "case": like})
+    return TaskSpec(**value)
+
+
+_Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart
+
+
+def _key_of(record: Mapping[str, Json]) -> _Key:
+    model, info = record["model"], record["benchmark"].get("extra_info") or {}
+    return model["name"], model.get("backend") or "", knobs_key(info.get("knobs") or {})
+
+
+def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
+    """What all records of a task have in common."""
+    said = {"device": task.device, "arch": place.arch, "dynamic": task.dynamic}
+    return {
+        "benchmark": {
+            "name": f"Compiler HUD {task.suite}",
+            "mode": task.mode,
+            "dtype": task.dtype,
+            "extra_info": {name: value for name, value in said.items() if value != ""},
+        },
+        "model": {"type": "benchmark", "origins": [task.suite]},
+        "runners": place.runners,
+        "dependencies": place.dependencies,
+        **({} if place.timestamp is None else {"timestamp": place.timestamp}),
+    }
+
+
+def _record(like: Mapping[str, Json], one: Always, metric: str, end: TaskOutcome) -> dict[str, Json]:
+    benchmark, info = like["benchmark"], metric_info(metric)
+    said = {"unit": info.unit, "direction": info.direction}
+    said |= {"status": end.status, "code": end.code, "reason": end.reason}
+    extra = {**benchmark["extra_info"], "device": one.device, "knobs": dict(one.knobs)}
+    return {
+        **like,
+        "benchmark": {**benchmark, "extra_info": extra},
+        "model": {**like["model"], "name": one.case, "backend": one.backend},
+        "metric": {"name": metric, "extra_info": said},
+    }

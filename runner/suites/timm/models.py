@@ -1,0 +1,58 @@
+"""TIMM's models, by name, without their weights."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import torch
+
+from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of
+from runner.suites.torchdynamo.model.vision import torchvision
+
+_SCALED_LOSS = ("mobilevit_s",)
+_PLAIN_VIT = {"depth": 2, "embed_dim": 64, "num_heads": 4, "img_size": 64}
+# Reduced models where the architecture has such settings; the others keep theirs and see small images.
+_TINY: dict[str, dict[str, Any]] = {
+    "beit_base_patch16_224": _PLAIN_VIT,
+    "deit_base_distilled_patch16_224": _PLAIN_VIT,
+    "deit_tiny_patch16_224.fb_in1k": _PLAIN_VIT,
+    "vit_base_patch14_dinov2.lvd142m": _PLAIN_VIT | {"img_size": 56},
+    "vit_base_patch16_siglip_256": _PLAIN_VIT,
+    "swin_base_patch4_window7_224": {"depths": (1, 1, 1, 1), "embed_dim": 32, "img_size": 224},
+    "visformer_small": {"img_size": 224, "embed_dim": 48, "depth": (1, 1, 1)},
+}
+_TINY_IMAGE = 96
+
+
+def build(case: str, request: ModelRequest) -> BuiltModel:
+    """Build the model of a case, with standardised noise of the image size that its configuration names.
+
+    As in the harness, there is never dropout.
+    """
+    os.environ.update(HF_HUB_OFFLINE="1")
+    torchvision()
+    timm = importlib.import_module("timm")
+    if request.checkpointing:
+        raise NotImplementedError("the harness checkpoints no activations in this suite")
+    batch_size = request.batch_size or 1
+    settings = _TINY.get(case, {}) if request.tiny else {}
+    with torch.device(request.device):
+        module = timm.create_model(case, pretrained=False, drop_rate=0.0, **settings)
+    data = timm.data.resolve_data_config({}, model=module, use_test_size=not request.training)
+    channels, height, width = data["input_size"]
+    size_note = ""
+    if request.tiny:
+        height = width = settings.get("img_size", _TINY_IMAGE)
+        shrunk = "".join(f"{name} {value}, " for name, value in settings.items() if name != "img_size")
+        size_note = f"reduced: {shrunk}images of {height}×{width}"
+    noise = torch.randint(256, (batch_size, channels, height, width), device=request.device).float()
+    scale = 1000.0 if case in _SCALED_LOSS else 1.0
+    return BuiltModel(
+        module=module,
+        inputs=((noise - noise.mean()) / noise.std(),),
+        loss=lambda output: mean_of(output[0] if isinstance(output, tuple) else output) / scale,
+        batch_size=batch_size,
+        size_note=size_note,
+    )

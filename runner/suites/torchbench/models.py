@@ -1,0 +1,96 @@
+"""torchbench's models: those of torchvision from there, the others from an installed checkout."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import torch
+
+from runner.launch.failures import TaskFailure
+from runner.suites.torchbench import OF_TORCHVISION
+from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of, without_dropout
+from runner.suites.torchdynamo.model.vision import torchvision
+
+CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
+_IMAGE = 224
+_TINY_IMAGE = 64
+_PYHPC = ("pyhpc_equation_of_state", "pyhpc_isoneutral_mixing", "pyhpc_turbulent_kinetic_energy")
+_INFERENCE_ONLY = ("llama", *_PYHPC)
+_CUDA_ONLY = ("moco",)
+_BATCH_NOT_FIRST = ("dlrm", *_PYHPC)  # the size is spread over several dimensions, or is not the batch
+
+
+def build(case: str, request: ModelRequest) -> BuiltModel:
+    """Build the model of a case. Raise TaskFailure (unsupported) where its checkout is missing."""
+    if request.checkpointing:
+        raise NotImplementedError("the harness checkpoints no activations in this suite")
+    if case in OF_TORCHVISION:
+        built = _of_torchvision(case, request)
+        if request.dropout:  # not in an accuracy check
+            torch.backends.cudnn.benchmark = True  # as torchbench's own class of these models
+    else:
+        built = _of_checkout(case, request)
+        if request.tiny:
+            built.size_note = f"reduced: batch of {built.batch_size}"
+    if not request.dropout:
+        without_dropout(built.module)
+    return built
+
+
+def _of_torchvision(case: str, request: ModelRequest) -> BuiltModel:
+    with torch.device(request.device):
+        module = getattr(torchvision().models, case)(weights=None)
+    image = _TINY_IMAGE if request.tiny else _IMAGE
+    batch_size = request.batch_size or 1
+    return BuiltModel(
+        module=module,
+        inputs=(torch.randn(batch_size, 3, image, image, device=request.device),),
+        loss=mean_of,
+        batch_size=batch_size,
+        size_note=f"reduced: images of {image}×{image}" if request.tiny else "",
+    )
+
+
+def _of_checkout(case: str, request: ModelRequest) -> BuiltModel:
+    if request.device == "meta":
+        raise NotImplementedError("a checkout's models change settings and read data where they are built")
+    if request.training and case in _INFERENCE_ONLY:
+        raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
+    if request.device == "cpu" and case in _CUDA_ONLY:
+        raise TaskFailure("unsupported", "cuda_only", f"{case} runs on CUDA only")
+    kind = _model_class(case)
+    benchmark = kind(
+        test="train" if request.training else "eval",
+        device=request.device,
+        batch_size=request.batch_size if getattr(kind, "ALLOW_CUSTOMIZE_BSIZE", True) else None,
+        extra_args=[],
+    )
+    module, inputs = benchmark.get_module()
+    return BuiltModel(
+        module=module,
+        inputs=inputs if isinstance(inputs, dict) else tuple(inputs),
+        loss=mean_of,
+        batch_size=int(benchmark.batch_size),
+        batched=case not in _BATCH_NOT_FIRST,
+    )
+
+
+def _model_class(case: str) -> Any:
+    folder = os.environ.get(CHECKOUT)
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    torchvision()
+    try:
+        return importlib.import_module(f"torchbenchmark.models.{case}").Model
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "torchbenchmark":
+            reason = (
+                f"{case} comes with torchbench's repository: install it, "
+                f"or name its folder in the variable {CHECKOUT} of this interpreter"
+            )
+        else:
+            reason = f"{case} of the installed torchbench needs the package {error.name!r}"
+        raise TaskFailure("unsupported", "no_torchbench", reason) from error

@@ -1,0 +1,204 @@
+"""Check whether the compiled step is right, by the harness's procedure, in a process of its own.
+
+A float64 copy gives the reference; eager mode runs twice and has to give the same bits; then the compiled
+step runs, under the harness's tolerances for this model. Where the harness guesses, this does not: a result
+that cannot be compared is not called wrong, no model passes without a comparison unless eager itself has no
+deterministic algorithms for it, and a check without a reference is by cosine and says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+import traceback
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from runner.launch.failures import failure_of
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json
+from runner.suites.torchdynamo.accuracy import batch_invariance
+from runner.suites.torchdynamo.accuracy.accuracy_result import (
+    AccuracyResult,
+    CompileStep,
+    Load,
+    copy_of,
+    result_of,
+)
+from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, NotComparable, Rules, compare
+from runner.suites.torchdynamo.accuracy.determinism import deterministic, reseed
+from runner.suites.torchdynamo.model.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
+from runner.suites.torchdynamo.model.step import Step, StepFunction
+
+_STEPS = 2
+_NO_REFERENCE = "none"
+_LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
+
+
+class _Ended(Exception):
+    """Ends the check with this code; `status` is given where the code does not imply it."""
+
+    def __init__(self, code: str, reason: str = "", status: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.status = status
+
+
+def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
+    """Run the whole procedure. `compile_step` is given a step and its model, before either has run.
+
+    Raise TaskFailure where the model cannot be loaded, or the backend does not support what is asked.
+    """
+    if spec.knobs.get("batch_invariant"):
+        return batch_invariance.check(spec, compile_step, load=load)
+    with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
+        reseed()
+        model = load(spec, for_accuracy=True, dtype=torch.float32)
+        details: dict[str, Json] = {"batch_size": model.batch_size, "steps": _steps(spec)}
+        details |= {"tolerance": model.accuracy.tolerance}
+        details |= {"size_note": model.size_note} if model.size_note else {}
+        try:
+            compared = _compared(spec, model, compile_step, details)
+        except _Ended as ended:
+            return result_of(ended.code, details, ended.reason, ended.status)
+    errors = compared.errors
+    if errors.numbers > errors.not_finite or not errors.numbers:
+        details |= {name: getattr(errors, name) for name in ("relative_max", "relative_mean", "relative_std")}
+    if errors.not_finite:
+        lost = f"; in {errors.lost} of these places eager has a number" if errors.lost else ""
+        counted = f"{errors.not_finite} of {errors.numbers} numbers are NaN or infinite"
+        details["not_finite"] = f"{counted}, which no distance counts{lost}"
+    ratio, cosine = errors.rmse_ratio, errors.cosine
+    if not compared.same and errors.lost:  # no number says how far away that is
+        referenced = not str(details["reference"]).startswith(_NO_REFERENCE)
+        ratio, cosine = math.inf if referenced else None, math.nan
+    elif compared.same and ratio == math.inf:
+        details["rmse_ratio"] = "none: eager has no error at all"
+        ratio = None
+    result = result_of("pass" if compared.same else "fail_accuracy", details, compared.reason)
+    return dataclasses.replace(result, rmse_ratio=ratio, cosine=cosine)
+
+
+def _compared(
+    spec: TaskSpec, model: LoadedModel, compile_step: CompileStep, details: dict[str, Json]
+) -> Comparison:
+    large = model.parameters >= _LARGE_PARAMETERS
+    reference = _reference(spec, model, torch.float32 if large else torch.float64, details)
+    cast_module(model.module, DTYPES[spec.dtype])
+    model.inputs = cast(model.inputs, DTYPES[spec.dtype])
+    eager = _run(spec, model, _eager_step, "eager_1st_run")
+    again = _run(spec, model, _eager_step, "eager_2nd_run")
+    equal_nan = spec.dtype != "float32"
+    if not model.accuracy.skip:
+        twice = _compare(eager, again, None, dataclasses.replace(EXACT, equal_nan=equal_nan))
+        if not twice.same:
+            raise _Ended("eager_two_runs_differ", twice.reason)
+    del again
+    torch._dynamo.reset()
+    result = _run(spec, model, compile_step, "")
+    if model.accuracy.skip:
+        raise _Ended("pass_due_to_skip", model.accuracy.skip)
+    if large:
+        eager, result, reference = (
+            {"logits": part["logits"]} if isinstance(part, dict) and "logits" in part else part
+            for part in (eager, result, reference)
+        )
+    # Freezing folded constants into bfloat16 convolutions, which moves results.
+    folded = torch._dynamo.utils.counters["inductor"]["binary_folding_conv"] > 0
+    rules = Rules(
+        model.accuracy.tolerance,
+        cosine=model.accuracy.cosine or reference is None or (large and spec.dtype == "float32"),
+        equal_nan=equal_nan,
+        multiplier_by_size=model.accuracy.larger_multiplier,
+        widest=folded and spec.dtype == "bfloat16",
+    )
+    details["compared_by"] = "cosine" if rules.cosine else "tolerance and error"
+    return _compare(eager, result, reference, rules, measured=True)
+
+
+def _reference(spec: TaskSpec, model: LoadedModel, dtype: torch.dtype, details: dict[str, Json]) -> Any:
+    """Return eager's results in `dtype`, or None where it cannot run in that; note in `details` which."""
+    try:
+        precise = copy_of(model)
+        cast_module(precise.module, dtype)
+        precise.inputs = cast(precise.inputs, dtype)
+        plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
+        found = _steps_of(plain, precise, _eager_step)
+        details["reference"] = str(dtype).removeprefix("torch.")
+        return cast(found, dtype)
+    except Exception as error:
+        if failure_of(error).status == "crashed":
+            raise
+        traceback.print_exc()
+        details["reference"] = f"{_NO_REFERENCE}: {failure_of(error).reason}"
+        return None
+    finally:
+        _release(spec)
+
+
+def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> Any:
+    """Return the results of a fresh copy. Raise _Ended with the stage's code where it does not run."""
+    reseed()
+    try:
+        return _steps_of(spec, copy_of(model), make)
+    except Exception as error:
+        failure = failure_of(error)
+        if failure.status == "unsupported":
+            raise
+        traceback.print_exc()
+        if failure.status == "oom":
+            raise _Ended(f"{stage}_OOM" if stage else "OOM", failure.reason) from error
+        status = failure.status if failure.status in ("crashed", "timed_out") else ""
+        raise _Ended(f"{stage}_fail" if stage else "fail_to_run", failure.reason, status) from error
+    finally:
+        _release(spec)
+
+
+def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
+    step = Step(model, spec, for_accuracy=True)
+    function = make(step, model)
+    result = None
+    for _ in range(_steps(spec)):
+        step.begin()
+        result = function(model.inputs)
+    # Copied, since CUDA graphs reuse the memory of their outputs.
+    outputs = pytree.tree_map_only(
+        torch.Tensor,
+        lambda tensor: tensor.detach().clone(),
+        step.outputs_for_comparison(result, model.inputs),
+    )
+    return dict(outputs) if isinstance(outputs, dict) else outputs
+
+
+def _eager_step(step: Step, model: LoadedModel) -> StepFunction:  # noqa: ARG001 - a CompileStep
+    return step.function
+
+
+def _steps(spec: TaskSpec) -> int:
+    steps = spec.knobs.get("iterations", _STEPS)
+    assert isinstance(steps, int)
+    return steps
+
+
+def _compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
+    """Compare as `compare` does. Raise _Ended where it cannot."""
+    try:
+        return compare(eager, result, reference, rules, measured=measured)
+    except NotComparable as error:
+        raise _Ended("infra_error", str(error)) from error
+    except Exception as error:
+        failure = failure_of(error)
+        traceback.print_exc()
+        reason = f"the comparison itself failed: {failure.reason}"
+        raise _Ended("OOM" if failure.status == "oom" else "infra_error", reason) from error
+
+
+def _release(spec: TaskSpec) -> None:
+    """Free the memory of a finished run on a GPU, where several copies of a model are tight."""
+    if spec.device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()

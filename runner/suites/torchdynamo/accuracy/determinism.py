@@ -1,0 +1,70 @@
+"""Make two runs of the same code give the same bits, for accuracy checks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from runner.measure.state.device import SEED
+from runner.schema.plan import TaskSpec
+from runner.suites.torchdynamo import rules
+
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_NO_SPLIT_SUMS = ("nvidia_deeprecommender",)
+
+
+@contextlib.contextmanager
+def deterministic(spec: TaskSpec) -> Iterator[None]:
+    """Switch on deterministic algorithms, float32 sums and eager's random numbers in compiled code; TF32 off.
+
+    Restore everything on exit. Enter before any matrix product: cuBLAS reads its variable when its first
+    handle is made.
+    """
+    precision, algorithms = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    os.environ[_CUBLAS] = ":4096:8"
+    torch.use_deterministic_algorithms(rules.deterministic_algorithms(spec))
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
+    with contextlib.ExitStack() as switches:
+        for module, name, value in _switches(spec):
+            if hasattr(module, name):  # not every release has them all
+                switches.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, value)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(algorithms)
+            torch.set_float32_matmul_precision(precision)
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(half_sums)
+            os.environ.pop(_CUBLAS)
+
+
+def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
+    import torch._inductor.config as inductor  # noqa: PLC0415 - takes a second
+
+    backends = torch.backends
+    switches = [
+        (inductor, "fallback_random", True),
+        (backends.cudnn, "deterministic", True),
+        (backends.cudnn, "benchmark", False),
+        (backends.cudnn, "allow_tf32", False),
+        (backends.mkldnn, "deterministic", True),
+    ]
+    if spec.knobs.get("batch_invariant"):
+        switches += [(inductor, "batch_invariant", True), (inductor.triton, "cudagraphs", False)]
+    if spec.case in _NO_SPLIT_SUMS or spec.knobs.get("batch_invariant"):
+        switches.append((backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False))
+        switches.append((backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False))
+    return switches
+
+
+def reseed() -> None:
+    """Start the same random numbers again, on every device."""
+    random.seed(SEED)
+    torch.manual_seed(SEED)

@@ -1,0 +1,189 @@
+"""What a backend's name says: inductor with its parts, or another backend that dynamo knows.
+
+The names are those of the results (`inductor_cudagraphs_freezing`), which stand for what the harness's
+flags and PyTorch's HUD mean. Knobs that are parts (`freezing`, `cudagraphs`, …) lead to the same names, so
+that one way of compiling is one experiment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from runner.schema.suite import Knob
+from runner.suites.torchdynamo.batch_sizes import default_batch_size
+from runner.suites.torchdynamo.options import INDUCTOR_OPTIONS
+
+if TYPE_CHECKING:
+    from runner.schema.plan import KnobValue, TaskSpec
+
+# Words of a name, longest first, and the setting that each stands for.
+_WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
+    ("max_autotune_no_cudagraphs", {"compile_mode": "max-autotune-no-cudagraphs", "cudagraphs": False}),
+    ("reduce_overhead", {"compile_mode": "reduce-overhead"}),
+    ("with_cudagraphs", {"cudagraphs": True}),
+    ("no_cudagraphs", {"cudagraphs": False}),
+    ("cudagraphs", {"cudagraphs": True}),
+    ("default", {"cudagraphs": False}),
+    ("aot_inductor", {"export": "aot_inductor"}),
+    ("cpp_wrapper", {"cpp_wrapper": True}),
+    ("max_autotune", {"compile_mode": "max-autotune"}),
+    ("freezing", {"freezing": True}),
+    ("export", {"export": "export"}),
+)
+_PARTS = ("cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export")  # knobs
+_HARNESS_SWITCHES = {
+    "disable_split_reductions": "split_reductions",
+    "disable_persistent_reductions": "triton.persistent_reductions",
+    "disable_divisible_by_16": "triton.divisible_by_16",
+}
+_OTHER_EXPORTERS = ("aot_precompile", "torchscript_jit_trace")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """`dynamo` is the name that torch.compile takes; the other fields are inductor's alone.
+
+    `options` are inductor's settings by their paths in `torch._inductor.config`.
+    """
+
+    dynamo: str
+    cudagraphs: bool = False
+    freezing: bool = False
+    cpp_wrapper: bool = False
+    compile_mode: str = "default"
+    export: str = "none"  # an exporter instead of torch.compile
+    options: Mapping[str, bool | int] = field(default_factory=dict)
+
+    @property
+    def is_inductor(self) -> bool:
+        return self.dynamo == "inductor" and self.export in {"none", "aot_inductor", "aot_precompile"}
+
+    def name(self, device: str) -> str:
+        """As the results call it."""
+        if self.export in _OTHER_EXPORTERS:
+            return self.export
+        if self.dynamo != "inductor":
+            return self.dynamo
+        words = ["inductor"]
+        if device == "cuda" and self.export == "none" and (self.cudagraphs or not self.cpp_wrapper):
+            words.append("cudagraphs" if self.cudagraphs else "no_cudagraphs")
+        words += [self.export] if self.export != "none" else []
+        words += ["cpp_wrapper"] if self.cpp_wrapper else []
+        words += ["freezing"] if self.freezing else []
+        words += [] if self.compile_mode == "default" else [re.sub(r"\W+", "_", self.compile_mode)]
+        return "_".join(words)
+
+
+def backend_of(spec: TaskSpec) -> Backend:
+    """The backend of a task, from its name and its knobs; a knob says more than the name."""
+    parts = parts_of(spec.backend)
+    if parts is None:
+        return Backend(spec.backend)
+    parts |= _parts_asked(spec, str(parts["export"]))
+    options = {
+        name: bool(on)
+        for name, on in (("freezing", parts["freezing"]), ("cpp_wrapper", parts["cpp_wrapper"]))
+        if on
+    }
+    if parts["compile_mode"] == "reduce-overhead":
+        parts["cudagraphs"] = True  # that is all it means
+    graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
+    if parts["compile_mode"] == "max-autotune-no-cudagraphs":
+        graphs, parts["compile_mode"] = False, "max-autotune"
+    options |= {"triton.cudagraphs": graphs}
+    options |= {option: False for knob, option in _HARNESS_SWITCHES.items() if spec.knobs.get(knob)}
+    chosen = {knob.name: spec.knobs[knob.name] for knob in INDUCTOR_OPTIONS if knob.name in spec.knobs}
+    return Backend(
+        dynamo="inductor",
+        cudagraphs=graphs,
+        freezing=bool(parts["freezing"]),
+        cpp_wrapper=bool(parts["cpp_wrapper"]),
+        compile_mode=str(parts["compile_mode"]),
+        export=str(parts["export"]),
+        options=options | {name: value for name, value in chosen.items() if isinstance(value, bool | int)},
+    )
+
+
+def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
+    """Return the knobs that say how inductor compiles this task; `export` is the exporter of its name."""
+    found: dict[str, object] = {name: spec.knobs[name] for name in _PARTS if name in spec.knobs}
+    if spec.mode == "training" or spec.dynamic:
+        found.pop("export", None)  # exporters take the forward pass with static shapes
+    export = str(found.get("export", export))
+    if spec.mode == "training" or export not in {"none", "aot_inductor"}:
+        found.pop("freezing", None)
+    if export != "none":
+        found.pop("cpp_wrapper", None)
+    mode = found.get("compile_mode")
+    if (
+        export not in {"none", "aot_inductor"}
+        or (export == "aot_inductor" and mode in {"reduce-overhead", "max-autotune-no-cudagraphs"})
+        or (spec.device != "cuda" and mode == "reduce-overhead")
+    ):
+        found.pop("compile_mode", None)
+    return found
+
+
+def normalized(spec: TaskSpec, offered: Sequence[Knob]) -> TaskSpec:
+    """Return the task without knobs that say what holds anyway: a default, the model's own batch size, or a
+    part of the backend's name that this task has already or cannot have."""
+    asked = dict(spec.knobs)
+    tiny = asked.get("size") == "tiny"
+    defaults = {knob.name: knob.default for knob in offered}
+    defaults["batch_size"] = default_batch_size(spec.suite, spec.case, spec.mode, tiny=tiny)
+    kept: dict[str, KnobValue] = {}
+    for name in (knob.name for knob in offered if knob.name in asked):
+        with_it = replace(spec, knobs={**kept, name: asked[name]})
+        if name in _PARTS:
+            needed = backend_of(with_it) != backend_of(replace(spec, knobs=kept))
+        else:
+            needed = asked[name] != defaults[name]
+        if needed:
+            kept[name] = asked[name]
+    return replace(spec, knobs=kept)
+
+
+def identity(spec: TaskSpec) -> dict[str, object]:
+    """The knobs of a task that its backend's name does not say already."""
+    return {
+        name: value
+        for name, value in spec.identity().items()
+        if name not in _PARTS or parts_of(spec.backend) is None
+    }
+
+
+def canonical(spec: TaskSpec) -> TaskSpec:
+    """The same for every way of asking for this task: its backend as the results call it."""
+    if parts_of(spec.backend) is None:
+        return spec
+    others = {name: value for name, value in spec.knobs.items() if name not in _PARTS}
+    return replace(spec, backend=backend_of(spec).name(spec.device), knobs=others)
+
+
+def parts_of(name: str) -> dict[str, object] | None:
+    """Settings that an inductor's name means; None for another backend's name."""
+    if name != "inductor" and not name.startswith("inductor_"):
+        return None
+    parts: dict[str, object] = {
+        "cudagraphs": True,
+        "freezing": False,
+        "cpp_wrapper": False,
+        "compile_mode": "default",
+        "export": "none",
+    }
+    found: dict[str, object] = {}
+    rest = name.removeprefix("inductor").removeprefix("_")
+    while rest:
+        match = next(
+            ((word, says) for word, says in _WORDS if rest == word or rest.startswith(f"{word}_")), None
+        )
+        if match is None:
+            return None
+        found |= match[1]
+        rest = rest.removeprefix(match[0]).removeprefix("_")
+    if found.get("cpp_wrapper"):
+        parts["cudagraphs"] = False  # as in the runs that PyTorch's CI calls so
+    return parts | found

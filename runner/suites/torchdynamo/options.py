@@ -1,0 +1,144 @@
+"""What can be set in the suites of PyTorch's torchdynamo harness.
+
+A knob that the harness has is called as there, so that its results and ours are one experiment. What the
+harness says in a compiler's name (CUDA graphs, freezing, …) is part of the backend here too: a knob of
+that kind changes the backend's name in the results and stands nowhere else.
+"""
+
+from __future__ import annotations
+
+from runner.schema.options import BUDGET_S, choice, extra, repeat, switch
+from runner.schema.suite import Knob
+
+_PROCEDURE = (
+    Knob(
+        "test",
+        "choice",
+        "what to run",
+        choices=("both", "performance", "accuracy"),
+        default="both",
+        identity=False,
+    ),
+    repeat("pairs of eager and compiled calls, at least", 1, 1000, 30),
+    BUDGET_S,
+    Knob("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
+    Knob(
+        "caches",
+        "choice",
+        "compile caches: fresh ones, or those kept from earlier processes (no cold compile time then)",
+        choices=("fresh", "kept"),
+        default="fresh",
+        identity=False,
+    ),
+)
+_MODEL = (
+    choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
+    Knob(
+        "batch_size",
+        "int",
+        "size of a batch of what is timed; the harness's own where not given",
+        low=1,
+        high=65536,
+    ),
+    Knob("threads", "int", "threads of the CPU", low=1, high=512),
+    switch("channels_last", "memory format of convolutions"),
+    switch("randomize_input", "other random numbers in the inputs of each pair"),
+    switch("use_eval_mode", "training steps without dropout and batch statistics"),
+    switch("enable_activation_checkpointing", "compute activations again in the backward"),
+    choice(
+        "optimizer",
+        "of a training step: as the harness has it, or this one",
+        "harness",
+        "none",
+        "sgd",
+        "adam",
+    ),
+    choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
+    Knob(
+        "amp_dtype",
+        "choice",
+        "of autocast; the harness's own where not given",
+        choices=("float16", "bfloat16"),
+    ),
+    Knob(
+        "matmul_precision",
+        "choice",
+        "of float32; high on CUDA where not given, as the harness has it",
+        choices=("highest", "high", "medium"),
+    ),
+    Knob("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
+)
+_CHECK = (
+    switch("deterministic", "deterministic algorithms while timing too"),
+    switch("batch_invariant", "the accuracy check holds for each part of a batch"),
+    switch("cosine", "compare by cosine similarity"),
+    Knob("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
+)
+_COMPILER = (
+    choice(
+        "export",
+        "the model by an exporter, not by torch.compile",
+        "none",
+        "aot_inductor",
+        "export",
+        "aot_precompile",
+        "torchscript_jit_trace",
+    ),
+    choice(
+        "compile_mode",
+        "mode of torch.compile",
+        "default",
+        "reduce-overhead",
+        "max-autotune",
+        "max-autotune-no-cudagraphs",
+    ),
+    switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
+    switch("freezing", "weights as constants of the graph"),
+    switch("cpp_wrapper", "inductor's wrapper in C++"),
+    choice("compiled_region", "what is compiled: the whole step, or the model alone", "step", "model"),
+    switch("nopython", "fullgraph: a graph break is a failure"),
+    choice("dynamic_dimensions", "of --dynamic", "batch", "all"),
+    switch("unbacked_batch_only", "the batch is an unbacked symbol"),
+    switch("specialize_int", "integers are constants of the graph"),
+    switch("suppress_errors", "a frame that does not compile runs eagerly"),
+    switch("compiled_autograd", "compile the backward pass at run time"),
+    switch("disable_split_reductions", "inductor's split_reductions off"),
+    switch("disable_persistent_reductions", "inductor's triton.persistent_reductions off"),
+    switch("disable_divisible_by_16", "inductor's triton.divisible_by_16 off"),
+)
+_KEPT = (
+    extra("keep_trace", "a profiler's trace of compiled steps"),
+    extra("profile_details", "the trace with shapes, memory and stacks"),
+    extra("keep_code", "the code that inductor generated"),
+    extra("keep_memory_snapshot", "the allocator's history of the compiled run"),
+    extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),
+)
+# Options of inductor that every host takes: on or off, and numbers with their bounds.
+_INDUCTOR_SWITCHES = (
+    "aggressive_fusion", "allow_buffer_reuse", "assume_aligned_inputs", "b2b_gemm_pass",
+    "benchmark_combo_kernel", "benchmark_fusion", "benchmark_kernel", "combo_kernels",
+    "comprehensive_padding", "conv_1x1_as_mm", "coordinate_descent_check_all_directions",
+    "coordinate_descent_tuning", "cpp.dynamic_threads", "cpp.enable_tiling_heuristics", "cpp.weight_prepack",
+    "dynamic_scale_rblock", "efficient_conv_bn_eval_fx_passes", "emulate_precision_casts", "epilogue_fusion",
+    "force_fuse_int_mm_with_mul", "force_shape_pad", "fx_graph_cache", "graph_partition", "inplace_buffers",
+    "keep_output_stride", "layout_optimization", "loop_ordering_after_fusion", "max_autotune_gemm",
+    "max_autotune_pointwise", "memory_planning", "nan_asserts", "pattern_matcher", "permute_fusion",
+    "prologue_fusion", "reorder_for_locality", "shape_padding", "size_asserts", "triton.autotune_pointwise",
+    "triton.codegen_upcast_to_fp32", "triton.cooperative_reductions", "triton.cudagraph_skip_dynamic_graphs",
+    "triton.cudagraph_trees", "triton.dense_indexing", "triton.force_cudagraph_sync",
+    "triton.prefer_nd_tiling", "triton.slow_path_cudagraph_asserts",
+    "triton.tiling_prevents_pointwise_fusion", "triton.tiling_prevents_reduction_fusion",
+    "triton.unique_kernel_names", "triton.use_block_ptr",
+)  # fmt: skip
+_INDUCTOR_NUMBERS = {
+    "compile_threads": (1, 256), "coordinate_descent_search_radius": (1, 8),
+    "cpp.max_horizontal_fusion_size": (1, 1024), "cpp.min_chunk_size": (1, 1048576),
+    "cpp.simdlen": (0, 512), "max_fusion_size": (1, 1024), "max_pointwise_cat_inputs": (1, 64),
+    "padding_alignment_bytes": (1, 4096), "triton.max_tiles": (1, 3), "triton.multi_kernel": (0, 3),
+    "unroll_reductions_threshold": (1, 1024),
+}  # fmt: skip
+INDUCTOR_OPTIONS = (
+    *(Knob(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
+    *(Knob(name, "int", "option of inductor", low, high) for name, (low, high) in _INDUCTOR_NUMBERS.items()),
+)
+KNOBS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)

@@ -1,0 +1,80 @@
+"""Run one cell of PyTorch/XLA's experiment matrix.
+
+The timed runs are as in its own runner: no warm-up, the first repeat holds the compilation, every repeat is a
+sample. Unlike there, one task both verifies and measures, in two stages, and a cell that cannot run is
+recorded with its reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import cast
+
+from runner.launch.failures import TaskFailure, failure_of
+from runner.launch.report import Report
+from runner.measure.forked import before_forks, run_stage
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Json
+from runner.suites import xla as catalogue
+from runner.suites.xla import Cell
+
+_VERIFY_SHARE = 0.4  # of the time limit
+
+
+def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
+    """Verify if asked, measure, record. A wrong result withholds the times. Return the failure, if any."""
+    accelerator, xla = (str(spec.knobs.get(name, "")) for name in ("accelerator", "xla"))
+    cell = catalogue.cell(spec.backend, spec.mode, spec.device, accelerator, xla)
+    before_forks()
+    os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
+    # torch is imported only here: torch_xla reads its environment when it is imported
+    from runner.suites.xla import machine  # noqa: PLC0415
+    from runner.suites.xla.record import Rows  # noqa: PLC0415
+    from runner.suites.xla.verify import NOT_ASKED, Verification  # noqa: PLC0415
+
+    checked = NOT_ASKED
+    try:
+        machine.check(cell, spec.device)
+        if spec.setting("verify"):
+            report.event("accuracy", 0, 2, spec.case)
+            checked = Verification(**_stage(spec, report, "verify", cell))
+        report.event("measure", 1, 2, spec.case)
+        samples = _stage(spec, report, "measure", cell)
+    except Exception as error:  # noqa: BLE001 - a cell that fails is a row too
+        failure = failure_of(error)
+        if spec.setting("verify") and checked is NOT_ASKED:
+            checked = Verification("VERIFIER_DIDNT_RUN", True, "not_run", str(failure))
+        Rows(spec, report, cell).failed(failure, checked)
+        return failure
+    report.event("finished", 2, 2)
+    return Rows(spec, report, cell).measured(samples, checked)
+
+
+def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
+    from runner.suites.xla import machine, verify  # noqa: PLC0415
+    from runner.suites.xla.measure import Timed  # noqa: PLC0415
+
+    artifacts = report.folder / "artifacts"
+
+    def verified() -> Json:
+        machine.set_precision(spec)
+        return dataclasses.asdict(verify.verify(spec, cell))
+
+    def measured() -> Json:
+        machine.set_precision(spec)
+        timed = Timed(spec, cell, artifacts)
+        repeats = cast("int", spec.setting("repeat"))
+        timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))
+        return timed.samples
+
+    variables = machine.variables(spec, cell)
+    if name == "verify":
+        work, timeout_s = verified, spec.timeout_s * _VERIFY_SHARE
+    else:
+        work, timeout_s = measured, spec.timeout_s * (1 - _VERIFY_SHARE)
+        variables |= machine.dumps(spec, cell, artifacts)
+    try:
+        return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=timeout_s)
+    finally:
+        machine.keep_readable(artifacts)

@@ -1,0 +1,79 @@
+"""Guessing keys and passwords: some attempts, then 429; whoever is right is not in the way of it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from django.http import HttpRequest
+from django.test import Client
+
+from hud.accounts import rate_limit
+from hud.accounts.keys import create_key
+from tests.support.factories import create_user
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.django_db
+_hosts = itertools.count(1)
+
+
+@pytest.fixture
+def stranger(settings: Any) -> Client:
+    """From an address of its own, with four attempts."""
+    settings.HUD_WRONG_KEYS = settings.HUD_WRONG_PASSWORDS = 4
+    return Client(REMOTE_ADDR=f"192.0.2.{next(_hosts)}")
+
+
+@pytest.fixture(params=["with Redis", "without Redis"])
+def redis(request: pytest.FixtureRequest, redis_server: RedisServer) -> None:
+    if request.param == "without Redis":
+        redis_server.kill()
+
+
+def ask(client: Client, secret: str) -> Any:
+    return client.get("/api/v1/experiments", headers={"authorization": f"Bearer {secret}"})
+
+
+def log_in(client: Client, password: str, path: str = "/login/") -> Any:
+    return client.post(path, {"username": "olga", "password": password})
+
+
+def test_wrong_keys(stranger: Client, redis: None) -> None:
+    secret = create_key(name="k", scopes=["read"], who="t")[1]
+    assert [ask(stranger, f"hud_{guess}").status_code for guess in range(6)] == [401] * 4 + [429] * 2
+    answer = ask(stranger, "hud_")
+    assert answer["Content-Type"] == "application/problem+json"
+    assert 1 <= int(answer["Retry-After"]) <= 60
+    assert ask(stranger, secret).status_code == 200  # a colleague behind the same address
+    assert ask(Client(REMOTE_ADDR="192.0.2.250"), "hud_").status_code == 401
+    token = {"token": "guess", "name": "mine"}
+    register = stranger.post("/api/v1/hosts/register", token, content_type="application/json")
+    assert register.status_code == 429
+
+
+@pytest.mark.parametrize("path", ["/login/", "/admin/login/"])
+def test_wrong_passwords(stranger: Client, redis: None, path: str) -> None:
+    create_user()
+    for _ in range(6):  # a right one counts for nothing
+        assert log_in(stranger, "open sesame").status_code == 302
+        stranger.logout()
+    guesses = [log_in(stranger, str(guess), path).status_code for guess in range(6)]
+    assert guesses == [200] * 4 + [429] * 2
+    right = log_in(stranger, "open sesame", path)
+    assert right.status_code == 429  # else it would tell which guess is right
+    assert 1 <= int(right["Retry-After"]) <= 300
+    assert "Too many wrong passwords" in right.content.decode()
+    assert log_in(Client(REMOTE_ADDR="192.0.2.251"), "open sesame").status_code == 302
+
+
+def test_addresses(settings: Any) -> None:
+    request = HttpRequest()
+    request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}
+    assert rate_limit.address_of(request) == "10.0.0.1"
+    settings.HUD_PROXIES = ["10.0.0.1"]
+    request = HttpRequest()
+    request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}
+    assert rate_limit.address_of(request) == "198.51.100.7"
+    request.META = {"REMOTE_ADDR": "2001:db8::1"}
+    assert rate_limit.address_of(request) == "2001:db8::/64"

@@ -1,0 +1,203 @@
+"""The talk between a host and the hud, over HTTP, from registration to the end of a task."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from hud.accounts.keys import create_key
+from hud.hosts import registration
+from hud.models import Artifact, Audit, Host, Measurement, State
+from hud.runs import run_states
+from tests.support.claims import request
+from tests.support.records import as_lines, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+class Agent:
+    """What a host says."""
+
+    def __init__(self, client: Client, key: str) -> None:
+        self.client = client
+        self.headers = {"authorization": f"Bearer {key}"}
+
+    def post(self, path: str, body: Any = None, token: str = "") -> Any:
+        headers = {**self.headers, "x-task-token": token} if token else self.headers
+        return self.client.post(
+            f"/api/v1/{path}", json.dumps(body or {}), content_type="application/json", headers=headers
+        )
+
+    def put(self, path: str, body: bytes, token: str) -> Any:
+        headers = {**self.headers, "x-task-token": token}
+        return self.client.put(
+            f"/api/v1/{path}", body, content_type="application/octet-stream", headers=headers
+        )
+
+    def beat(self, **over: Any) -> Any:
+        device = {
+            "name": "cpu",
+            "device": "cpu",
+            "device_name": "x86_64",
+            "arch": "cpu-x86_64",
+            "suites": ["micro"],
+        }
+        return self.post("hosts/beat", {"protocol": 1, "sent_at": 1.0, "devices": [device], **over})
+
+
+@pytest.fixture
+def agent(client: Client) -> Agent:
+    token = registration.create_token(who="op")
+    answer = client.post(
+        "/api/v1/hosts/register", {"token": token, "name": "gpu-1"}, content_type="application/json"
+    )
+    assert answer.status_code == 201
+    return Agent(client, answer.json()["key"])
+
+
+def test_a_token_opens_the_door_once(client: Client) -> None:
+    token = registration.create_token(who="op")
+    body = {"token": token, "name": "gpu-1"}
+    assert client.post("/api/v1/hosts/register", body, content_type="application/json").status_code == 201
+    again = client.post("/api/v1/hosts/register", body, content_type="application/json")
+    assert again.status_code == 403
+    assert Audit.objects.filter(action="host.register").count() == 1
+
+
+def test_a_name_that_is_alive_is_not_taken_over(agent: Agent) -> None:
+    agent.beat()
+    body = {"token": registration.create_token(who="op"), "name": "gpu-1"}
+    answer = agent.client.post("/api/v1/hosts/register", body, content_type="application/json")
+    assert answer.status_code == 403
+    assert "another --name" in answer.json()["detail"]
+    assert agent.beat().status_code == 200
+
+
+def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
+    answer = agent.beat().json()
+    assert answer["state"] == "online"
+    assert answer["queues"] == {"cpu": f"host-{answer['host']}-accelerator-{answer['accelerators']['cpu']}"}
+    assert agent.beat(protocol=99).status_code == 409
+    assert agent.beat(devices=[{"name": "../../x", "device": "cpu"}]).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("over", "pointer"),
+    [
+        ({"facts": {"os": "x" * 2**18}}, "/facts"),
+        ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x" * 61]}]}, "/devices/0/suites/0"),
+        ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x"] * 51}]}, "/devices/0/suites"),
+    ],
+)
+def test_a_beat_says_no_more_than_fits(agent: Agent, over: dict[str, Any], pointer: str) -> None:
+    answer = agent.beat(**over)
+    assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
+    assert answer.json()["errors"][0]["pointer"].endswith(pointer)
+    assert not Host.objects.get().accelerators.exists()
+
+
+def test_a_task_delivers_results_of_its_own_suite_only(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    path = f"tasks/{task['task']}/results"
+    other = {**v3_record()["benchmark"], "name": "TorchInductor"}
+    answer = agent.put(path, as_lines(v3_record(), v3_record(benchmark=other)), task["token"])
+    assert (answer.status_code, answer.json()["code"]) == (422, "other_suite")
+    assert answer.json()["errors"][0]["line"] == 2
+    assert not Measurement.objects.exists()
+    assert agent.put(path, as_lines(v3_record(case="gemv")), task["token"]).json()["stored"] == 1
+
+
+def test_a_record_that_the_host_marked_is_skipped_with_its_reason(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    marked = v3_record(benchmark={**v3_record()["benchmark"], "name": "TorchInductor"})
+    marked["metric"]["extra_info"] = {"unexpected": "its suite is another"}
+    path = f"tasks/{task['task']}/results"
+    receipt = agent.put(path, as_lines(marked, v3_record()), task["token"]).json()
+    assert (receipt["stored"], len(receipt["skipped"])) == (1, 1)
+    assert receipt["skipped"][0]["line"] == 1
+    assert "does not belong to the task" in receipt["skipped"][0]["reason"]
+
+
+def test_a_task_from_claim_to_finish(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    assert agent.post("tasks/claim", claim).status_code == 204
+    run = request()
+    task = agent.post("tasks/claim", claim).json()
+    assert (task["run"], task["attempt"], task["spec"]["case"]) == (run.pk, 1, "layer_norm")
+    path, token = f"tasks/{task['task']}", task["token"]
+    progress = agent.post(f"{path}/progress", {"phase": "compile", "done": 1, "total": 4}, token)
+    assert progress.json() == {"cancel": False}
+    receipt = agent.put(f"{path}/results", as_lines(v3_record()), token).json()
+    assert (receipt["stored"], receipt["run_ids"]) == (1, [run.pk])
+    assert agent.put(f"{path}/results", as_lines(v3_record(values=["x"])), token).status_code == 422
+    assert agent.put(f"{path}/log?offset=0", b"hello", token).json() == {"size": 5}
+    gap = agent.put(f"{path}/log?offset=9", b"!", token)
+    assert (gap.status_code, gap.json()["code"], gap.json()["size"]) == (409, "log_offset", 5)
+    assert agent.put(f"{path}/artifacts/trace", b"{}", token).status_code == 201
+    assert agent.put(f"{path}/artifacts/..%2Fx", b"{}", token).status_code in {404, 422}
+    done = {"status": "ok", "code": "", "reason": "", "seconds": 1.5}
+    assert agent.post(f"{path}/finish", done, token).json() == {"state": "done"}
+    assert agent.post(f"{path}/finish", done, token).json() == {"state": "done"}
+    assert agent.put(f"{path}/results", as_lines(v3_record()), token).json()["code"] == "lease_broken"
+    run.refresh_from_db()
+    assert run.state == State.SUCCEEDED
+    assert Measurement.objects.get().run_id == run.pk
+    assert Artifact.objects.get().kind == "trace"
+    log = agent.client.get(f"/api/v1/runs/{run.pk}/log?start=2")
+    assert (log.content, log["X-Next-Offset"], log["X-More"]) == (b"llo", "5", "0")
+
+
+def test_a_status_nobody_knows_is_refused(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    answer = agent.post(f"tasks/{task['task']}/finish", {"status": "great"}, task["token"])
+    assert answer.status_code == 422
+
+
+def test_a_drained_host_gets_nothing(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    host = Host.objects.get()
+    registration.drain(host=host, note="new driver", who="op")
+    answer = agent.beat().json()
+    assert (answer["state"], answer["note"]) == ("drained", "new driver")
+    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    assert agent.post("tasks/claim", claim).status_code == 204
+    registration.resume(host=host, who="op")
+    assert agent.post("tasks/claim", claim).status_code == 200
+
+
+def test_a_host_s_key_opens_nothing_else_and_others_open_no_task(agent: Agent) -> None:
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    admin = Agent(agent.client, create_key(name="a", scopes=["admin"], who="t")[1])
+    assert admin.post("tasks/claim", claim).status_code == 403
+    upload = agent.client.post(
+        "/api/v1/results", as_lines(v3_record()), content_type="text/plain", headers=agent.headers
+    )
+    assert upload.status_code == 403
+    assert agent.post("runs", {"suite": "micro"}).status_code == 403
+    token = registration.create_token(who="op")
+    answer = agent.client.post(
+        "/api/v1/hosts/register", {"token": token, "name": "gpu-2"}, content_type="application/json"
+    )
+    other = Agent(agent.client, answer.json()["key"])
+    assert other.post("tasks/claim", claim).status_code == 404
+    task = agent.post("tasks/claim", claim).json()
+    assert other.post(f"tasks/{task['task']}/progress", {}, task["token"]).status_code == 404
+
+
+def test_a_detached_host_s_key_is_dead(agent: Agent) -> None:
+    agent.beat()
+    run_states.detach_host(host=Host.objects.get(), who="op")
+    assert agent.beat().status_code == 401

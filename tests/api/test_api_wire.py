@@ -1,0 +1,142 @@
+"""The wire under the API: slow, broken and unusual clients, and those who wait behind them."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from hud.accounts.keys import create_key
+from hud.server.incoming import MAX_HEAD_BYTES, Incoming
+from tests.support.records import as_list, v3_record
+from tests.support.servers import Hud
+
+SLOW = 20  # senders at once; the web has four threads
+HEAD = b"POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_the_wire(hud_process: Hud) -> None:
+    """One web for all of it: it is expensive to start."""
+    hud_process.start(HUD_READ_S="2")
+    key = create_key(name="k", scopes=["upload"], who="t")[1].encode()
+    slow_senders_hold_up_nobody_and_are_told(hud_process)
+    what_the_server_itself_refuses_is_a_problem_too(hud_process)
+    bodies_nobody_waits_for(hud_process, HEAD + b"Authorization: Bearer " + key + b"\r\n")
+    one_connection_many_requests(hud_process, HEAD + b"Authorization: Bearer " + key + b"\r\n")
+
+
+def answer_of(client: socket.socket) -> tuple[int, str, bytes]:
+    """Status, content type and body of the next answer on this connection."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):  # no further: the next answer may stand behind
+        byte = client.recv(1)
+        assert byte, f"the connection ended after {head!r}"
+        head += byte
+    line, _, fields = head.partition(b"\r\n")
+    headers = http.client.parse_headers(io.BytesIO(fields))
+    body = b""
+    while len(body) < int(headers["Content-Length"]):
+        body += client.recv(int(headers["Content-Length"]) - len(body))
+    return int(line.split()[1]), headers["Content-Type"], body
+
+
+def said(hud: Hud, data: bytes) -> tuple[int, dict[str, Any]]:
+    """The answer to these bytes, which is problem+json and the last of its connection."""
+    with socket.create_connection(("127.0.0.1", hud.port), timeout=60) as client:
+        client.sendall(data)
+        status, content_type, body = answer_of(client)
+        assert client.recv(1) == b""
+    assert content_type == "application/problem+json"
+    problem = json.loads(body)
+    assert problem["status"] == status
+    return status, problem
+
+
+def slow_senders_hold_up_nobody_and_are_told(hud: Hud) -> None:
+    address = ("127.0.0.1", hud.port)
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(SLOW)]
+        silent = stack.enter_context(socket.create_connection(address, timeout=60))
+        for number, client in enumerate(slow):
+            client.sendall(HEAD if number % 2 else HEAD + b"Content-Length: 100\r\n\r\n[")
+        other = stack.enter_context(socket.create_connection(address, timeout=60))
+        for _ in range(3):
+            other.sendall(GET)
+            assert answer_of(other)[0] == 200
+        for client in slow:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)  # not one of them was given up before the other was served
+            client.settimeout(60)
+        for client in slow:
+            status, content_type, body = answer_of(client)
+            assert (status, content_type) == (408, "application/problem+json")
+            assert json.loads(body)["title"] == "Request Timeout"
+            assert client.recv(1) == b""
+        assert silent.recv(1) == b""
+
+
+def what_the_server_itself_refuses_is_a_problem_too(hud: Hud) -> None:
+    long = b"a" * (MAX_HEAD_BYTES + 1)
+    assert said(hud, b"nonsense\r\n\r\n")[0] == 400
+    assert said(hud, b"GET / HTTP/9.9\r\n\r\n")[0] == 400
+    assert said(hud, HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab")[0] == 400
+    assert said(hud, b"GET /api/v1/" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n")[0] == 414
+    assert said(hud, b"GET /" + long)[0] == 414
+    assert said(hud, HEAD + b"X-Long: " + long)[0] == 431
+    assert said(hud, HEAD + b"X-Y: z\r\n" * 200 + b"\r\n")[0] == 431
+    assert said(hud, HEAD + b"Transfer-Encoding: what\r\n\r\n")[0] in {400, 501}
+
+
+def bodies_nobody_waits_for(hud: Hud, head: bytes) -> None:
+    assert said(hud, head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n")[0] == 411
+    assert said(hud, head + b"Content-Length: 999999999\r\n\r\n[")[0] == 413
+    assert said(hud, head + b"Expect: 100-continue\r\nContent-Length: 999999999\r\n\r\n")[0] == 413
+
+
+def one_connection_many_requests(hud: Hud, head: bytes) -> None:
+    large = as_list(*(v3_record(case=f"case_{number}") for number in range(2000)))
+    head += b"Content-Length: %d\r\n" % len(large)
+    refused = HEAD + b"Content-Length: 3\r\n\r\nabc"  # without its key: nobody reads the body
+    with socket.create_connection(("127.0.0.1", hud.port), timeout=60) as client:
+        client.sendall(GET + refused + GET)  # at once
+        assert answer_of(client)[0] == 200
+        assert answer_of(client)[0] == 401
+        assert answer_of(client)[0] == 200
+        client.sendall(head + b"Expect: 100-continue\r\n\r\n")
+        assert client.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(large + GET)
+        status, _, body = answer_of(client)
+        assert (status, json.loads(body)["stored"]) == (201, 2000)
+        assert answer_of(client)[0] == 200
+
+
+def test_a_request_in_any_pieces_is_the_same() -> None:
+    request = HEAD + b"Content-Length: 5\r\nExpect: 100-Continue\r\n\r\nabcde"
+    for size in (1, 2, 3, 7, 1000):
+        incoming = Incoming(most_bytes=100)
+        for start in range(0, len(request), size):
+            assert not incoming.complete
+            incoming.feed(request[start : start + size] + (b"next" if start + size >= len(request) else b""))
+        assert incoming.complete
+        assert incoming.expects_continue
+        assert not incoming.cut
+        assert incoming.rest == b"next"
+        assert incoming.recv(1000) == HEAD + b"Content-Length: 5\r\n\r\nabcde"
+        incoming.close()
+
+
+@pytest.mark.parametrize("length", [b"0" * 18 + b"5", b"99999999999999999999", b"+5", b"5, 5", b"x", b""])
+def test_nothing_follows_a_length_that_is_not_understood(length: bytes) -> None:
+    """Else the application could take a body for what is read here as the next request."""
+    incoming = Incoming(most_bytes=100)
+    incoming.feed(HEAD + b"Content-Length: " + length + b"\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+    assert incoming.complete
+    assert incoming.cut
+    incoming.close()

@@ -1,0 +1,185 @@
+"""A stand-in for the interpreter of a host: the real `runner.launch.child`, with a suite that needs no torch.
+
+Given to an agent as `--python default=<script that execs this file>,STANDIN=<control folder>`. Naming
+interpreters is the host owner's business anyway, so the product needs no hook for its tests.
+
+The control folder tells it what to do: ``plan.json`` maps the number of the start ("1", "2", … or "*") to
+{"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
+"kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n}.
+It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
+folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SAMPLES = 20
+HANG_S = 3600  # longer than any test: what hangs is to be ended, but stays not for ever where that fails
+
+
+def run(spec: Any, report: Any) -> Any:
+    """What `runner.suites.micro.run` offers: one task."""
+    from runner.suites.micro import SIZES
+
+    control = Path(os.environ["STANDIN"])
+    place = control / os.environ.get("CUDA_VISIBLE_DEVICES", "")  # the folder itself where that is empty
+    place.mkdir(exist_ok=True)
+    earlier = sorted(place.glob("pid-*"))
+    plan = _plan(control, len(earlier) + 1)
+    _leave(control, plan, spec.device)
+    print(plan.get("print", "stand-in at work"), flush=True)
+    _note_start(control, place, earlier)
+    sizes = list(spec.knobs.get("D", SIZES[spec.device][:2]))[: plan.get("results", 16)]
+    for number, size in enumerate(sizes):
+        report.event("measure", number, len(sizes), f"D={size}")
+        report.result(_record(spec, size))
+    _work(control, plan, spec.device)
+    report.artifact("notes", "notes.txt", "made by the stand-in\n")
+    if "status" in plan:
+        from runner.launch.failures import TaskFailure
+
+        return TaskFailure(plan["status"], plan.get("code", ""), plan.get("reason", ""))
+    return None
+
+
+def _leave(control: Path, plan: dict[str, Any], device: str) -> None:
+    if plan.get("deaf"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if plan.get("stray"):  # a helper process that outlives its benchmark until somebody kills it
+        _leave_stray(control, lambda: time.sleep(HANG_S))
+    if "orphan_s" in plan:
+        _leave_stray(control, lambda: _use(device, plan["orphan_s"]))
+
+
+def _work(control: Path, plan: dict[str, Any], device: str) -> None:
+    if "allocate_gib" in plan:
+        _allocate(device, plan["allocate_gib"])
+    if "kernel_s" in plan:
+        _use(device, plan["kernel_s"])
+    if plan.get("spin"):
+        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 2**31 - 1)
+    if "wait_for" in plan:
+        from tests.support.waiting import wait_for
+
+        wait_for((control / plan["wait_for"]).exists, f"{plan['wait_for']} of the test", HANG_S)
+
+
+def _plan(control: Path, number: int) -> dict[str, Any]:
+    path = control / "plan.json"
+    plans: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    return plans.get(str(number), plans.get("*", {}))
+
+
+def _note_start(control: Path, place: Path, earlier: list[Path]) -> None:
+    """Notes the pid of this start, and whether it shares the accelerator with an earlier one."""
+    for path in earlier:
+        if _state(path.read_text()) not in "ZX":
+            (control / "shared").write_text(f"{path} was alive")
+    draft = place / "pid.new"
+    draft.write_text(str(os.getpid()))
+    draft.rename(place / f"pid-{len(earlier) + 1}")
+
+
+def _state(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _leave_stray(control: Path, work: Callable[[], object]) -> None:
+    """A process in a session of its own whose parent is gone, as compile workers are."""
+    if os.fork():
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    (control / "stray").write_text(str(os.getpid()))
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def _use(device: str, seconds: float) -> None:
+    """Keeps a device busy without a break, for a bounded time: a GPU with one kernel, a CPU in C."""
+    if device == "cuda":
+        import torch
+
+        spin = torch.cuda._sleep  # a kernel that counts cycles
+        spin(1)
+        torch.cuda.synchronize()
+        started = time.monotonic()
+        spin(10**9)
+        torch.cuda.synchronize()
+        spin(int(seconds * 10**9 / (time.monotonic() - started)))
+        torch.cuda.synchronize()
+    else:
+        started = time.monotonic()
+        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", 10**5)
+        hashlib.pbkdf2_hmac("sha256", b"spin", b"in C", int(seconds * 10**5 / (time.monotonic() - started)))
+
+
+def _allocate(device: str, gib: int) -> None:
+    """Asks for memory that is not there, after some that is."""
+    if device == "cuda":
+        import torch
+
+        held = torch.zeros(2**30, dtype=torch.uint8, device="cuda")
+        torch.zeros(gib * 2**30, dtype=torch.uint8, device="cuda")
+        del held
+    raise MemoryError(f"tried to allocate {gib} GiB")
+
+
+def _record(spec: Any, size: int) -> Any:
+    from runner.schema.records import Benchmark, Environment, Metric, Model, Record
+
+    tried = {name: text for name, text in os.environ.items() if name == "RUNNER_INDUCTOR_OPTIONS"}
+    environment = Environment(
+        torch="0.0+standin", python="3", cpu="stand-in", os="none", cpu_count=1, variables=tried
+    )
+    return Record(
+        benchmark=Benchmark(
+            name=f"Compiler HUD {spec.suite}",
+            mode=spec.mode,
+            dtype=spec.dtype,
+            extra_info={
+                "device": spec.device,
+                "arch": "x86_64" if spec.device == "cpu" else "NVIDIA H200",
+                "dynamic": spec.dynamic,
+                "knobs": {"D": size},
+            },
+        ),
+        model=Model(name=spec.case, type="benchmark", backend=spec.backend, origins=[spec.suite]),
+        metric=Metric(
+            name="compiled_latency_ms",
+            benchmark_values=[size / 1000 + sample / 1e6 for sample in range(SAMPLES)],
+            extra_info={"unit": "ms", "direction": "down", "status": "ok", "n": SAMPLES},
+        ),
+        timestamp=time.time(),
+        **environment.to_record_fields(os.environ.get("RUNNER_HOST", "")),
+    )
+
+
+def main() -> int:
+    if "runner.measure.state.environment" in sys.argv:
+        print(json.dumps({"torch": "0.0+standin"}))
+        return 0
+    assert sys.argv[1:] == ["-m", "runner.launch.child"], sys.argv
+    sys.modules["runner.suites.micro.run"] = sys.modules["__main__"]
+    from runner.launch import child
+
+    return child.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

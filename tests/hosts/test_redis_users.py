@@ -1,0 +1,189 @@
+"""Each host has a Redis user: enough for its worker, nothing of another host's, gone with its key."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from redis import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import ConnectionError as NoConnection
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from hud.hosts import redis_users, registration
+from hud.models import Accelerator, Host
+from hud.runs import run_states, wakeup
+from runner.host.worker import AcceleratorWorker
+from runner.host.worker_config import WorkerConfig
+from tests.support.claims import request
+from tests.support.servers import free_port, start_process
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.django_db
+
+
+class OpenRedis:
+    """A Redis on TCP behind a password, as an operator would run one."""
+
+    def __init__(self, folder: Path, binary: str) -> None:
+        self.port = free_port()
+        self.url = f"redis://:boss@127.0.0.1:{self.port}/0"
+        self._folder = folder
+        self._binary = binary
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [self._binary, "--port", str(self.port), "--requirepass", "boss", "--save", ""]
+        command += ["--dir", str(self._folder)]
+        self._process = start_process(command, self._folder / "redis.log", os.environ)
+        wait_for(self._answers, "Redis")
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            return bool(Redis.from_url(self.url).ping())
+        except NoConnection:
+            return False
+
+
+@pytest.fixture
+def open_redis(tmp_path: Path, settings: Any) -> Iterator[OpenRedis]:
+    server = OpenRedis(tmp_path, _redis_binary())
+    server.start()
+    settings.REDIS_URL = server.url
+    yield server
+    server.stop()
+
+
+def _redis_binary() -> str:
+    from hud.server.embedded import redis
+
+    command = redis(Path(os.environ["HUD_TEST_DATA"])).command
+    return next(part for part in command if part.endswith("redis-server"))
+
+
+def register(name: str) -> tuple[Host, str]:
+    """A new host with an accelerator, and its address of Redis."""
+    token = registration.create_token(who="t")
+    answer = (
+        Client()
+        .post("/api/v1/hosts/register", {"token": token, "name": name}, content_type="application/json")
+        .json()
+    )
+    host = Host.objects.get(pk=answer["host"])
+    device = registration.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=("micro",))
+    registration.beat(host=host, protocol=1, sent_at=0.0, facts={}, labels={}, devices=[device])
+    return host, answer["redis_url"]
+
+
+def enqueue(url: str, queue: str, job_id: str) -> None:
+    with Redis.from_url(url) as redis:
+        Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
+            "runner.host.jobs.work", str(uuid.uuid4()), job_id=job_id
+        )
+
+
+def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path: Path) -> None:
+    host, url = register("one")
+    assert url.startswith(f"redis://host-{host.pk}:")
+    assert "boss" not in url
+    request()
+    assert wakeup.ring_idle() == 1
+    accelerator = Accelerator.objects.get()
+    config = WorkerConfig(
+        hud="http://127.0.0.1:9", key="k", host="one", accelerator=accelerator.pk, name="cpu", lock="cpu",
+        visible="", queue=accelerator.queue, redis_url=url, data=str(tmp_path), pythons={},
+    )  # fmt: skip
+    with Redis.from_url(url) as redis:
+        worker = AcceleratorWorker(config, redis)
+        worker.register_birth()
+        worker.heartbeat()
+        job, queue = worker.dequeue_job_and_maintain_ttl(5)
+        assert job.is_valid()
+        assert job.id.startswith(f"host-{host.pk}-")
+        worker._forget(job, queue)
+        worker.set_state("busy")
+        worker.register_death()
+    with Redis.from_url(open_redis.url) as redis:
+        refused = {entry["object"] for entry in redis.acl_log()}
+        assert refused <= {"client"}, "redis-py tells its name and version where it may"
+        assert not redis.exists(job.key, f"rq:queue:{accelerator.queue}:intermediate")
+
+
+def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:
+    one, url = register("one")
+    other, _url = register("other")
+    enqueue(open_redis.url, f"host-{other.pk}-accelerator-9", f"host-{other.pk}-x")
+    with Redis.from_url(url) as redis:
+        for command in (
+            ("LRANGE", f"rq:queue:host-{other.pk}-accelerator-9", 0, -1),
+            ("RPUSH", f"rq:queue:host-{other.pk}-accelerator-9", "x"),
+            ("HGETALL", f"rq:job:host-{other.pk}-x"),
+            ("DEL", f"rq:job:host-{other.pk}-x"),
+            ("HSET", "rq:worker:of-another", "state", "dead"),
+            ("GET", "secret"),
+            ("RPUSH", f"rq:queue:host-{one.pk}1-accelerator-9", "x"),
+            ("KEYS", "*"),
+            ("FLUSHALL",),
+            ("CONFIG", "GET", "requirepass"),
+            ("ACL", "LIST"),
+            ("EVAL", "return 1", 0),
+            ("PUBLISH", "rq:pubsub:x", "stop"),
+            ("SHUTDOWN",),
+        ):
+            with pytest.raises(NoPermissionError):
+                redis.execute_command(*command)
+
+
+def test_the_users_come_back_when_redis_forgot_them_and_go_with_their_hosts(open_redis: OpenRedis) -> None:
+    host, url = register("one")
+    open_redis.stop()
+    redis_users.sync()
+    open_redis.start()
+    with pytest.raises(AuthenticationError):
+        Redis.from_url(url).ping()
+    redis_users.sync()
+    with Redis.from_url(url) as connected:
+        assert connected.ping()
+        assert redis_users.url_of(host) == url, "the same, as long as its key is the same"
+        run_states.detach_host(host=host, who="t")
+        redis_users.sync()
+        with pytest.raises(RedisError):
+            connected.execute_command("LLEN", f"rq:queue:host-{host.pk}-accelerator-1")
+    again, other_url = register("one")
+    assert again.pk == host.pk
+    assert other_url != url, "a new key, a new password"
+    assert Redis.from_url(other_url).ping()
+
+
+def test_where_the_server_makes_no_users_all_share_one(open_redis: OpenRedis, settings: Any) -> None:
+    with Redis.from_url(open_redis.url) as redis:
+        redis.execute_command("ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-@admin")
+    settings.REDIS_URL = open_redis.url.replace(":boss@", "plain:pw@")
+    host, url = register("one")
+    assert url == settings.REDIS_URL
+    host.refresh_from_db()
+    assert host.redis_user is False
+    settings.REDIS_URL = open_redis.url
+    redis_users.sync()
+    host.refresh_from_db()
+    assert host.redis_user is True
+
+
+def test_the_embedded_redis_has_one_user(settings: Any) -> None:
+    assert settings.REDIS_URL.startswith("unix:")
+    host, url = register("one")
+    assert url == settings.REDIS_URL
+    assert host.redis_user is None

@@ -1,0 +1,206 @@
+"""Results out again: what is exported and uploaded anew gives the same rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase
+
+from hud.ingest import BadUpload, ingest
+from hud.ingest.export import export
+from hud.models import Environment, Experiment, Measurement, Run, Upload
+from runner.formats.parameters import Parameters
+from tests.support.records import as_lines, as_list, v3_record
+
+SAMPLES = Path(__file__).resolve().parent.parent.parent / "hud" / "samples"
+pytestmark = pytest.mark.django_db
+
+
+def snapshot() -> list[Any]:
+    """Every measurement with all that identifies it, without numbers that the database gave."""
+    rows = Measurement.objects.select_related("run", "environment", "series__metric", "series__experiment")
+    return sorted(
+        [
+            [
+                [getattr(row.series.experiment, name) for name in Experiment.IDENTITY],
+                row.series.metric.name,
+                [str(row.run.uid), row.run.source, row.run.external_id, row.run.host_name, row.run.commit],
+                [row.run.at.isoformat(), row.run.at_source, row.run.branch, row.run.repo],
+                row.environment.fingerprint,
+                [row.median, row.samples, row.target, row.spread, row.n, row.status, row.process],
+                [row.target_arch, row.code, row.warning],
+            ]
+            for row in rows
+        ],
+        key=str,
+    )
+
+
+def empty() -> None:
+    Run.objects.all().delete()
+    Upload.objects.all().delete()
+    Experiment.objects.all().delete()
+    Environment.objects.all().delete()
+
+
+def exported(**filters: Any) -> bytes:
+    return b"".join(export("v3", filters))
+
+
+def test_the_samples_come_back_as_the_same_rows() -> None:
+    call_command("ingest", str(SAMPLES))
+    before, body = snapshot(), exported()
+    again = ingest(body, Parameters())
+    assert (again.stored, again.duplicates, again.skipped) == (0, len(before), [])
+    empty()
+    receipt = ingest(body, Parameters())
+    assert (receipt.stored, receipt.duplicates, receipt.skipped) == (len(before), 0, [])
+    assert snapshot() == before
+    assert exported().count(b"\n") == len(before)
+
+
+def test_the_reason_of_a_status_is_kept_shown_and_comes_back(client: Client) -> None:
+    reason = "torch_xla has had no XRT since 2.1:\nPJRT took its place"
+    shown = " ".join(reason.split())
+    record = v3_record("per_iter_time", [], case="resnet18")
+    record["benchmark"]["name"] = "Compiler HUD xla"
+    record["model"]["origins"] = ["xla"]
+    record["metric"] = {
+        "name": "per_iter_time",
+        "extra_info": {"status": "unsupported", "code": "no_xrt", "reason": reason},
+    }
+    long = v3_record("speedup", [1.5], case="longest")
+    long["metric"]["extra_info"] = {"warning": "hot " * 200}
+    run = ingest(as_lines(record, long), Parameters()).run_ids[0]
+    before, body = snapshot(), exported()
+    said = {
+        json.loads(line)["model"]["name"]: json.loads(line)["metric"]["extra_info"]
+        for line in body.splitlines()
+    }
+    assert said["resnet18"]["reason"] == shown
+    assert "warning" not in said["resnet18"]
+    assert said["longest"]["warning"] == ("hot " * 75).strip()
+    experiment = Experiment.objects.get(case="resnet18")
+    for address in (f"/runs/{run}/", f"/experiments/{experiment.pk}/"):
+        assert f'<span class="reason">{shown}</span>' in client.get(address).content.decode()
+    assert f'title="unsupported: {shown}"' in client.get("/suites/xla/").content.decode()
+    for address in (f"/runs/{run}.json", "/suites/xla.json"):
+        (row,) = (row for row in client.get(address).json()["items"] if row["case"] == "resnet18")
+        assert (row["reason"], row["warning"], row["verdict"]) == (shown, None, "not_run")
+    assert shown.encode() in b"".join(export("csv", {"suite": "xla"}))
+    empty()
+    ingest(body, Parameters())
+    assert snapshot() == before
+
+
+class RoundTrip(TestCase):
+    """Any accepted payload exported and uploaded anew gives identical rows."""
+
+    names = st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30
+    ).filter(str.strip)
+    scalars = st.one_of(
+        st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)
+    )
+    records = st.builds(
+        lambda case, metric, values, target, info, host, sha: (
+            v3_record(
+                metric,
+                values,
+                case=case,
+                runners=[{"name": host, "type": "NVIDIA H200", "extra_info": {"driver": "580"}}],
+                dependencies={"torch": {"version": "2.11", "sha": sha}, "timm": {"version": "1.0"}},
+                head_sha=sha,
+                benchmark={"name": "somebody else's", "mode": None, "dtype": "int8", "extra_info": info},
+            )
+            | {"metric": {"name": metric, "benchmark_values": values, "target_value": target}}
+        ),
+        names,
+        names,
+        st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5),
+        st.none() | st.floats(-1e300, 1e300),
+        st.dictionaries(names, scalars | names, max_size=4),
+        names,
+        st.text("0123456789abcdef", min_size=1, max_size=40),
+    )
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(records, min_size=1, max_size=5))
+    def test_any_accepted_payload_survives(self, records: list[dict[str, Any]]) -> None:
+        ingest(as_lines(*records), Parameters())
+        before, body = snapshot(), exported()
+        empty()
+        ingest(body, Parameters())
+        assert snapshot() == before
+        empty()
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(records, min_size=2, max_size=4), st.randoms())
+    def test_the_order_of_uploads_does_not_matter(self, records: list[dict[str, Any]], random: Any) -> None:
+        bodies = [as_list(record) for record in records]
+
+        def rows_after(order: list[bytes]) -> list[Any]:
+            empty()
+            for body in order:
+                ingest(body, Parameters(run_time="2026-01-01"))
+            rows = ([row[0], row[1], row[2][1:], *row[3:]] for row in snapshot())  # without run ids
+            return sorted(rows, key=str)
+
+        forward = rows_after(bodies)
+        random.shuffle(bodies)
+        assert str(rows_after(bodies)) == str(forward)
+        empty()
+
+
+def test_csv_and_json_are_flat_and_formulas_are_inert(client: Client) -> None:
+    ingest(as_list(v3_record(case="=HYPERLINK(1)"), v3_record(case="b", values=[1, 2])), Parameters())
+    answer = client.get("/api/v1/export?format=csv")
+    rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))  # type: ignore[attr-defined]
+    assert {row["case"] for row in rows} == {"'=HYPERLINK(1)", "b"}
+    assert rows[0]["unit"] == "GB/s"
+    answer = client.get("/api/v1/export?format=json&case=b")
+    (item,) = json.loads(b"".join(answer.streaming_content))["items"]  # type: ignore[attr-defined]
+    assert (item["value"], item["samples"], item["arch"]) == (1.5, [1.0, 2.0], "h200")
+
+
+def test_filters_narrow_and_unknown_ones_are_refused(client: Client) -> None:
+    ingest(as_list(v3_record(), v3_record(case="b")), Parameters())
+    body = b"".join(client.get("/api/v1/export?case=b").streaming_content)  # type: ignore[attr-defined]
+    assert body.count(b"\n") == 1
+    assert client.get("/api/v1/export?format=xml").status_code == 422
+    assert client.get("/api/v1/export?drop=table").status_code == 422
+    for room in ("export", "experiments"):
+        answer = client.get(f"/api/v1/{room}?case=b&case=layer_norm")
+        assert answer.status_code == 422
+        assert answer.json()["errors"] == [{"pointer": "?case", "detail": "said twice"}]
+
+
+def test_an_upload_repeats_a_runner_s_own_run_but_adds_nothing_to_it() -> None:
+    ingest(as_list(v3_record()), Parameters())
+    Run.objects.update(upload=None)
+    record = json.loads(exported())
+    assert ingest(as_list(record), Parameters()).duplicates == 1
+    record["benchmark"]["extra_info"]["hud"]["metric"] = record["metric"]["name"] = "forged"
+    receipt = ingest(as_list(record), Parameters())
+    assert (receipt.stored, receipt.duplicates) == (0, 0)
+    assert "adds nothing" in receipt.skipped[0]["reason"]
+    assert Measurement.objects.count() == 1
+
+
+@pytest.mark.parametrize("wrong", [{"uid": "x"}, {"at": "never"}, {"at_source": "guess"}])
+def test_an_export_that_was_tampered_with_is_refused(wrong: dict[str, str]) -> None:
+    ingest(as_list(v3_record()), Parameters())
+    record = json.loads(exported())
+    record["benchmark"]["extra_info"]["hud"]["run"].update(wrong)
+    with pytest.raises(BadUpload) as caught:
+        ingest(as_list(record), Parameters())
+    assert "/benchmark/extra_info/hud/run/" in caught.value.faults[0].pointer

@@ -1,0 +1,172 @@
+"""What a task that died has not measured: rows with a status, at the door, in series and in verdicts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud.ingest import ingest
+from hud.judging.judge import work_off
+from hud.models import STATUS_NAMES, Measurement, Run, Verdict
+from runner.cli.output import Output, records_of
+from runner.formats.parameters import Parameters
+from runner.launch import results
+from runner.launch.launch import launch
+from runner.launch.task_result import TaskOutcome, TaskResult
+from runner.schema.plan import SUITES, Selection, TaskSpec, plan
+from runner.suites.expected import always
+from runner.suites.outcome_records import missing, whole
+from runner.system import environment, machine
+from tests.support.observed import observe
+from tests.support.records import task_record
+
+MODEL = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"]))[0]
+FILE = replace(MODEL, suite="file", case="mine-0123456789ab", knobs={"threads": 1})
+
+
+def of_model(task: TaskSpec, name: str, values: Any = (1.5,), *, at: float = 1.0, **said: Any) -> Any:
+    """A record of that task."""
+    (experiment,) = always(task)
+    record = task_record(replace(task, knobs={}, device="cpu"), name, timestamp=at)
+    record["benchmark"]["extra_info"]["knobs"] = dict(experiment.knobs)
+    record["model"]["backend"] = experiment.backend
+    record["metric"] = {"name": name, "extra_info": {"status": "ok", **said}}
+    if values:
+        record["metric"]["benchmark_values"] = list(values)
+    return record
+
+
+def line(task: TaskSpec, status: str, code: str, *records: Any) -> bytes:
+    """Of a file of `--format ours`, as runners of old wrote it: without rows of what is missing."""
+    value = {
+        "fingerprint": task.fingerprint() if task.suite != "file" else "ab",
+        "task": task.to_json(),
+        "outcome": {"status": status, "code": code, "reason": "why", "seconds": 1.0},
+        "records": list(records),
+    }
+    return json.dumps(value).encode() + b"\n"
+
+
+def passed(task: TaskSpec, at: float) -> Any:
+    return of_model(task, "accuracy", (), at=at, code="pass")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_every_task_of_every_suite_has_rows_for_all_it_measures(suite: str, device: str) -> None:
+    for task in plan(Selection(suite, device=device)):
+        experiments = always(task, {})
+        found = missing(task, TaskOutcome("crashed", "SIGSEGV", "why"), [], experiments)
+        assert found
+        assert len(found) == sum(len(one.metrics) for one in experiments)
+        assert not missing(
+            task, TaskOutcome("failed", "x", "why"), found, experiments
+        )  # nothing is missing twice
+
+
+@pytest.mark.parametrize("task", [MODEL, FILE], ids=["model", "file"])
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        ("crashed", "SIGKILL", ("crashed", "SIGKILL")),
+        ("cancelled", "", ("not_run", "cancelled")),
+        ("ok", "", None),
+        ("cannot_tell", "eager_two_runs_differ", None),
+    ],
+)
+def test_a_file_of_old_is_read_with_its_outcome(
+    task: TaskSpec, status: str, code: str, said: tuple[str, str] | None
+) -> None:
+    body = line(task, status, code, passed(task, 1.0))
+    lost = [metric for metric in always(task)[0].metrics if metric != "accuracy"] if said else []
+    for content in (body, records_of(body.decode())):  # as it is uploaded by hand, and by the runner
+        found = observe(content).measurements
+        assert [(one.metric, one.status, one.code) for one in found] == [
+            ("accuracy", "ok", "pass"),
+            *((metric, *said) for metric in lost if said),
+        ]
+        assert len({(one.identity, one.run.host, one.environment.fingerprint()) for one in found}) == 1
+
+
+def test_a_line_without_records_is_rows_or_says_why_not() -> None:
+    found = observe(line(MODEL, "failed", "no_torch"))
+    assert {(one.status, one.code) for one in found.measurements} == {("failed", "no_torch")}
+    assert {one.metric for one in found.measurements} == set(always(MODEL)[0].metrics)
+    other = replace(MODEL, suite="future")
+    value = {**json.loads(line(MODEL, "failed", "no_torch")), "task": other.to_json()}
+    found = observe(json.dumps(value).encode())
+    assert not found.measurements
+    assert "the task ended failed no_torch, and cannot be read" in found.skipped[0]["reason"]
+
+
+@pytest.mark.parametrize("why", ["complete", "pair", "own"])
+def test_no_row_is_made_up_where_the_line_is_whole_or_does_not_say_its_place(why: str) -> None:
+    record = passed(MODEL, 1.0)
+    if why == "pair":
+        record["runners"][0].setdefault("extra_info", {})["pair"] = {"number": 0, "side": "new"}
+    if why == "own":
+        record["benchmark"]["extra_info"]["knobs"] = {"inputs": "own-af92a1eb"}
+    value = {**json.loads(line(MODEL, "crashed", "SIGKILL", record)), "complete": why == "complete"}
+    assert whole(value) == [record]
+
+
+@pytest.mark.parametrize("task", [[], {"suite": "micro"}, {**MODEL.to_json(), "knobs": {"D": [1] * 99}}])
+def test_a_task_that_is_none_takes_no_record_along(task: Any) -> None:
+    value = {**json.loads(line(MODEL, "failed", "x", passed(MODEL, 1.0))), "task": task}
+    assert [one.metric for one in observe(json.dumps(value).encode()).measurements] == ["accuracy"]
+
+
+def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_path: Path) -> None:
+    launch(MODEL, tmp_path, python="/nowhere/python", environment={"RUNNER_HOST": "here"})
+    last = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1])
+    assert last["metric"]["extra_info"]["code"] == "no_interpreter"
+    assert (last["runners"][0]["name"], last["runners"][0]["cpu_info"]) == ("here", machine.cpu_name())
+    assert last["benchmark"]["extra_info"]["arch"] == platform.machine()
+    assert last["dependencies"] == {}
+    version = importlib.metadata.version("torch").partition("+")[0]
+    assert environment.asked("cpu", sys.executable, {}).torch.startswith(version)
+
+
+def test_results_that_are_no_file_fail_the_task(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").mkdir()
+    outcome, found = results.complete(tmp_path, MODEL, TaskOutcome("ok"), sys.executable, {})
+    assert (outcome.status, outcome.code) == ("failed", "foreign_results")
+    assert found.problem
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "code", "verdicts"),
+    [("crashed", "SIGKILL", ["failed"]), ("timed_out", "timeout", ["failed"]), ("cancelled", "", [])],
+)
+@pytest.mark.parametrize("form", ["ours", "v3"])
+def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
+    status: str, code: str, verdicts: list[str], form: str, tmp_path: Path
+) -> None:
+    for day in range(1, 4):
+        good = [passed(MODEL, 86400.0 * day), of_model(MODEL, "speedup", at=86400.0 * day)]
+        ingest(line(MODEL, "ok", "", *good), Parameters())
+    records = [passed(MODEL, 86400.0 * 9)]
+    records += missing(MODEL, TaskOutcome(status, code, "why"), records, always(MODEL))
+    path = tmp_path / "r.json"
+    Output(path, form, suites=["huggingface"], resume=False).add(
+        TaskResult(MODEL, TaskOutcome(status, code, "why"), tmp_path, records)
+    )
+    ingest(path.read_bytes(), Parameters())
+    work_off()
+    series = Measurement.objects.filter(series__metric__name="speedup").order_by("at")
+    last = series.last()
+    assert last is not None
+    assert (series.count(), last.median) == (4, None)
+    assert STATUS_NAMES[last.status] == ("not_run" if status == "cancelled" else status)
+    states = list(Run.objects.order_by("at").values_list("state", flat=True))
+    assert states == [*["succeeded"] * 3, "failed" if status == "crashed" else status]
+    judged = Verdict.objects.filter(series__metric__name="speedup")
+    assert list(judged.values_list("verdict", flat=True)) == verdicts

@@ -1,0 +1,118 @@
+"""The judge works off touched series: rows only where there is something to say, late points judged anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from hud.ingest import ingest
+from hud.judging.judge import work_off
+from hud.models import Experiment, Measurement, Run, Series, State, Verdict
+from hud.pages.experiment import query as experiment
+from runner.formats.parameters import Parameters
+from tests.support.factories import create_measurement, create_run
+from tests.support.records import as_list, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def upload(value: float, day: int, **over: Any) -> None:
+    body = as_list(v3_record(values=[value], timestamp=1_700_000_000 + day * 86_400, **over))
+    ingest(body, Parameters(driver="580.1"))
+
+
+def verdicts() -> list[str]:
+    return list(Verdict.objects.order_by("at").values_list("verdict", flat=True))
+
+
+def test_a_quiet_series_has_no_rows_and_a_step_has_one() -> None:
+    for day in range(20):
+        upload(2500 + day % 3, day)
+    call_command("judge", "--once")
+    assert verdicts() == []
+    upload(2000, 20)
+    assert work_off() == 1
+    row = Verdict.objects.get()
+    assert (row.verdict, row.baseline_n) == ("regressed", 20)
+    assert row.change == pytest.approx(-0.2, abs=0.01)
+    assert not Series.objects.filter(touched_at__isnull=False).exists()
+
+
+def test_a_late_point_judges_its_series_from_there_on() -> None:
+    for day in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11):
+        upload(2500 if day < 11 else 2000, day)
+    work_off()
+    assert verdicts() == ["regressed"]
+    upload(2000, 10)
+    work_off()
+    assert verdicts()[0] == "regressed"
+    assert Verdict.objects.count() == 2
+
+
+def test_another_environment_class_is_no_baseline() -> None:
+    for day in range(10):
+        upload(2500, day)
+    ingest(as_list(v3_record(values=[1000], timestamp=1_800_000_000)), Parameters(driver="999.1"))
+    work_off()
+    assert verdicts() == ["new"]
+
+
+def test_a_run_that_is_not_complete_waits() -> None:
+    upload(2500, 0)
+    Run.objects.update(state=State.RUNNING, finished=None)
+    assert work_off() == 0
+    Run.objects.update(state=State.SUCCEEDED, finished=timezone.now())
+    assert work_off() == 1
+
+
+def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
+    for day, word in enumerate(("pass", "pass", "fail_accuracy")):
+        record = v3_record("accuracy", [], timestamp=1_700_000_000 + day * 86_400)
+        record["metric"] = {"name": "accuracy", "extra_info": {"benchmark_values": [word]}}
+        ingest(as_list(record), Parameters())
+    work_off()
+    assert verdicts() == ["regressed"]
+
+
+def test_what_cannot_run_is_no_failure_and_no_baseline() -> None:
+    """A number and a word: measured, then unsupported, then measured again, then failed."""
+    for day, status in enumerate(("ok", "unsupported", "not_run", "ok", "failed")):
+        for name, word in (("speedup", None), ("accuracy", "pass")):
+            record = v3_record(name, [1.5] if status == "ok" and not word else [], timestamp=day * 86_400 + 1)
+            said = {"status": status, "code": "no_xrt" if status != "ok" else word or ""}
+            record["metric"]["extra_info"] = said
+            ingest(as_list(record), Parameters())
+    work_off()
+    assert verdicts() == ["failed", "regressed"]
+    page = experiment.read(Experiment.objects.get().pk, metric="speedup")
+    assert page
+    assert page.history
+    words = [point.verdict for point in page.history.points]
+    assert words == ["new", "not_run", "not_run", "unchanged", "failed"]
+
+
+def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
+    """Five processes of one run: four are 20 % slower, one crashed in their midst."""
+    for day in range(12):
+        upload(2500, day)
+    work_off()
+    run = create_run()
+    series = Series.objects.get()
+    environment = Measurement.objects.latest("at").environment
+    for process, value in enumerate((2000, 2000, None, 2000, 2010)):
+        status = "crashed" if value is None else "ok"
+        create_measurement(
+            series.experiment,
+            metric=series.metric.name,
+            value=value,
+            run=run,
+            environment=environment,
+            status=status,
+            process=process,
+        )
+    Series.objects.update(touched_at=run.at)
+    work_off()
+    assert verdicts() == ["regressed"]

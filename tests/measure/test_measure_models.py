@@ -1,0 +1,181 @@
+"""Arithmetic behind compile time, GPU busy time, memory and bandwidths: no device needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.measure.compiler.kernels import Kernel, bandwidths, kernels, kernels_hash
+from runner.measure.flops import peak_tflops
+from runner.measure.memory import high_water_bytes, private_pool_bytes
+from runner.measure.timing.compile_time import compile_seconds
+from runner.measure.timing.gpu_active_time import active_by_step, active_time, union
+
+
+def test_compile_time_is_what_the_first_calls_take_more() -> None:
+    assert compile_seconds([5000.0, 30.0], [10.0, 12.0, 10.0]) == pytest.approx(5.01)
+    assert compile_seconds([9.0], [10.0]) == 0.0
+
+
+def test_a_union_counts_what_overlaps_once() -> None:
+    assert union([]) == 0
+    assert union([(0, 10), (5, 15), (20, 25), (21, 22)]) == 20
+
+
+def test_steps_lie_between_synchronisations() -> None:
+    steps = [(0.0, 1.0), (2.0, 3.0), (10.0, 14.0), (12.0, 13.0), (20.0, 21.0)]
+    assert active_by_step(steps, [-1.0, 4.0, 9.0, 15.0, 19.0, 22.0, 23.0], 3) == [2.0, 4.0, 1.0]
+    assert active_by_step(steps, [], 3) == [pytest.approx(7 / 3)]
+    assert active_by_step(steps, [4.0, 15.0], 3) == [pytest.approx(7 / 3)]
+
+
+def event(name: str, category: str, begin_us: float, length_us: float) -> dict[str, object]:
+    return {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us}
+
+
+def test_busy_time_of_a_trace() -> None:
+    trace = {
+        "traceEvents": [
+            event("ProfilerStep#1", "gpu_user_annotation", 0, 1000),
+            event("cudaDeviceSynchronize", "cuda_runtime", 0, 1),
+            event("triton_poi_fused_0", "kernel", 10, 100),
+            event("Memcpy DtoD", "gpu_memcpy", 50, 100),
+            event("cudaDeviceSynchronize", "cuda_runtime", 20, 200),
+            event("triton_poi_fused_0", "kernel", 500, 120),
+            event("cudaDeviceSynchronize", "cuda_runtime", 510, 200),
+            {"ph": "i", "name": "note"},
+        ]
+    }
+    found = active_time(trace, steps=2)
+    assert found.steps_ms == pytest.approx([0.14, 0.12])
+    assert found.kernels_ms == pytest.approx({"triton_poi_fused_0": 0.11, "Memcpy DtoD": 0.05})
+    assert found.launches == 1.5
+    with pytest.raises(ValueError, match="no kernel"):
+        active_time({"traceEvents": []})
+
+
+def test_private_pools_are_told_from_the_general_one() -> None:
+    segments: list[dict[str, Any]] = [
+        {"total_size": 100, "segment_pool_id": (0, 0)},
+        {"total_size": 20, "segment_pool_id": (0, 1)},
+        {"total_size": 3, "segment_pool_id": [1, 0]},
+        {"total_size": 7},
+    ]
+    assert private_pool_bytes(segments) == 23
+
+
+def test_the_high_water_mark() -> None:
+    assert high_water_bytes("VmPeak:\t  10 kB\nVmHWM:\t     5 kB\nVmRSS: 1 kB\n") == 5120
+
+
+def test_bandwidths_say_how_much_of_the_time_they_cover() -> None:
+    table = bandwidths({"triton_a": 1.0, "gemm": 3.0}, {"triton_a": 2_000_000})
+    assert table.covered == 0.25
+    assert table.rows == [
+        {"kernel": "gemm", "time_ms": 3.0},
+        {"kernel": "triton_a", "time_ms": 1.0, "bytes": 2_000_000, "gbps": 2.0},
+    ]
+    assert bandwidths({}, {}).covered == 0.0
+
+
+def test_the_hash_of_kernels_knows_no_order() -> None:
+    a, b = Kernel("a", "1"), Kernel("b", "2")
+    assert kernels_hash([a, b]) == kernels_hash([b, a])
+    assert len({kernels_hash(each) for each in ([a], [a, a], [Kernel("a", "2")], [a, b])}) == 4
+
+
+_MODULE = """# AOT ID: ['{number}_forward']
+cpp_fused_sin_0 = async_compile.cpp_pybinding(['const float*'], r'''
+#include "{cache}/c3fr.h"
+{body}
+''')
+call = runner.call
+"""
+_CPP_MODULE = """cpp_wrapper_src = (
+r'''
+extern "C"  void  cpp_fused_sin_0(const float* in_ptr0,
+                       float* out_ptr0);
+void inductor_entry_impl() {{ cpp_fused_sin_0(a, b); }}
+extern "C"  void  cpp_fused_sin_0(const float* in_ptr0,
+                       float* out_ptr0)
+{{
+    {body}
+}}
+extern "C"  void  cpp_fused_cos_1(const float* in_ptr0)
+{{
+    cos;
+}}
+''')
+call = runner.call
+"""
+
+
+_TRITON_IN_CPP = """cpp_wrapper_src = (
+r'''
+static CUfunction triton_poi_fused_sin_0 = nullptr;
+void call_triton_poi_fused_sin_0() {{
+    if (triton_poi_fused_sin_0 == nullptr) {{
+        triton_poi_fused_sin_0 = loadKernel("{cache}/{binary}.cubin", "triton_poi_fused_sin_0", 0);
+    }}
+    launchKernel(triton_poi_fused_sin_0, grid);
+}}
+static CUfunction triton_red_fused_sum_1 = nullptr;
+static const char* triton_red_fused_sum_1_source = R"TRITON(
+def triton_red_fused_sum_1(): {binary}
+)TRITON";
+''')
+call = runner.call
+"""
+
+
+def graphs(folder: Path, *texts: str) -> list[SimpleNamespace]:
+    """Wrapper modules as inductor loads them."""
+    found = []
+    for number, text in enumerate(texts):
+        path = folder / f"{number}.py"
+        path.write_text(text)
+        found.append(SimpleNamespace(__file__=str(path), call=print, cpp_fused_sin_0=print))
+    return found
+
+
+def test_each_graphs_kernels_count_whatever_their_names_are(tmp_path: Path) -> None:
+    def found(*bodies: str, cache: str = "/tmp/a") -> list[Kernel]:
+        texts = [_MODULE.format(number=n, cache=cache, body=body) for n, body in enumerate(bodies)]
+        return kernels(graphs(tmp_path, *texts))
+
+    twice = found("sin", "sin")
+    assert [one.name for one in twice] == ["cpp_fused_sin_0", "cpp_fused_sin_0"]
+    assert kernels_hash(twice) != kernels_hash(found("sin"))
+    assert kernels_hash(twice) != kernels_hash(found("sin", "another sin"))
+    assert kernels_hash(twice) == kernels_hash(found("sin", "sin", cache="/var/other"))
+    assert kernels_hash(found("sin", "cos")) == kernels_hash(found("cos", "sin"))
+
+
+def test_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
+    found, other = (kernels(graphs(tmp_path, _CPP_MODULE.format(body=body))) for body in ("sin;", "tan;"))
+    assert [one.name for one in found] == ["cpp_fused_sin_0", "cpp_fused_cos_1"]
+    assert found[0] != other[0]
+    assert found[1] == other[1]
+
+
+def test_triton_kernels_inside_a_cpp_wrapper_count_too(tmp_path: Path) -> None:
+    texts = [
+        _TRITON_IN_CPP.format(cache=c, binary=b) for c, b in (("/tmp/a", "c1"), ("/b", "c1"), ("/b", "c2"))
+    ]
+    found, moved, other = (kernels(graphs(tmp_path, text)) for text in texts)
+    assert [one.name for one in found] == ["triton_poi_fused_sin_0", "triton_red_fused_sum_1"]
+    assert found == moved
+    assert not set(found) & set(other)
+
+
+def test_the_peak_is_that_of_the_products() -> None:
+    assert peak_tflops("NVIDIA H200", "bfloat16", "high") == (
+        989.0,
+        "h200, data sheet, dense bfloat16 and float16",
+    )
+    assert peak_tflops("NVIDIA H200", "float32", "high") == (494.5, "h200, data sheet, dense TF32")
+    assert peak_tflops("NVIDIA H200", "float32", "highest") is None
+    assert peak_tflops("x86_64", "bfloat16", "high") is None

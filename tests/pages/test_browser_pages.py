@@ -1,0 +1,192 @@
+"""The pages in a browser: they draw, nothing is refused by the policy, no script fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from hud.models import Experiment, Run, State, Task
+from hud.runs import logs
+from tests.support.factories import (
+    create_accelerator,
+    create_ceiling,
+    create_experiment,
+    create_measurement,
+    create_run,
+    create_task,
+    create_upload,
+    create_user,
+    create_verdict,
+)
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.support.servers import Hud
+
+pytestmark = pytest.mark.browser
+_TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
+    (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
+
+_AT_END = "log => log.scrollHeight - log.scrollTop - log.clientHeight < 24"
+
+
+@pytest.fixture
+def quiet(page: Page) -> Iterator[Page]:
+    """A page that fails its test where the browser complained of anything."""
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.add_init_script(_TELL_VIOLATIONS)
+    yield page
+    assert not complaints, f"the browser complained: {complaints}"
+
+
+@pytest.fixture
+def experiment(live_hud: Hud) -> Experiment:
+    """Some history with every verdict and a target, on two devices."""
+    create_ceiling()
+    now = timezone.now()
+    experiment = create_experiment()
+    for day, verdict in enumerate(("new", "improved", "unchanged", "inconclusive", "regressed")):
+        samples = [2500.0 + day, 2510.0, 2490.0]
+        measurement = create_measurement(experiment, samples=samples, at=now - timedelta(days=9 - day))
+        if verdict not in ("new", "unchanged"):
+            create_verdict(measurement, verdict, change=0.01, noise=0.002, factor=5)
+    create_measurement(experiment, metric="device_latency_ms", value=0.0073)
+    create_measurement(create_experiment(arch="cpu-x86_64", device="cpu"), samples=[17.0, 18.0])
+    return experiment
+
+
+def log_more(task: Task, text: str) -> None:
+    """What the host's delivery does: append, then say how long the log is."""
+    path = logs.log_path(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(text.encode())
+    Task.objects.filter(pk=task.pk).update(log_bytes=path.stat().st_size)
+
+
+def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experiment: Experiment) -> None:
+    accelerator = create_accelerator()
+    run = create_run("running", host=accelerator.host, device="cuda", upload=create_upload())
+    create_task(run, state="running", accelerator=accelerator)
+    create_user()
+    quiet.goto(f"{live_hud.url}/login/")
+    quiet.fill("#id_username", "olga")
+    quiet.fill("#id_password", "open sesame")
+    quiet.click("button.primary")
+    ours = (f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/")
+    for address in ("/", "/suites/", "/suites/micro/", "/runs/", "/hosts/", "/keys/", *ours):
+        answer = quiet.goto(f"{live_hud.url}{address}")
+        assert answer
+        assert answer.status == 200, address
+        quiet.wait_for_load_state("networkidle")
+        for width in (375, 1280):
+            quiet.set_viewport_size({"width": width, "height": 900})
+            sideways = quiet.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert sideways <= 0, f"{address} is {sideways} px wider than a window of {width} px"
+
+
+def test_charts_are_drawn_and_a_point_leads_to_its_row(
+    live_hud: Hud, quiet: Page, experiment: Experiment
+) -> None:
+    quiet.goto(f"{live_hud.url}/experiments/{experiment.pk}/")
+    chart = quiet.locator("[data-figure=chart-history]")
+    chart.locator(".scatterlayer .point").first.wait_for()
+    assert chart.locator(".scatterlayer .point").count() == 5
+    names = chart.locator(".legendtext").all_text_contents()
+    assert set(names) == {"new", "improved", "unchanged", "inconclusive", "regressed"}
+    assert chart.locator(".errorbar").count() == 5
+    sibling = quiet.locator("[data-figure^=chart-sibling-] .scatterlayer .point")
+    sibling.first.wait_for()
+    assert quiet.locator("[data-figure=chart-samples] .point").count() == 3
+    regressed = chart.locator(".trace.scatter").last.locator(".point").first
+    box = regressed.bounding_box()
+    assert box
+    quiet.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    quiet.wait_for_url("**/#run-*")
+
+
+def test_a_filter_goes_into_the_url_without_the_empty_ones(
+    live_hud: Hud, quiet: Page, experiment: Experiment
+) -> None:
+    quiet.goto(f"{live_hud.url}/suites/micro/")
+    quiet.select_option("select[name=arch]", "cpu-x86_64")
+    quiet.wait_for_url("**/suites/micro/?arch=cpu-x86_64")
+    assert quiet.locator("table.suite tbody tr").count() == 1
+    quiet.goto(f"{live_hud.url}/experiments/{experiment.pk}/")
+    quiet.select_option("select[name=metric]", "device_latency_ms")
+    quiet.wait_for_url("**/?metric=device_latency_ms")
+    assert "0.0073 ms" in quiet.locator(".headline").first.inner_text()
+
+
+def test_the_theme_is_chosen_and_kept(live_hud: Hud, quiet: Page) -> None:
+    quiet.goto(f"{live_hud.url}/")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = quiet.evaluate(paper)
+    switch = quiet.locator("[data-theme-switch]")
+    switch.click()
+    switch.click()
+    assert switch.inner_text() == "Theme: dark"
+    assert quiet.evaluate(paper) != light
+    quiet.reload()
+    assert quiet.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_run_is_followed_to_its_end(live_hud: Hud, quiet: Page, experiment: Experiment) -> None:
+    accelerator = create_accelerator()
+    run = create_run("running", host=accelerator.host, device="cuda", experiment=experiment)
+    first = create_task(run, state="running", accelerator=accelerator)
+    second = create_task(run)
+    log_more(first, "first words\n")
+    quiet.goto(f"{live_hud.url}/runs/{run.pk}/")
+    log = quiet.locator("#log")
+    assert "first words" in log.inner_text()
+
+    log_more(first, "<b>more</b> words\n" * 200)
+    expect(log).to_contain_text("<b>more</b> words")
+    wait_for(lambda: log.evaluate(_AT_END), "the log at its end")
+    quiet.locator("[data-log-follow]").click()  # pauses
+    log.evaluate("log => log.scrollTo(0, 0)")
+    log_more(first, "the last of the first\n")
+    expect(log).to_contain_text("the last of the first")
+    assert log.evaluate("log => log.scrollTop") == 0
+
+    now = timezone.now()
+    Task.objects.filter(pk=first.pk).update(state=Task.State.DONE, status="ok", finished=now)
+    create_measurement(experiment, samples=[2600.0, 2601.0], run=run)
+    quiet.wait_for_selector("text=2600.5 GB/s")
+    Task.objects.filter(pk=second.pk).update(
+        state=Task.State.RUNNING, accelerator=accelerator, started=now, token=run.uid, lease_until=now
+    )
+    log_more(Task.objects.get(pk=second.pk), "words of the second\n")
+    expect(log).to_contain_text("words of the second")
+
+    Task.objects.filter(pk=second.pk).update(state=Task.State.DONE, status="ok", finished=now)
+    Run.objects.filter(pk=run.pk).update(state=State.SUCCEEDED, finished=now)
+    quiet.wait_for_selector(".status-line >> text=succeeded")
+    assert quiet.locator("button:has-text('Cancel')").count() == 0
+    expect(quiet.locator("#announcer")).to_contain_text("succeeded")
+
+
+def test_a_host_is_told_while_its_page_refreshes(live_hud: Hud, quiet: Page) -> None:
+    accelerator = create_accelerator()
+    create_user()
+    quiet.goto(f"{live_hud.url}/login/?next=/hosts/")
+    quiet.fill("#id_username", "olga")
+    quiet.fill("#id_password", "open sesame")
+    quiet.click("button.primary")
+    quiet.click("summary:has-text('Pause, drain or detach')")
+    quiet.locator("form[action$=drain] input[name=note]").fill("new driver")
+    quiet.wait_for_event("response", lambda response: response.url.endswith("/hosts/live"))
+    quiet.click("button:has-text('Drain')")
+    quiet.wait_for_selector(f"text={accelerator.host.name} finishes what it runs")
+    assert quiet.locator(".host >> text=drained").count() == 1
+    quiet.click("button:has-text('Resume')")
+    quiet.wait_for_selector(".host >> text=online")

@@ -1,0 +1,86 @@
+"""Every value a visitor can send is checked: what cannot be is left out or refused."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hud.pages.forms import (
+    DrainForm,
+    ExperimentChoice,
+    LogPosition,
+    PauseForm,
+    RerunForm,
+    RunFilters,
+    SuiteFilters,
+)
+from hud.pages.hosts.query import Place
+from hud.pages.runs import query as runs
+from hud.pages.suite import query as suite
+
+PLACES = [
+    Place(None, "cuda", "h200", "online", same_arch=True),
+    Place(None, "cpu", "cpu-x86_64", "late", same_arch=False),
+]
+TEXT = st.text(string.printable + "\0é�", max_size=300) | st.text(string.digits + "-.eE", max_size=30)
+
+
+def test_nothing_said_means_nothing_filtered() -> None:
+    assert SuiteFilters({}).filters() == suite.Filters()
+    assert RunFilters({}).filters() == runs.Filters()
+    assert ExperimentChoice({}).kept() == {}
+
+
+def test_what_cannot_be_is_left_out_and_named() -> None:
+    form = SuiteFilters({"mode": "inference", "page": "many"})
+    assert form.filters() == suite.Filters(mode="inference")
+    assert form.complaints() == ["page: Enter a whole number."]
+
+
+@pytest.mark.parametrize("form", [SuiteFilters, RunFilters, ExperimentChoice, LogPosition])
+@settings(deadline=None)
+@given(
+    values=st.dictionaries(
+        st.sampled_from(["mode", "q", "page", "state", "before", "metric", "points", "task", "start"]), TEXT
+    )
+)
+def test_any_text_yields_filters(form: type[SuiteFilters], values: dict[str, str]) -> None:
+    kept = form(values).kept()
+    assert all("\0" not in value for value in kept.values() if isinstance(value, str))
+    assert all(0 <= value <= 2**53 for value in kept.values() if isinstance(value, int))
+
+
+@settings(deadline=None)
+@given(place=TEXT, repeats=TEXT)
+def test_any_text_in_a_rerun_is_refused_or_one_of_the_offers(place: str, repeats: str) -> None:
+    form = RerunForm({"place": place, "repeats": repeats}, places=PLACES)
+    if form.is_valid():
+        assert form.place_chosen() in PLACES
+        assert 1 <= form.cleaned_data["repeats"] <= 20
+
+
+def test_a_rerun_goes_where_it_was_offered() -> None:
+    form = RerunForm({"place": "any:cpu:cpu-x86_64", "repeats": "2"}, places=PLACES)
+    assert form.is_valid()
+    assert form.place_chosen() is PLACES[1]
+    assert dict(form.fields["place"].choices) == {  # type: ignore[attr-defined]
+        "any:cuda:h200": "any host · h200",
+        "any:cpu:cpu-x86_64": "any host · cpu-x86_64, late",
+    }
+
+
+@settings(deadline=None)
+@given(minutes=TEXT, note=TEXT)
+def test_any_text_in_a_pause_is_refused_or_a_time_to_come(minutes: str, note: str) -> None:
+    form = PauseForm({"minutes": minutes, "note": note})
+    if form.is_valid():
+        assert 1 <= form.cleaned_data["minutes"] <= 43_200
+        assert form.until()
+
+
+def test_a_note_is_limited() -> None:
+    assert DrainForm({"note": "x" * 500}).is_valid()
+    assert not DrainForm({"note": "x" * 501}).is_valid()

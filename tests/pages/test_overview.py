@@ -1,0 +1,118 @@
+"""The first page: what regressed, what misses its target, what ran last, the hosts in one line."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.models import Target
+from tests.support.factories import (
+    create_accelerator,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_metric,
+    create_run,
+    create_task,
+    create_verdict,
+)
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 11
+
+
+def text_of(client: Client, address: str = "/") -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    return " ".join(response.content.decode().split())
+
+
+def test_an_empty_site_says_what_to_do(client: Client) -> None:
+    text = text_of(client)
+    assert "No host is attached" in text
+    assert "Nothing ran yet" in text
+    assert "No series&#x27; newest point is a regression" in text or "No series' newest point" in text
+
+
+def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num_queries: Any) -> None:
+    for case in ("layer_norm", "gemv", "gather_gemv"):
+        measurement = create_measurement(create_experiment(case=case), value=900)
+        create_verdict(measurement, "regressed", change=-0.1)
+    Target.objects.create(metric=create_metric(), value=1000)
+    create_accelerator()
+    create_task(create_run("running"))
+    with django_assert_num_queries(STATEMENTS):
+        client.get("/")
+
+
+def test_a_regression_stands_there_while_it_is_the_newest_point(client: Client) -> None:
+    now = timezone.now()
+    experiment = create_experiment()
+    create_measurement(experiment, value=2400, at=now - timedelta(days=2))
+    fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
+    create_verdict(fallen, "regressed", change=-0.083, noise=0.004, factor=20.8)
+    text = text_of(client)
+    assert "regressed -8.3%" in text
+    assert f"/experiments/{experiment.pk}/?metric=device_bandwidth_gbps" in text
+    create_measurement(experiment, value=2400, at=now)
+    assert "regressed -8.3%" not in text_of(client)
+
+
+def test_the_largest_regression_stands_first(client: Client) -> None:
+    for case, change in (("gemv", -0.05), ("layer_norm", -0.2)):
+        measurement = create_measurement(create_experiment(case=case))
+        create_verdict(measurement, "regressed", change=change)
+    text = text_of(client)
+    assert text.index("regressed -20.0%") < text.index("regressed -5.0%")
+
+
+def test_it_lists_what_misses_its_own_target_and_counts_what_meets_it(client: Client) -> None:
+    Target.objects.create(metric=create_metric(), arch="h200", value=1000)
+    create_measurement(create_experiment(case="gemv"), value=900)
+    create_measurement(create_experiment(case="layer_norm"), value=1100)
+    text = text_of(client)
+    assert "H200 target 1000 GB/s: missed" in text
+    assert "H200 target 1000 GB/s: met" not in text
+    assert "1 other value reaches the target" in text
+
+
+def test_a_records_target_of_its_own_arch_counts_and_that_of_another_does_not(client: Client) -> None:
+    own: dict[str, Any] = {"metric": "memory_bandwidth(GB/s)", "target": 950, "value": 900}
+    create_measurement(create_experiment(arch="a100-40gb"), target_arch="a100-40gb", **own)
+    create_measurement(create_experiment(arch="h200"), target_arch="a100-40gb", **own)
+    text = text_of(client)
+    assert text.count("A100-40GB target 950 GB/s: missed") == 1
+    assert "A100-40GB target 950: missed" not in text
+
+
+def test_the_hosts_stand_in_one_line(client: Client) -> None:
+    create_host(age_s=1)
+    create_host(age_s=40)
+    create_host(age_s=4000)
+    text = text_of(client)
+    for state in ("online", "late", "lost"):
+        assert f"</span> {state}</span>" in text
+
+
+def test_the_last_runs_stand_there(client: Client) -> None:
+    create_run(title="nightly of micro")
+    create_run("failed", title="broken one", reason="out of memory")
+    text = text_of(client)
+    assert text.index("broken one") < text.index("nightly of micro")
+    assert "out of memory" in text
+
+
+def test_the_twins_say_the_same(client: Client) -> None:
+    measurement = create_measurement()
+    create_verdict(measurement, "regressed", change=-0.1)
+    answer = client.get("/overview.json").json()
+    assert [item["list"] for item in answer["items"]] == ["regressed"]
+    assert answer["items"][0]["change"] == -0.1
+    assert len(answer["runs"]) == 1
+    lines = client.get("/overview.csv").content.decode().splitlines()
+    assert lines[0].startswith("list,experiment,suite,case")
+    assert len(lines) == 2

@@ -1,0 +1,331 @@
+"""Two environments measured in turn: asked for by the API and the form, shown on the pages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.accounts.keys import create_key
+from hud.ingest import ingest
+from hud.ingest.export import export
+from hud.judging import judge
+from hud.models import Accelerator, Measurement, Run, Verdict
+from hud.pages import values
+from hud.pages.forms import RerunForm
+from hud.pages.hosts.query import Place
+from hud.pages.run import pairs
+from hud.runs import deliveries, tasks
+from runner.formats.parameters import Parameters
+from runner.schema import inductor_options
+from runner.schema.plan import SUITES, TaskSpec
+from runner.schema.statistics import LEAST_PAIRS
+from tests.support.factories import (
+    create_accelerator,
+    create_experiment,
+    create_measurement,
+    create_run,
+    create_user,
+)
+from tests.support.records import as_lines, v3_record
+
+
+@pytest.fixture
+def key() -> str:
+    return create_key(name="k", scopes=["run", "read"], who="test")[1]
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    found = create_accelerator(arch="cpu-x86_64")
+    found.catalog = {"suites": ["micro"], "pythons": ["default", "tuned"]}
+    found.save()
+    return found
+
+
+def ask(client: Client, key: str, **body: Any) -> Any:
+    said = {"suite": "micro", "cases": ["gemv"], "device": "cpu", **body}
+    return client.post(
+        "/api/v1/runs",
+        json.dumps(said),
+        content_type="application/json",
+        headers={"authorization": f"Bearer {key}"},
+    )
+
+
+@pytest.mark.django_db
+def test_a_run_names_two_environments(client: Client, key: str, accelerator: Accelerator) -> None:
+    answer = ask(client, key, environment="tuned", base_environment="default")
+    assert answer.status_code == 201, answer.content
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert (run.environment, run.base_environment) == ("tuned", "default")
+    assert run.tasks.count() == 2 * LEAST_PAIRS  # gemv has two dtypes
+    refused = ask(client, key, environment="tuned", base_environment="nightly")
+    assert refused.status_code == 422
+    assert "an interpreter called nightly; there are: default, tuned" in refused.json()["detail"]
+
+
+@pytest.mark.django_db
+def test_an_environment_is_tried_against_itself(client: Client, key: str, accelerator: Accelerator) -> None:
+    options = {"epilogue_fusion": False, "max_fusion_size": 8}
+    answer = ask(client, key, cases=["layer_norm"], new_options=options)
+    assert answer.status_code == 201, answer.content
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert (run.environment, run.base_environment, run.new_options) == ("default", "default", options)
+    assert run.tasks.count() == LEAST_PAIRS
+    claimed = tasks.claim(accelerator=accelerator, nonce="n")
+    assert claimed
+    assert claimed.run.new_options == options
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "default with epilogue_fusion=off, max_fusion_size=8 against default" in text
+    refused = ask(client, key, new_options={"epilogue_fusion": 1, "max_fusion_size": 8, "threads": 1})
+    assert refused.status_code == 422
+    pointers = [fault["pointer"] for fault in refused.json()["errors"]]
+    assert pointers == ["/new_options/epilogue_fusion", "/new_options/threads"]
+
+
+REPORTED = {
+    "max_autotune": "bool",
+    "memory_pool": ["none", "outputs"],
+    "cpu_gpu_bw": "float",
+    "trace.enabled": "bool",
+}
+
+
+def reports(accelerator: Accelerator, python: str, options: dict[str, Any]) -> None:
+    accelerator.host.facts = {"pythons": {python: {"inductor_options": options}}}
+    accelerator.host.save()
+
+
+@pytest.mark.django_db
+def test_an_option_is_taken_by_the_host_whose_interpreter_reports_it(
+    client: Client, key: str, accelerator: Accelerator
+) -> None:
+    other = create_accelerator(arch="cpu-x86_64")
+    other.catalog = accelerator.catalog
+    other.save()
+    reports(accelerator, "tuned", REPORTED)
+    options = {"max_autotune": True, "memory_pool": "outputs", "cpu_gpu_bw": 1.5}
+    asked = {"cases": ["layer_norm"], "environment": "tuned", "new_options": options}
+    answer = ask(client, key, host=accelerator.host.name, **asked)
+    assert answer.status_code == 201, answer.content
+    assert Run.objects.get(pk=answer.json()["id"]).new_options == options
+    anywhere, elsewhere = ask(client, key, **asked), ask(client, key, host=other.host.name, **asked)
+    default = ask(client, key, host=accelerator.host.name, **{**asked, "environment": "default"})
+    for refused in (anywhere, elsewhere, default):
+        assert refused.status_code == 422
+        pointers = {fault["pointer"] for fault in refused.json()["errors"]}
+        assert pointers == {f"/new_options/{name}" for name in options}
+    reports(other, "tuned", REPORTED)
+    assert ask(client, key, **asked).status_code == 201, "every host that may take it reports it"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("trace.enabled", True),
+        ("memory_pool", "heap"),
+        ("cpu_gpu_bw", "fast"),
+        ("max_autotune", 1),
+        ("aot_inductor.output_path", "/tmp/x"),
+    ],
+)
+def test_a_forbidden_option_is_refused_even_where_a_host_reports_it(
+    client: Client, key: str, accelerator: Accelerator, name: str, value: object
+) -> None:
+    reports(accelerator, "default", {**REPORTED, "aot_inductor.output_path": ["/tmp/x"]})
+    refused = ask(client, key, host=accelerator.host.name, cases=["layer_norm"], new_options={name: value})
+    assert refused.status_code == 422
+    assert [fault["pointer"] for fault in refused.json()["errors"]] == [f"/new_options/{name}"]
+
+
+@pytest.mark.django_db
+def test_the_form_takes_what_the_host_reports(client: Client, accelerator: Accelerator) -> None:
+    experiment = create_experiment(device="cpu", arch="cpu-x86_64", knobs={"D": 256})
+    client.force_login(create_user())
+    asked = {
+        "place": f"{accelerator.host.pk}:cpu:cpu-x86_64",
+        "repeats": "5",
+        "new_options": "max_autotune=on, memory_pool=outputs",
+    }
+    wrong = client.post(f"/experiments/{experiment.pk}/rerun", asked)
+    assert (wrong.status_code, list(wrong.context["form"].errors)) == (422, ["new_options"])
+    reports(accelerator, "default", REPORTED)
+    assert client.post(f"/experiments/{experiment.pk}/rerun", asked).status_code == 302
+    assert Run.objects.get().new_options == {"max_autotune": True, "memory_pool": "outputs"}
+
+
+def test_what_inductor_does_not_compile_takes_no_options() -> None:
+    def fits(suite: str, case: str, backend: str, dtype: str = "float32") -> bool:
+        return inductor_options.fits(TaskSpec(suite, case, "inference", dtype, backend, "cpu"))
+
+    assert fits("micro", "gemv", "inductor")
+    assert fits("huggingface", "DistillGPT2", "inductor_no_cudagraphs_freezing")
+    assert fits("timm", "resnet18", "inductor_aot_inductor")
+    assert not fits("huggingface", "DistillGPT2", "aot_eager")
+    assert not fits("xla", "any", "inductor")
+
+
+def pair_record(side: str, number: int, value: float, torch: str) -> dict[str, Any]:
+    pair = {"number": number, "side": side, "base": "default", "new": "tuned"}
+    return v3_record(
+        values=[value],
+        runners=[{"name": "gpu-1", "extra_info": {"pair": pair}}],
+        dependencies={"torch": {"version": torch, "sha": torch}},
+    )
+
+
+@pytest.mark.django_db
+def test_both_sides_land_in_one_run_and_its_page_compares_them(
+    client: Client, key: str, accelerator: Accelerator
+) -> None:
+    answer = ask(
+        client, key, cases=["layer_norm"], environment="tuned", base_environment="default", repeats=5
+    )
+    run = Run.objects.get(pk=answer.json()["id"])
+    for number in range(5):
+        claimed = tasks.claim(accelerator=accelerator, nonce=f"n{number}")
+        assert claimed
+        task = claimed.task
+        assert task.token
+        body = as_lines(
+            pair_record("base", 99, 1000.0 + number, "2.9.0"),
+            pair_record("new", 99, 1100.0 + number, "2.13.0"),
+        )
+        deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
+        tasks.finish(uid=task.uid, token=task.token, host=accelerator.host, status="ok", code="", reason="")
+    processes = Measurement.objects.filter(run=run).order_by("process").values_list("process", flat=True)
+    assert list(processes) == list(range(10))
+    run.refresh_from_db()
+    assert run.commit == "2.13.0"
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "tuned against default" in text
+    twin = client.get(f"/runs/{run.pk}.json").json()
+    assert {row["side"] for row in twin["items"]} == {"base", "new"}
+    (line,) = twin["pairs"]
+    assert line["change"] == pytest.approx(0.1, abs=0.005)
+    assert line["p"] < 0.01
+    assert (line["verdict"], line["better"]) == ("confirmed", True)
+    rows = client.get(f"/runs/{run.pk}.csv?table=pairs").content.decode().splitlines()
+    assert len(rows) == 2
+    assert "in pairs, judged by the run" in text
+    assert {row["verdict"] for row in twin["items"]} == {"in_pairs"}
+    assert verdicts_of(run) == 0
+
+
+def verdicts_of(run: Run) -> int:
+    """Verdicts of its measurements: what a run tries out is no regression."""
+    Run.objects.filter(pk=run.pk).update(state="succeeded", finished=timezone.now())
+    judge.work_off()
+    return Verdict.objects.filter(run=run).count()
+
+
+@pytest.mark.django_db
+def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
+    records = [
+        pair_record(side, number, value, torch)
+        for number in range(5)
+        for side, value, torch in (("base", 1000.0 + number, "2.9.0"), ("new", 1000.5 + number, "2.13.0"))
+    ]
+    receipt = ingest(as_lines(*records), Parameters())
+    assert (receipt.stored, len(receipt.run_ids)) == (10, 1)
+    run = Run.objects.get(pk=receipt.run_ids[0])
+    assert run.in_pairs
+    (line,) = pairs.read(run)
+    assert (line.verdict.word, line.verdict.pairs) == ("dismissed", 5)
+    exported = b"".join(export("v3", {}))
+    Run.objects.all().delete()
+    again = ingest(exported, Parameters())
+    run = Run.objects.get(pk=again.run_ids[0])
+    assert (run.environment, run.base_environment) == ("tuned", "default")
+    assert [one.to_row() for one in pairs.read(run)] == [line.to_row()]
+
+
+# The form
+
+
+PLACES = [Place(None, "cpu", "cpu-x86_64", "online", same_arch=True, pythons=("default", "tuned"))]
+
+
+def form(**data: str) -> RerunForm:
+    own = {"D": [256, 512]}
+    given = {"place": PLACES[0].key, "repeats": "5", **data}
+    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].knobs, inductor=True, own=own)
+
+
+def test_the_form_offers_every_knob_in_its_bounds() -> None:
+    for suite in SUITES.values():
+        offered = RerunForm(places=PLACES, knobs=suite.knobs)
+        assert [field.name for field in offered.knob_fields] == [f"knob_{knob.name}" for knob in suite.knobs]
+    assert form().knobs_chosen() == {}
+    good = form(knob_D="256 + 1024", knob_repeat="", environment="tuned", base_environment="default")
+    assert good.is_valid(), good.errors
+    assert good.knobs_chosen() == {"D": [256, 1024], "repeat": None}
+    assert good.initial["knob_D"] == "256+512"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("knob_D", "256+x", "Integers, joined by +"),
+        ("knob_D", "16", "16 is not within 64 to 16384"),
+        ("knob_repeat", "5", "greater than or equal to 20"),
+        ("environment", "nightly", "No host has an environment nightly; there are: default, tuned"),
+        ("base_environment", "nightly", "No host has an environment nightly"),
+        ("new_options", "cpp.simdlen=1000", "1000 is not within 0 to 512"),
+        ("new_options", "epilogue_fusion", "is not NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: str) -> None:
+    wrong = form(**{field: text})
+    assert not wrong.is_valid()
+    assert list(wrong.errors) == [field]
+    assert said in str(wrong.errors[field])
+
+
+def test_too_few_pairs_are_refused() -> None:
+    assert "5 pairs are the least" in str(form(repeats="4", base_environment="tuned").errors["repeats"])
+    assert "5 pairs are the least" in str(
+        form(repeats="4", new_options="max_fusion_size=8").errors["repeats"]
+    )
+    assert form(repeats="4").is_valid()
+
+
+@pytest.mark.django_db
+def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accelerator) -> None:
+    experiment = create_experiment(device="cpu", arch="cpu-x86_64", knobs={"D": 256})
+    client.force_login(create_user())
+    address = f"/experiments/{experiment.pk}/"
+    page = client.get(address).content.decode()
+    assert 'name="knob_repeat"' in page
+    assert 'name="knob_D" value="256"' in page
+    place = f"{accelerator.host.pk}:cpu:cpu-x86_64"
+    asked = {"place": place, "repeats": "5", "environment": "tuned", "base_environment": "default"}
+    wrong = client.post(f"{address}rerun", {**asked, "knob_D": "1"})
+    assert wrong.status_code == 422
+    assert "1 is not within 64 to 16384" in wrong.content.decode()
+    asked["new_options"] = "epilogue_fusion=off"
+    answer = client.post(f"{address}rerun", {**asked, "knob_D": "512", "knob_repeat": "50"})
+    assert answer.status_code == 302
+    run = Run.objects.get()
+    assert (run.environment, run.base_environment, run.tasks.count()) == ("tuned", "default", 5)
+    task = run.tasks.first()
+    assert task
+    assert task.spec["knobs"] == {"D": [512], "repeat": 50}
+    assert run.new_options == {"epilogue_fusion": False}
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "tuned with epilogue_fusion=off against default" in text
+
+
+@pytest.mark.django_db
+def test_what_is_tried_out_is_not_the_newest_value() -> None:
+    nightly = create_measurement(value=100.0)
+    tried = create_run(environment="tuned", base_environment="default")
+    create_measurement(value=50.0, run=tried, process=1)
+    assert values.latest([nightly.series_id])[nightly.series_id].median == 100.0
+    Measurement.objects.filter(run=nightly.run).delete()
+    assert values.latest([nightly.series_id])[nightly.series_id].median == 50.0

@@ -1,0 +1,429 @@
+"""A run's page while it happens and afterwards, and the list of runs."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+
+from hud.models import Artifact, Run, Series, State, Task, Upload
+from hud.pages.run import query
+from hud.pages.run.view import readable
+from hud.pages.runs.query import PAGE_ROWS
+from hud.runs import logs
+from runner.schema.plan import TaskSpec
+from tests.support.factories import (
+    create_accelerator,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_run,
+    create_task,
+    create_upload,
+    create_user,
+)
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 12
+STATEMENTS_QUEUED = 11  # 3 of them for why it waits, none for results
+GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
+
+
+def text_of(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    return " ".join(response.content.decode().split())
+
+
+def write_log(task: Task, content: bytes) -> None:
+    path = logs.log_path(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    Task.objects.filter(pk=task.pk).update(log_bytes=len(content))
+
+
+@pytest.fixture
+def running() -> Run:
+    """One task done, one at work, one waiting."""
+    accelerator = create_accelerator()
+    run = create_run(
+        "running", host=accelerator.host, device="cuda", arch="h200", experiment=create_experiment()
+    )
+    create_task(run, state="done", accelerator=accelerator, attempt=1)
+    progress = {"phase": "measure", "done": 1, "total": 2, "label": "D=4096"}
+    create_task(run, state="running", spec=GEMV, accelerator=accelerator, attempt=2, progress=progress)
+    create_task(run)
+    return run
+
+
+@pytest.mark.parametrize("results", [1, 6])
+def test_it_takes_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any, running: Run, results: int
+) -> None:
+    for number in range(results):
+        create_measurement(create_experiment(case=f"case_{number}"), run=running)
+    with django_assert_num_queries(STATEMENTS):
+        client.get(f"/runs/{running.pk}/")
+    with django_assert_num_queries(STATEMENTS):
+        client.get(f"/runs/{running.pk}/live")
+
+
+def test_it_says_how_far_it_is(client: Client, running: Run) -> None:
+    text = text_of(client, f"/runs/{running.pk}/")
+    assert "1 of 3 tasks" in text
+    assert "measure D=4096" in text
+    assert "gemv int8, D=1024+4096" in text
+    assert 'value="50"' in text  # (1 + 1/2 + 0) / 3
+    assert f'data-poll="/runs/{running.pk}/live"' in text
+    assert "Cancel</button>" in text
+
+
+def test_the_time_left_comes_from_past_tasks(client: Client) -> None:
+    past = create_run()
+    now = timezone.now()
+    for seconds in (20, 30, 100):
+        create_task(past, state="done", started=now - timedelta(seconds=seconds), finished=now)
+    run = create_run("queued", device="cuda")
+    create_task(run)
+    create_task(run)
+    assert "about 1 min 0 s left" in text_of(client, f"/runs/{run.pk}/")
+    create_task(run, spec=GEMV)
+    assert "no past run to tell the time from" in text_of(client, f"/runs/{run.pk}/")
+
+
+def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run) -> None:
+    waiting = create_run("queued", device="cuda", arch="h200")
+    create_task(waiting)
+    text = text_of(client, f"/runs/{waiting.pk}/")
+    assert "queue position 1" in text
+    assert "1 run goes ahead of it." in text
+    assert f'busy</span> with <a href="/runs/{running.pk}/">run {running.pk}</a>' in text
+    assert "No past run tells when it will start." in text
+    assert "Why it waits" not in text_of(client, f"/runs/{running.pk}/")
+    started = client.get(f"/api/v1/runs/{running.pk}").json()
+    assert (started["waiting"], started["queue_position"], started["starts_in_s"]) == (None, None, None)
+
+
+def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
+    client: Client, django_assert_num_queries: Any
+) -> None:
+    waiting = create_run("queued", device="cuda", title="micro")
+    create_task(waiting)
+    text = text_of(client, f"/runs/{waiting.pk}/")
+    assert "no host is attached; attach one with" in text
+    assert "queue position" not in text
+    create_accelerator(create_host("cpu-only"), arch="cpu-x86_64")
+    assert "no attached host has device cuda; there are: cpu" in text_of(client, f"/runs/{waiting.pk}/")
+    create_accelerator(create_host("silent", age_s=4000))
+    create_accelerator(create_host("moves", drained=True, note="new rack"))
+    resting = create_host("resting", paused_until=timezone.now() + timedelta(minutes=5))
+    for name in ("cuda:0", "cuda:1"):
+        create_accelerator(resting, name=name)
+    create_accelerator(create_host("shared"), dirty="another process holds 3.2 GB")
+    with django_assert_num_queries(STATEMENTS_QUEUED):
+        text = text_of(client, f"/runs/{waiting.pk}/live")
+    assert "No accelerator that fits takes work now." in text
+    assert "queue position 0<" in text
+    assert re.search(r"silent <span[^>]*><span[^>]*>✗</span> lost</span> last heard <time", text)
+    assert 'drained</span> <span class="reason">new rack</span>' in text
+    assert text.count("<li>resting") == 1
+    assert "paused</span> until <time" in text
+    assert '<span class="reason">another process holds 3.2 GB</span>' in text
+    create_accelerator(create_host("free"))
+    text = text_of(client, f"/runs/{waiting.pk}/")
+    assert "queue position 0: next" in text
+    assert "It is next and starts as soon as" in text
+    api = client.get(f"/api/v1/runs/{waiting.pk}").json()
+    said = client.get(f"/runs/{waiting.pk}.json").json()["waiting"]
+    for place in (*api["waiting"]["places"], *said["places"]):
+        place |= {name: bool(place[name]) for name in ("since", "until")}  # the times are spelled differently
+    assert api["waiting"] == said
+    assert (api["queue_position"], api["starts_in_s"]) == (said["position"], said["starts_in_s"])
+    assert (said["position"], said["starts_in_s"], said["lacking"]) == (0, 0.0, "")
+    states = {place["name"]: place["state"] for place in said["places"]}
+    assert states == {
+        "free cuda:0": "idle",
+        "moves": "drained",
+        "resting": "paused",
+        "shared cuda:0": "dirty",
+        "silent": "lost",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"), [("mode", "inference", "training"), ("backend", "inductor", "openxla")]
+)
+def test_what_the_results_of_a_run_differ_in_is_a_column(
+    client: Client, name: str, first: str, second: str
+) -> None:
+    run = create_run()
+    head = f'<th scope="col">{name.capitalize()}</th>'
+    create_measurement(create_experiment(**{name: first}), run=run)
+    assert head not in text_of(client, f"/runs/{run.pk}/")
+    create_measurement(create_experiment(**{name: second}), run=run)
+    create_measurement(create_experiment(**{name: ""}), run=run)
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert head in text
+    for word in (first, second, "unknown"):
+        assert f"<td>{word}</td>" in text
+
+
+def test_results_land_while_it_runs(client: Client, running: Run) -> None:
+    assert "Results land here" in text_of(client, f"/runs/{running.pk}/live")
+    create_measurement(samples=[2500.0, 2542.4, 2600.0], run=running)
+    text = text_of(client, f"/runs/{running.pk}/live")
+    assert "2542.4 GB/s" in text
+    assert 'data-part="results"' in text
+
+
+def test_polling_stops_when_the_run_has_ended(client: Client, running: Run) -> None:
+    assert "X-Poll" not in client.get(f"/runs/{running.pk}/live")
+    Run.objects.filter(pk=running.pk).update(state=State.LOST, finished=timezone.now(), reason="host silent")
+    assert client.get(f"/runs/{running.pk}/live")["X-Poll"] == "stop"
+    text = text_of(client, f"/runs/{running.pk}/")
+    assert "data-poll" not in text
+    assert "host silent" in text
+    assert "Run it again" in text
+    assert "Cancel</button>" not in text
+
+
+def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
+    run = create_run()
+    create_measurement(value=1.0, at=run.at - timedelta(days=1))
+    create_measurement(value=1.0, run=run, judged=False)
+    assert "data-poll=" in text_of(client, f"/runs/{run.pk}/")
+    assert "X-Poll" not in client.get(f"/runs/{run.pk}/live")
+    Series.objects.update(touched_at=None)
+    assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop"
+    Series.objects.update(touched_at=run.at)
+    Run.objects.filter(pk=run.pk).update(finished=timezone.now() - timedelta(hours=1))
+    assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop", "a judge that is away is not waited for"
+
+
+def test_the_times_of_a_run_are_live(client: Client, running: Run) -> None:
+    text = text_of(client, f"/runs/{running.pk}/live")
+    assert 'data-part="about"' in text
+    assert "<dt>started</dt>" in text
+    assert "<dt>ended</dt>" not in text
+    Run.objects.filter(pk=running.pk).update(state=State.SUCCEEDED, finished=timezone.now())
+    assert "<dt>ended</dt>" in text_of(client, f"/runs/{running.pk}/live")
+
+
+def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
+    run = create_run(upload=create_upload("first.json"), source="ci")
+    skipped = [{"pointer": "", "line": 4, "reason": "no metric"}]
+    receipt = {"stored": 7, "duplicates": 2, "skipped": skipped, "run_ids": [run.pk]}
+    second = create_upload("second.json", parameters={"suite": "micro"})
+    Upload.objects.filter(pk=second.pk).update(receipt=receipt)
+    create_measurement(run=run, upload=second)
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert '<td class="file">first.json</td> <td>v3</td>' in text
+    assert '<td class="num">7</td> <td class="num">2</td>' in text
+    assert "line 4: no metric" in text
+    assert "<dt>suite</dt><dd>micro</dd>" in text
+
+
+def test_the_log_is_read_by_offset(client: Client, running: Run) -> None:
+    task = running.tasks.get(position=1)
+    write_log(task, b"first line\nsecond line\n")
+    address = f"/runs/{running.pk}/log?task=1"
+    answer = client.get(address)
+    assert answer.content == b"first line\nsecond line\n"
+    assert (answer["X-Log-Next"], answer["X-Log-More"]) == ("23", "1")
+    assert answer["Content-Type"].startswith("text/plain")
+    answer = client.get(f"{address}&start=11")
+    assert answer.content == b"second line\n"
+    answer = client.get(f"{address}&start=23")
+    assert (answer.content, answer["X-Log-Next"]) == (b"", "23")
+    done = client.get(f"/runs/{running.pk}/log?task=0")
+    assert done["X-Log-More"] == "0"
+
+
+def create_artifact(task: Task, kind: str, content: bytes, path: str = "") -> Artifact:
+    where = path or f"artifacts/{task.run_id}/{kind}"
+    whole = Path(settings.HUD_DATA) / where
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    whole.write_bytes(content)
+    return Artifact.objects.create(task=task, kind=kind, path=where, size_bytes=len(content), sha256="a" * 64)
+
+
+def test_the_files_of_tasks_are_listed_and_come_as_downloads(
+    client: Client, django_assert_num_queries: Any, running: Run, settings: Any
+) -> None:
+    first, second = running.tasks.order_by("position")[:2]
+    kept = create_artifact(first, "graph_breaks", b"<script>alert(1)</script>")
+    create_artifact(second, "trace", b"x" * 2000)
+    create_measurement(run=running)
+    with django_assert_num_queries(STATEMENTS):
+        text = text_of(client, f"/runs/{running.pk}/")
+    assert f'href="/runs/{running.pk}/artifacts/{kept.pk}"' in text
+    assert "<td>graph breaks</td>" in text
+    assert "2.00 kB" in text
+    listed = client.get(f"/runs/{running.pk}.json").json()["artifacts"]
+    assert listed == client.get(f"/api/v1/runs/{running.pk}/artifacts").json()["items"]
+    assert [(one["task"], one["kind"], one["size_bytes"]) for one in listed] == [
+        (0, "graph_breaks", 25),
+        (1, "trace", 2000),
+    ]
+    for address in (f"/runs/{running.pk}/artifacts/{kept.pk}", listed[0]["url"]):
+        answer = client.get(address)
+        assert b"".join(answer.streaming_content) == b"<script>alert(1)</script>"  # type: ignore[attr-defined]
+        assert answer["Content-Type"] == "application/octet-stream"
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        name = f"run-{running.pk}-task-0-graph_breaks-{kept.pk}.json"
+        assert answer["Content-Disposition"] == f'attachment; filename="{name}"'
+        assert client.get(address.replace(f"/{running.pk}/", "/987654/")).status_code == 404
+    settings.HUD_PUBLIC_READ = False
+    assert client.get(f"/runs/{running.pk}/artifacts/{kept.pk}").status_code == 302
+    assert client.get(listed[0]["url"]).status_code == 401
+
+
+def test_only_files_below_the_artifacts_are_given_out(client: Client, running: Run) -> None:
+    task = running.tasks.get(position=0)
+    outside = create_artifact(task, "trace", b"secret", path="outside")
+    gone = create_artifact(task, "kernels", b"{}")
+    (Path(settings.HUD_DATA) / gone.path).unlink()
+    for one in (outside, gone):
+        assert client.get(f"/runs/{running.pk}/artifacts/{one.pk}").status_code == 404
+        assert client.get(f"/api/v1/runs/{running.pk}/artifacts/{one.pk}").status_code == 404
+
+
+@pytest.mark.parametrize("query", ["task=-1", "task=x", "start=-5", "start=1e9", "task=99999999999999"])
+def test_a_nonsense_place_in_the_log_is_refused(client: Client, running: Run, query: str) -> None:
+    assert client.get(f"/runs/{running.pk}/log?{query}").status_code == 400
+    assert client.get(f"/runs/{running.pk}/?{query}").status_code == 200
+
+
+def test_the_page_shows_the_log_of_the_running_task_or_of_the_one_asked_for(
+    client: Client, running: Run
+) -> None:
+    write_log(running.tasks.get(position=0), b"of the first task\n")
+    write_log(running.tasks.get(position=1), b"\x1b[31mof the <second>\x1b[0m task\n")
+    text = text_of(client, f"/runs/{running.pk}/")
+    assert "of the &lt;second&gt; task" in text
+    assert 'role="log"' in text
+    assert "data-pinned" not in text
+    pinned = text_of(client, f"/runs/{running.pk}/?task=0")
+    assert "of the first task" in pinned
+    assert "data-pinned" in pinned
+
+
+def test_codes_of_a_terminal_are_taken_out() -> None:
+    assert readable(b"\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07\x00a\tb\xff") == "ok\na\tb�"
+
+
+def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) -> None:
+    answer = client.post(f"/runs/{running.pk}/cancel")
+    assert answer["Location"] == f"/login/?next=/runs/{running.pk}/"
+    assert Run.objects.get().cancel_asked is None
+    client.force_login(create_user())
+    for _ in range(2):
+        answer = client.post(f"/runs/{running.pk}/cancel", follow=True)
+    text = " ".join(answer.content.decode().split())
+    assert Run.objects.get().cancel_asked
+    assert "asked to stop" in text
+    assert "Cancel</button>" not in text
+    assert client.get(f"/runs/{running.pk}/cancel").status_code == 405
+
+
+def test_an_upload_shows_its_receipt(client: Client) -> None:
+    upload = create_upload("results.json")
+    upload.receipt = {
+        "stored": 3,
+        "duplicates": 1,
+        "skipped": [{"line": 7, "reason": "the record has no metric"}],
+    }
+    upload.save()
+    run = create_run(upload=upload, source="pytorch-scripts", title="", provenance="by hand")
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert '<td class="num">3</td> <td class="num">1</td> <td><details><summary>1<' in text
+    assert "line 7: the record has no metric" in text
+    assert "results.json" in text
+    assert "by hand" in text
+
+
+def test_repeats_are_shown_by_process(client: Client) -> None:
+    run = create_run()
+    for process in (0, 1):
+        create_measurement(value=1000.0 + process, run=run, process=process)
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert "process 1" in text
+    assert "1001.0 GB/s" in text
+
+
+def test_a_long_run_shows_the_first_results_and_says_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "SHOWN_RESULTS", 2)
+    run = create_run()
+    for number in range(3):
+        create_measurement(create_experiment(case=f"case_{number}"), run=run)
+    assert "The first 2" in text_of(client, f"/runs/{run.pk}/")
+    assert len(client.get(f"/runs/{run.pk}.json").json()["items"]) == 3
+    assert len(client.get(f"/runs/{run.pk}.csv").content.decode().splitlines()) == 4
+
+
+def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:
+    first = create_run("failed")
+    again = create_run(retry_of=first)
+    assert f'<a href="/runs/{again.pk}/">run {again.pk}</a>' in text_of(client, f"/runs/{first.pk}/")
+    assert f'<a href="/runs/{first.pk}/">run {first.pk}</a>' in text_of(client, f"/runs/{again.pk}/")
+
+
+@pytest.mark.parametrize("address", ["/runs/9999/", "/runs/9999.json", "/runs/9999/live", "/runs/9999/log"])
+def test_no_such_run(client: Client, address: str) -> None:
+    assert client.get(address).status_code == 404
+
+
+def test_the_list_takes_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any, running: Run
+) -> None:
+    create_run(upload=create_upload())
+    with django_assert_num_queries(2):
+        client.get("/runs/")
+
+
+def test_two_uploads_of_one_title_are_told_apart(client: Client) -> None:
+    for file, commit in (("first.json", "1234567890abcdef"), ("second.json", "")):
+        create_run(upload=create_upload(file), title="ci: micro", commit=commit, external_id=f"7/{file}")
+    create_run(upload=create_upload("third.json"), title="")
+    text = text_of(client, "/runs/")
+    assert 'ci: micro <span class="dim file">first.json · commit 1234567890 · id 7/first.json</span>' in text
+    assert 'ci: micro <span class="dim file">second.json · id 7/second.json</span>' in text
+    assert text.count("third.json") == 1
+    assert client.get("/runs.json").json()["items"][2]["filename"] == "first.json"
+
+
+def test_the_list_is_filtered_by_the_url(client: Client) -> None:
+    create_run(title="nightly")
+    create_run("failed", title="broken", host_name="far-away")
+    create_run(title="", upload=create_upload("from_ci.json"))
+
+    def titles(query: str) -> list[str]:
+        return [item["title"] for item in client.get(f"/runs.json{query}").json()["items"]]
+
+    assert titles("") == ["from_ci.json", "broken", "nightly"]
+    assert titles("?state=failed") == ["broken"]
+    assert titles("?kind=upload") == ["from_ci.json"]
+    assert titles("?kind=rerun&q=night") == ["nightly"]
+    assert titles("?host=far") == ["broken"]
+    assert "No run fits these filters" in text_of(client, "/runs/?q=nothing")
+    assert "Left out: state" in text_of(client, "/runs/?state=exploded")
+    assert client.get("/runs.json?state=exploded").status_code == 400
+    assert "Left out: host: It is said twice" in text_of(client, "/runs/?host=far&host=near")
+    assert client.get("/runs.json?host=far&host=near").status_code == 400
+
+
+def test_older_runs_stand_on_the_next_page(client: Client) -> None:
+    runs = [create_run() for _ in range(PAGE_ROWS + 2)]
+    answer = client.get("/runs.json").json()
+    assert len(answer["items"]) == PAGE_ROWS
+    older = client.get(f"/runs.json?before={answer['next']}").json()
+    assert [item["run"] for item in older["items"]] == [runs[1].pk, runs[0].pk]
+    assert older["next"] is None

@@ -1,0 +1,225 @@
+"""A suite's table: experiments × its main metrics, filters in the URL, the twins."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.pages.data import to_csv
+from hud.pages.suite.query import PAGE_ROWS
+from tests.support.factories import (
+    create_accelerator,
+    create_ceiling,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_verdict,
+)
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 8
+
+
+def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:
+    response = client.get(f"/suites/{suite}/{query}")
+    assert response.status_code == 200
+    return re.findall(r'<th scope="row"><a href="/experiments/\d+/">([^<]+)</a>', response.content.decode())
+
+
+@pytest.mark.parametrize("experiments", [2, 12])
+def test_it_takes_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any, experiments: int
+) -> None:
+    for number in range(experiments):
+        experiment = create_experiment(case=f"case_{number}")
+        create_verdict(create_measurement(experiment), "improved", change=0.1)
+        create_measurement(experiment, metric="call_bandwidth_gbps")
+    with django_assert_num_queries(STATEMENTS):
+        client.get("/suites/micro/")
+
+
+def test_it_shows_the_newest_value_of_each_metric(client: Client) -> None:
+    now = timezone.now()
+    experiment = create_experiment()
+    create_measurement(experiment, value=1111.1, at=now - timedelta(days=1))
+    create_measurement(experiment, value=2222.2, at=now)
+    create_measurement(experiment, metric="call_bandwidth_gbps", value=369.0, at=now)
+    text = client.get("/suites/micro/").content.decode()
+    assert "2222.2" in text
+    assert "1111.1" not in text
+    assert "369.0" in text
+    assert "<svg" in text
+    assert "2 values, 1111 to 2222, now 2222" in text
+
+
+def test_a_value_that_came_late_but_is_older_is_not_the_newest(client: Client) -> None:
+    now = timezone.now()
+    create_measurement(value=2222.2, at=now)
+    create_measurement(value=1111.1, at=now - timedelta(days=30))
+    assert "1111.1" not in client.get("/suites/micro/").content.decode()
+
+
+def test_verdicts_and_targets_stand_in_their_cells(client: Client) -> None:
+    experiment = create_experiment(suite="micro")
+    verdict = create_measurement(
+        experiment, metric="memory_bandwidth(GB/s)", value=2542.4, target=950, target_arch="a100-40gb"
+    )
+    create_verdict(verdict, "regressed", change=-0.05)
+    text = client.get("/suites/micro/").content.decode()
+    assert "regressed -5.0%" in text
+    assert "A100-40GB target 950: met" in text
+    assert "2542.40" in text
+
+
+def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(client: Client) -> None:
+    for device in ("tpu", "cuda"):
+        cell = create_experiment(suite="xla", case="a", device=device, arch="")
+        create_measurement(cell, metric="per_iter_time", value=None, status="unsupported", code="no_xrt")
+    measured = create_experiment(suite="xla", case="b", device="cpu", arch="cpu-x86_64")
+    create_measurement(measured, metric="per_iter_time", value=0.5)
+    assert titles(client, suite="xla") == ["b[D=mean]", "a[D=mean]", "a[D=mean]"]
+    text = client.get("/suites/xla/").content.decode()
+    assert re.findall(r'<td class="when">(.*arch unknown)</td>', text) == [
+        "cuda, arch unknown",
+        "tpu, arch unknown",
+    ]
+    assert "<option>cuda, arch unknown</option><option>tpu, arch unknown</option>" in text
+    (found,) = client.get("/suites/xla.json?arch=tpu, arch unknown").json()["items"]
+    assert (found["device"], found["arch"]) == ("tpu", "")
+    assert titles(client, "?arch=cpu-x86_64", suite="xla") == ["b[D=mean]"]
+    assert titles(client, "?arch=tpu", suite="xla") == []
+
+
+def test_a_missing_value_shows_its_code_and_no_number(client: Client) -> None:
+    create_measurement(metric="accuracy", value=None, code="pass")
+    create_measurement(metric="device_bandwidth_gbps", value=None, status="oom", code="OOM")
+    text = client.get("/suites/micro/").content.decode()
+    assert "</span> pass</span>" in text
+    assert "</span> OOM</span>" in text
+
+
+def test_filters_stand_in_the_url(client: Client) -> None:
+    create_measurement(create_experiment(case="gemv", dtype="int8"))
+    create_measurement(create_experiment(case="gather_gemv", dtype="int8"))
+    create_measurement(create_experiment(case="gemv", dtype="bfloat16", arch="cpu-x86_64", device="cpu"))
+    assert len(titles(client)) == 3
+    assert titles(client, "?dtype=int8") == ["gather_gemv[D=mean]", "gemv[D=mean]"]
+    assert titles(client, "?dtype=int8&q=gemv+-gather") == ["gemv[D=mean]"]
+    assert titles(client, "?arch=cpu-x86_64") == ["gemv[D=mean]"]
+    assert titles(client, "?backend=nothing_like_it") == []
+    text = client.get("/suites/micro/?dtype=int8").content.decode()
+    assert '<option value="">any</option><option>bfloat16</option><option selected>int8</option>' in text
+
+
+def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client: Client) -> None:
+    create_experiment(suite="odd", case="a", backend="")
+    text = client.get("/suites/odd/").content.decode()
+    assert "all inference, bfloat16, h200." in text
+    assert '<th scope="col">Backend</th>' not in text, "of no experiment it is known"
+    create_experiment(suite="odd", case="b", backend="inductor", arch="")
+    text = client.get("/suites/odd/").content.decode()
+    assert "all inference, bfloat16." in text
+    for name in ("Backend", "Arch"):
+        assert f'<th scope="col">{name}</th>' in text
+    assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 1
+    assert '<td class="when">cuda, arch unknown</td>' in text
+    assert "<option>h200</option><option>cuda, arch unknown</option></select>" in text
+
+
+def test_small_sizes_stand_before_large_ones(client: Client) -> None:
+    for size in (16384, 1024, 4096):
+        create_measurement(create_experiment(knobs={"D": size}))
+    assert titles(client) == ["layer_norm[D=1024]", "layer_norm[D=4096]", "layer_norm[D=16384]"]
+
+
+def test_a_long_table_has_pages_and_says_how_long_it_is(client: Client) -> None:
+    for number in range(PAGE_ROWS + 5):
+        create_experiment(case=f"case_{number:03d}")
+    assert len(titles(client)) == PAGE_ROWS
+    assert len(titles(client, "?page=2")) == 5
+    text = client.get("/suites/micro/").content.decode()
+    assert f"Showing {PAGE_ROWS} of {PAGE_ROWS + 5} experiments, page 1 of 2" in text
+    assert 'href="?page=2"' in text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?page=0",
+        "?page=abc",
+        "?page=99999999999999999999",
+        "?q=%00",
+        "?arch=%00",
+        "?mode=" + "x" * 5000,
+        "?page=-1",
+    ],
+)
+def test_nonsense_is_left_out_and_said(client: Client, query: str) -> None:
+    create_measurement()
+    response = client.get("/suites/micro/" + query)
+    assert response.status_code == 200
+    assert "Left out:" in response.content.decode()
+    refused = client.get("/suites/micro.json" + query)
+    assert refused.status_code == 400
+    assert refused["Content-Type"] == "application/problem+json"
+
+
+def test_a_suite_that_nobody_knows_is_not_there(client: Client) -> None:
+    assert client.get("/suites/nothing/").status_code == 404
+    assert client.get("/suites/nothing.json")["Content-Type"] == "application/problem+json"
+    assert client.get("/suites/%00/").status_code == 404
+
+
+def test_a_suite_of_the_catalogue_without_results_says_how_to_run_it(client: Client) -> None:
+    assert "python -m runner run micro" in client.get("/suites/micro/").content.decode()
+
+
+def test_an_odd_name_is_only_a_name(client: Client) -> None:
+    create_measurement(create_experiment(suite="odd", case="<img src=x onerror=alert(1)>"))
+    text = client.get("/suites/odd/").content.decode()
+    assert "<img" not in text
+    assert "&lt;img" in text
+
+
+def test_the_list_names_every_suite(client: Client) -> None:
+    create_measurement(create_experiment(suite="huggingface", case="Bert"))
+    create_ceiling()
+    text = client.get("/suites/").content.decode()
+    for name in ("huggingface", "ceilings", "micro"):
+        assert f'<a href="/suites/{name}/">{name}</a>' in text
+    assert {item["name"] for item in client.get("/suites.json").json()["items"]} >= {"huggingface", "micro"}
+    assert "<td>no:" not in text, "nothing is attached yet"
+    host = create_host(facts={"lacking": {"huggingface": "no interpreter has transformers"}})
+    create_accelerator(host, suites=("micro",))
+    text = client.get("/suites/").content.decode()
+    assert text.count("<td>yes</td>") == 1
+    assert text.count("<td>no: no interpreter has transformers</td>") == 1
+    assert "<td>no: no attached host offers it</td>" in text
+
+
+def test_the_twins_hold_the_same_rows_under_the_same_query(client: Client) -> None:
+    create_measurement(create_experiment(case="gemv"), value=2000.5)
+    create_measurement(create_experiment(case="layer_norm"), value=2542.4)
+    (item,) = client.get("/suites/micro.json?q=gemv").json()["items"]
+    assert (item["case"], item["value"], item["unit"]) == ("gemv", 2000.5, "GB/s")
+    response = client.get("/suites/micro.csv?q=gemv")
+    assert response["Content-Disposition"] == 'attachment; filename="suite-micro.csv"'
+    (line,) = csv.DictReader(io.StringIO(response.content.decode()))
+    assert (line["case"], line["value"], line["knobs"]) == ("gemv", "2000.5", '{"D":"mean"}')
+
+
+def test_a_csv_cell_is_never_a_formula() -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "=cmd|' /C calc'!A0", "value": -1.5},
+        {"name": "@SUM(1)", "value": None},
+    ]
+    lines = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    assert [line["name"] for line in lines] == ["'=cmd|' /C calc'!A0", "'@SUM(1)"]
+    assert [line["value"] for line in lines] == ["-1.5", ""]

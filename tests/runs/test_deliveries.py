@@ -1,0 +1,67 @@
+"""What a host delivers of its task: results, the log, artifacts; each may be said again."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from hud.models import Accelerator, Measurement
+from hud.runs import deliveries, logs
+from tests.support.claims import claim, end, request
+from tests.support.records import as_list, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: Accelerator) -> None:
+    run = request()
+    task = claim(accelerator)
+    assert task.token
+
+    token = task.token
+
+    def deliver(value: float) -> None:
+        body = as_list(v3_record(values=[value]))
+        deliveries.take_results(uid=task.uid, token=token, host=accelerator.host, body=body)
+
+    deliver(1.0)
+    deliver(1.0)
+    assert Measurement.objects.get().median == 1.0
+    deliver(2.0)
+    measurement = Measurement.objects.get()
+    assert (measurement.median, measurement.run_id) == (2.0, run.pk)
+
+
+def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
+    run = request(repeats=3)
+    for value in (1.0, 2.0, 3.0):
+        task = claim(accelerator, uuid.uuid4().hex)
+        assert task.token
+        body = as_list(v3_record(values=[value]))
+        deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
+        end(task, accelerator)
+    points = Measurement.objects.filter(run=run).order_by("process")
+    assert [(point.process, point.median) for point in points] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+
+
+def test_the_log_grows_by_offset_and_a_repeated_piece_is_no_harm(accelerator: Accelerator) -> None:
+    request()
+    task = claim(accelerator)
+    assert task.token
+    keys: dict[str, Any] = {"uid": task.uid, "token": task.token, "host": accelerator.host}
+    assert logs.append(**keys, offset=0, data=b"hello ") == 6
+    assert logs.append(**keys, offset=0, data=b"hello world") == 11
+    assert logs.append(**keys, offset=0, data=b"hello") == 11
+    with pytest.raises(logs.WrongOffset) as caught:
+        logs.append(**keys, offset=12, data=b"!")
+    assert caught.value.size_bytes == 11
+    task.refresh_from_db()
+    assert logs.read(task, 6, 100) == b"world"
+    with pytest.raises(logs.BadArtifact):
+        logs.keep_artifact(**keys, kind="../etc", data=b"", sha256="")
+    with pytest.raises(logs.BadArtifact):
+        logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="0")
+    kept = logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="")
+    assert logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="").pk == kept.pk

@@ -1,0 +1,82 @@
+"""Runs that are asked for: what cannot be is refused with words, a rerun is of the experiment itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hud.ingest import ingest
+from hud.models import Accelerator, Experiment, Host, Run
+from hud.runs import requests
+from runner.formats.parameters import Parameters
+from runner.suites import operators
+from tests.support.claims import request, rerun
+from tests.support.records import as_list, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def test_requests_that_no_host_can_take_say_why(accelerator: Accelerator) -> None:
+    for over, words in (
+        ({"arch": "h200"}, "no attached host has arch h200; there are: cpu-x86_64"),
+        ({"device": "cuda"}, "no attached host has device cuda"),
+        ({"repeats": 0}, "repeats are 1 to 20"),
+        ({"host": Host.objects.create(name="gone")}, "host gone is not attached"),
+    ):
+        with pytest.raises(requests.InvalidRunRequest, match=words):
+            request(**over)
+    Accelerator.objects.all().delete()
+    with pytest.raises(requests.InvalidRunRequest, match="no host is attached"):
+        request()
+    assert not Run.objects.exists()
+
+
+def test_a_rerun_of_an_experiment_the_runner_does_not_know_says_so(accelerator: Accelerator) -> None:
+    unknown = Experiment.objects.create(suite="elsewhere", case="x")
+    with pytest.raises(requests.InvalidRunRequest, match="has no suite 'elsewhere'"):
+        rerun(unknown)
+    case = Experiment.objects.create(
+        suite="micro", case="nonsense", dtype="bfloat16", backend="inductor", mode="inference"
+    )
+    with pytest.raises(requests.InvalidRunRequest, match="no case 'nonsense'"):
+        rerun(case)
+
+
+def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> None:
+    experiment = Experiment.objects.create(
+        suite="micro", case="gemv", knobs={"D": 256}, dtype="int8", backend="inductor",
+        mode="inference", device="cuda", arch="h200",
+    )  # fmt: skip
+    run = rerun(experiment)
+    spec = run.tasks.get().spec
+    assert (spec["case"], spec["dtype"], spec["knobs"], spec["device"]) == (
+        "gemv",
+        "int8",
+        {"D": [256]},
+        "cpu",
+    )
+    again = rerun(experiment)
+    assert again.retry_of_id == run.pk
+
+
+def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a rerun of either is asked for as the host's own file, whichever that is by then."""
+    path = tmp_path / "own.txt"
+    monkeypatch.setenv(operators.OWN_INPUTS, str(path))
+    names = []
+    for text in ("one", "another"):
+        path.write_text(text)
+        names.append(operators.told_inputs("own", os.environ))
+        info = {"device": "cpu", "arch": "x86_64", "knobs": {"inputs": names[-1]}}
+        benchmark = {"name": "Compiler HUD operators", "dtype": "float16", "extra_info": info}
+        model = {"name": "aten.mm.default", "backend": "inductor", "origins": ["operators"]}
+        assert ingest(as_list(v3_record("50th", benchmark=benchmark, model=model)), Parameters()).stored
+    found = Experiment.objects.filter(suite="operators")
+    assert sorted(one.knobs["inputs"] for one in found) == sorted(names)
+    for one in found:
+        assert "[inputs=own]" in requests.spec_of(one, device="cpu").command()
+    assert operators.told_inputs("timm", os.environ) == "timm"

@@ -1,0 +1,175 @@
+"""What can be asked for, and that nothing else can."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from runner.__main__ import _parser
+from runner.cli.request import Request, tasks
+from runner.schema.devices import ARCHES, arch_key, peaks
+from runner.schema.metrics import METRICS, metric_info
+from runner.schema.plan import SUITES, BadRequest, Knob, Selection, TaskSpec, plan
+from runner.schema.targets import FRACTIONS, gpt_fast_target
+from runner.suites.micro import SIZES as MICRO_SIZES
+
+GOOD = {
+    "suite": "micro",
+    "case": "gemv",
+    "mode": "inference",
+    "dtype": "int8",
+    "backend": "inductor",
+    "device": "cpu",
+}
+
+
+def test_a_plan_of_a_suite_takes_every_case_and_dtype() -> None:
+    found = [(task.case, task.dtype) for task in plan(Selection("micro", device="cuda"))]
+    assert found == [(case.name, dtype) for case in SUITES["micro"].cases for dtype in case.dtypes]
+    assert len(found) == 7
+
+
+def test_a_dtype_narrows_a_suite_but_must_fit_a_named_case() -> None:
+    assert [task.case for task in plan(Selection("micro", device="cpu", dtypes=["int8"]))] == [
+        "gemv",
+        "gather_gemv",
+    ]
+    with pytest.raises(BadRequest, match=r"layer_norm has no dtype 'int8'; it has: bfloat16"):
+        plan(Selection("micro", cases=["layer_norm"], device="cpu", dtypes=["int8"]))
+    with pytest.raises(BadRequest, match="nothing of suite micro"):
+        plan(Selection("micro", device="cpu", dtypes=["float64"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"suite": "os"}, "no suite is called 'os'"),
+        ({"case": "; rm -rf /"}, "no case '; rm -rf /'"),
+        ({"dtype": "float8"}, "no dtype"),
+        ({"mode": "training"}, "no mode"),
+        ({"backend": "eager"}, "no backend"),
+        ({"device": "tpu"}, "no device"),
+        ({"dynamic": True}, "no dynamic shapes"),
+        ({"dynamic": 0}, "no dynamic shapes"),
+        ({"timeout_s": 10**6}, "the time limit is 1 to 600 s"),
+        ({"timeout_s": 0}, "the time limit"),
+        ({"knobs": {"x": 1}}, "no knob 'x'"),
+        ({"knobs": {"D": [32]}}, "32 is not within 64 to 16384"),
+        ({"knobs": {"D": []}}, "not a list of 1 to 16"),
+        ({"knobs": {"D": [64, 64]}}, "distinct"),
+        ({"knobs": {"D": 64}}, "not a list"),
+        ({"knobs": {"D": [True]}}, "True is not an integer"),
+        ({"knobs": {"repeat": 1}}, "1 is not within 20 to 1000"),
+        ({"command": "true"}, "unknown field 'command'"),
+    ],
+)
+def test_a_task_from_outside_is_checked(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        TaskSpec.from_json({**GOOD, **change})
+    assert said in str(refusal.value)
+
+
+def test_a_task_that_says_too_little_is_refused() -> None:
+    with pytest.raises(BadRequest, match="a task needs more"):
+        TaskSpec.from_json({"suite": "micro"})
+
+
+def test_a_task_survives_json() -> None:
+    task = TaskSpec.from_json({**GOOD, "knobs": {"D": [256, 512]}, "timeout_s": 30})
+    assert TaskSpec.from_json(json.loads(json.dumps(task.to_json()))) == task
+
+
+def test_the_command_that_reproduces_a_task_asks_for_that_task() -> None:
+    for suite in SUITES:
+        for task in plan(
+            Selection(suite, device="cpu", knobs={"D": [256, 512], "repeat": 50} if suite == "micro" else {})
+        ):
+            words = shlex.split(task.command())
+            assert words[:4] == ["python", "-m", "runner", "run"]
+            options = _parser().parse_args(words[3:])
+            asked = Request(
+                suites=options.suites,
+                device=options.device,
+                cases=options.case,
+                modes=options.mode,
+                dtypes=options.dtype,
+                backends=options.backend,
+            )
+            assert [found.fingerprint() for found in tasks(asked)] == [task.fingerprint()]
+
+
+def test_the_fingerprint_is_of_what_is_measured() -> None:
+    task = TaskSpec.from_json(GOOD)
+    assert TaskSpec.from_json({**GOOD, "timeout_s": 5}).fingerprint() == task.fingerprint()
+    assert TaskSpec.from_json({**GOOD, "knobs": {"D": [256]}}).fingerprint() != task.fingerprint()
+
+
+def test_a_choice_and_a_switch_take_nothing_else() -> None:
+    assert Knob("k", "bool", "").problem(True) == ""
+    assert "neither true nor false" in Knob("k", "bool", "").problem("true")
+    assert Knob("k", "choice", "", choices=("a", "b")).problem("b") == ""
+    assert "not one of a, b" in Knob("k", "choice", "", choices=("a", "b")).problem("c")
+
+
+def test_the_sizes_of_micro_are_within_its_knob() -> None:
+    knob = next(knob for knob in SUITES["micro"].knobs if knob.name == "D")
+    for sizes in MICRO_SIZES.values():
+        assert knob.problem(list(sizes)) == ""
+
+
+def test_every_target_fraction_speaks_of_something_that_is_measured() -> None:
+    cases = {case.name: case for case in SUITES["micro"].cases}
+    sizes = {*map(str, MICRO_SIZES["cuda"]), "mean"}
+    for row in FRACTIONS:
+        assert row.metric in METRICS
+        assert row.dtype in cases[row.case].dtypes
+        assert row.size in sizes
+        assert 0 < row.fraction < 1.1
+    assert len({(row.metric, row.case, row.dtype, row.size) for row in FRACTIONS}) == len(FRACTIONS)
+
+
+def test_gpt_fasts_targets_are_those_of_its_script() -> None:
+    assert gpt_fast_target("layer_norm", "bfloat16") == "950"
+    assert gpt_fast_target("layer_norm", "float32") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("x86_64", "cpu-x86_64"),
+        ("arm64", "cpu-aarch64"),
+        ("h200", "h200"),
+        ("Some New Chip 3000", "some-new-chip-3000"),
+        ("", ""),
+    ],
+)
+def test_a_device_name_has_a_short_key(name: str, key: str) -> None:
+    assert arch_key(name) == key
+    assert arch_key(key) == key
+
+
+def test_arch_keys_are_distinct_and_have_peaks() -> None:
+    assert len({arch.key for arch in ARCHES}) == len(ARCHES)
+    known = peaks("h200")
+    assert known is not None
+    assert known.bandwidth_gbps == 4800
+    assert peaks("cpu-x86_64") is None
+
+
+def test_a_metric_nobody_knows_has_no_direction() -> None:
+    assert (metric_info("speedup").unit, metric_info("speedup").direction) == ("x", "up")
+    assert (metric_info("odd").unit, metric_info("odd").direction) == ("", "none")
+    # time multiplied by flops: nobody's direction
+    assert metric_info("flops_utilization").direction == "none"

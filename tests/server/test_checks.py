@@ -1,0 +1,75 @@
+"""`manage.py check`: clean as shipped, and each finding names its remedy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from hud import apps
+from tests.support.servers import ROOT
+
+
+def check(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "HUD_"))}
+    return subprocess.run(
+        [sys.executable, "manage.py", "check", "--fail-level", "WARNING", *arguments],
+        cwd=ROOT,
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_development_is_clean(tmp_path: Path) -> None:
+    done = check(HUD_DATA=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+def test_production_needs_a_secret_key_and_allowed_hosts_alone(tmp_path: Path) -> None:
+    production = {"HUD_DATA": str(tmp_path), "HUD_ENV": "production", "ALLOWED_HOSTS": "hud.example"}
+    done = check("--deploy", **production)
+    assert done.returncode != 0
+    assert "SECRET_KEY is not set" in done.stderr
+    done = check("--deploy", **production, SECRET_KEY="".join(map(chr, range(48, 123))))
+    assert done.returncode == 0, done.stderr
+    assert "hud.I004" in done.stderr  # embedded servers in production: said, not refused
+
+
+def ids(messages: Sequence[object]) -> list[str]:
+    return [str(getattr(message, "id", "")) for message in messages]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings.HUD_DATA = tmp_path / "file" / "below"
+    assert ids(apps.check_data_folder()) == ["hud.E001"]
+
+
+def test_secrets_that_others_may_read_are_named(settings: Settings, tmp_path: Path) -> None:
+    settings.HUD_DATA = tmp_path
+    for name, mode in (("operator.json", 0o644), ("host.json", 0o600)):
+        (tmp_path / name).touch(mode)
+        (tmp_path / name).chmod(mode)
+    [message] = apps.check_private_files()
+    assert "operator.json" in message.msg
+    assert message.hint == "chmod 600 operator.json"
+
+
+@pytest.mark.django_db
+def test_an_old_database_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apps.check_database_version(databases=["default"]) == []
+    monkeypatch.setattr(apps, "MINIMUM_POSTGRES", 990_000)
+    assert ids(apps.check_database_version(databases=["default"])) == ["hud.E003"]
+
+
+def test_public_reading_in_production_is_said(settings: Settings) -> None:
+    settings.PRODUCTION = True
+    settings.HUD_PUBLIC_READ = True
+    assert ids(apps.check_public_read()) == ["hud.I005"]

@@ -1,0 +1,180 @@
+"""The embedded servers: they start anywhere, keep what they were given, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from hud.server import embedded
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A data folder with a short path, as pytest's own are not."""
+    path = Path(tempfile.mkdtemp(prefix="hud-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(autouse=True)
+def _no_outside_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+def connect(data: Path) -> psycopg.Connection[Any]:
+    settings = embedded.database_settings(data)
+    return psycopg.connect(
+        host=settings["HOST"],
+        port=settings["PORT"],
+        user=settings["USER"],
+        dbname=settings["NAME"],
+        autocommit=True,
+    )
+
+
+def talk_to_redis(data: Path, line: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(embedded.run_folder(data) / "redis.sock"))
+        connection.sendall(line + b"\r\n")
+        return connection.recv(1024)
+
+
+@pytest.mark.parametrize("major", [16, 18])
+def test_postgres_survives_kill_with_every_acknowledged_row(folder: Path, major: int) -> None:
+    server = embedded.postgres(folder, major=major)
+    process = embedded.start(server, folder / "log")
+    with closing(connect(folder)) as connection:
+        connection.execute("CREATE TABLE kept (word text)")
+        connection.execute("INSERT INTO kept VALUES ('größer')")
+        assert connection.info.server_version // 10_000 == major
+    process.kill()
+    process.wait()
+
+    server = embedded.postgres(folder)  # the cluster's own version counts from now on
+    process = wait_for(lambda: _started(server, folder), "the killed server's children to go")
+    with closing(connect(folder)) as connection:
+        assert connection.execute("SELECT word FROM kept").fetchall() == [("größer",)]
+    embedded.stop(server, process)
+    assert process.returncode == 0
+
+
+def _started(server: embedded.Server, folder: Path) -> subprocess.Popen[bytes] | None:
+    try:
+        return embedded.start(server, folder / "log")
+    except embedded.EmbeddedError:
+        return None
+
+
+def test_redis_keeps_what_was_queued_when_it_is_killed(folder: Path) -> None:
+    server = embedded.redis(folder)
+    process = embedded.start(server, folder / "log")
+    assert talk_to_redis(folder, b"RPUSH queue one two") == b":2\r\n"
+    process.kill()
+    process.wait()
+
+    process = embedded.start(server, folder / "log")
+    assert talk_to_redis(folder, b"LLEN queue") == b":2\r\n"
+    embedded.stop(server, process)
+
+
+def test_servers_are_for_their_owner_alone(folder: Path) -> None:
+    with embedded.running(embedded.servers(folder), folder / "logs"):
+        run = embedded.run_folder(folder)
+        assert stat.S_IMODE(run.stat().st_mode) == 0o700
+        assert not [line for line in _listening_addresses() if line.endswith(":1538")]  # 5432: no TCP
+
+
+def _listening_addresses() -> list[str]:
+    return [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+
+
+def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
+    (folder / "pg.new").mkdir()
+    (folder / "pg.new" / "PG_VERSION").write_text("18\n")
+    with embedded.running([embedded.postgres(folder)], folder), closing(connect(folder)) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_dead_servers_lock_naming_a_strangers_process_is_removed(folder: Path) -> None:
+    with embedded.running([embedded.postgres(folder)], folder):
+        lock = (folder / "pg" / "postmaster.pid").read_text()
+    (folder / "pg" / "postmaster.pid").write_text(lock.replace(lock.split()[0], str(os.getpid()), 1))
+    with embedded.running([embedded.postgres(folder)], folder), closing(connect(folder)) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give away")
+def test_root_without_user_namespaces_runs_postgres_as_nobody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded.unprivileged_prefix.cache_clear()
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "unshare" else which(name))
+    try:
+        server = embedded.postgres(folder)
+    except embedded.EmbeddedError as error:
+        pytest.skip(str(error))  # this clone lies where nobody may not go
+    finally:
+        embedded.unprivileged_prefix.cache_clear()
+    with embedded.running([server], folder / "logs"), closing(connect(folder)) as connection:
+        assert (folder / "pg").stat().st_uid == embedded.NOBODY
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+    server = embedded.postgres(folder)
+    (folder / "pg" / "postgresql.conf").write_text("nonsense = 1\n")
+    with pytest.raises(embedded.EmbeddedError, match="nonsense"):
+        embedded.start(server, folder / "log")
+
+
+@pytest.mark.parametrize("name", ["a" * 90, "with space", "with,comma"])
+def test_sockets_move_where_the_path_is_no_place_for_them(folder: Path, name: str) -> None:
+    run = embedded.run_folder(folder / name)
+    assert run != folder / name / "run"
+    assert len(os.fsencode(run)) <= embedded.MAX_SOCKET_FOLDER_BYTES
+    assert run == embedded.run_folder(folder / name)
+    with embedded.running(embedded.servers(folder / name), folder / "logs"), closing(connect(folder / name)):
+        pass
+    shutil.rmtree(run)
+
+
+def test_urls_replace_the_embedded_servers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:p%40ss@db.example:6543/hud?sslmode=require")
+    monkeypatch.setenv("REDIS_URL", "redis://queue.example:6380/3")
+    settings = embedded.database_settings(folder)
+    assert (settings["HOST"], settings["PORT"], settings["NAME"]) == ("db.example", 6543, "hud")
+    assert (settings["USER"], settings["PASSWORD"]) == ("me", "p@ss")
+    assert settings["OPTIONS"]["sslmode"] == "require"
+    assert embedded.redis_url(folder) == "redis://queue.example:6380/3"
+    assert embedded.servers(folder) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///db.sqlite3", "mysql://me@db/hud", "postgresql://me@db:port/hud"])
+def test_other_databases_are_refused(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    with pytest.raises(ValueError, match="DATABASE_URL"):
+        embedded.database_settings(folder)
+
+
+def test_the_secret_key_is_made_once_and_kept_private(folder: Path) -> None:
+    key = embedded.secret_key(folder, required=False)
+    assert len(key) >= 50
+    assert embedded.secret_key(folder, required=False) == key
+    assert stat.S_IMODE((folder / "secret_key").stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == ["secret_key"]
+    with pytest.raises(ValueError, match="SECRET_KEY"):
+        embedded.secret_key(folder, required=True)

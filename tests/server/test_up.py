@@ -1,0 +1,192 @@
+"""`make up` as a person meets it: Ready, programs that come back, a clean end, a second start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hud.server import embedded
+from tests.support.servers import ROOT, end_process, free_port, start_process
+from tests.support.waiting import wait_for
+
+START_S = 90  # the busy machine's; the product gives up on its own after 60
+
+
+class Up:
+    """One `python -m hud.server.up` over a folder, without samples."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not re.match("HUD_|DJANGO_", name)}
+        locks = {"RUNNER_LOCKS": str(self.folder / "locks")}
+        return {**kept, **locks, "HUD_DATA": str(self.data), "PORT": str(self.port), "DEMO": "0", **changes}
+
+    def start(self) -> str:
+        """Starts it and waits for Ready; returns what it printed."""
+        log = self.folder / f"up-{time.monotonic_ns()}.log"
+        self.process = start_process([sys.executable, "-m", "hud.server.up"], log, self.environment())
+        process = self.process
+        wait_for(lambda: "Ready: " in log.read_text() or process.poll() is not None, "Ready", START_S)
+        assert f"Ready: http://127.0.0.1:{self.port}\n" in log.read_text(), log.read_text()
+        return log.read_text()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process
+        process, self.process = self.process, None
+        return end_process(process, number)
+
+    def again(self, *, code: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
+        """Another one, or this Python code, that is expected to end by itself."""
+        return subprocess.run(
+            [sys.executable, *(["-c", code] if code else ["-m", "hud.server.up"])],
+            cwd=ROOT,
+            env=self.environment(**changes),
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=10) as response:
+                return int(response.status) == 200
+        except OSError:
+            return False
+
+    def processes(self) -> dict[int, str]:
+        """Command lines of the living processes of this data folder, by number; zombies have none."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            ours = f"HUD_DATA={self.data}".encode() in environment or str(self.data) in command
+            if ours and command and int(folder.name) != os.getpid():
+                found[int(folder.name)] = command
+        return found
+
+    def find(self, word: str) -> int:
+        """The oldest process whose command has this word, which is the one that is supervised; 0 for none."""
+        return min((number for number, command in self.processes().items() if word in command), default=0)
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    folder = Path(tempfile.mkdtemp(prefix="hud-", dir="/tmp"))
+    up = Up(folder)
+    yield up
+    if up.process:
+        up.stop()
+    shutil.rmtree(folder)
+
+
+def test_up_from_nothing_to_the_second_start(up: Up) -> None:
+    """One story, because each start takes seconds."""
+    said = up.start()
+    password = _first_start_prints_the_password_once(up, said)
+    _another_up_on_the_same_data_is_refused(up)
+    for word in ("gunicorn", " attach", "postgres -D", "redis-server"):
+        _comes_back(up, word)
+    _keep_a_row(up)
+
+    assert up.stop(signal.SIGTERM) == 0
+    wait_for(lambda: not up.processes(), f"the end of {up.processes()}", 5)
+
+    said = up.start()
+    assert password not in said
+    assert "operator.json" in said
+    assert _kept_rows(up) == [("kept",)]
+    assert up.stop(signal.SIGHUP) == 0
+    wait_for(lambda: not up.processes(), f"the end of {up.processes()}", 5)
+
+
+def _first_start_prints_the_password_once(up: Up, said: str) -> str:
+    found = re.search(r"password (\S+)", said)
+    assert found
+    kept = (up.data / "operator.json").read_text()
+    assert found[1] in kept
+    for name in ("operator.json", "host.json", "secret_key"):
+        assert stat.S_IMODE((up.data / name).stat().st_mode) == 0o600, name
+    logs = "".join(path.read_text(errors="replace") for path in (up.data / "logs").iterdir())
+    assert found[1] not in logs
+    return found[1]
+
+
+def _another_up_on_the_same_data_is_refused(up: Up) -> None:
+    refused = up.again(PORT=str(free_port()))
+    assert refused.returncode == 1
+    assert "already running" in refused.stderr
+    assert f"http://127.0.0.1:{up.port}" in refused.stderr
+    assert up.answers()
+
+
+def _comes_back(up: Up, word: str) -> None:
+    killed = up.find(word)
+    assert killed, f"{word} is not among {up.processes()}"
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: killed not in up.processes() and up.find(word), f"{word} to come back")
+    wait_for(up.answers, f"the overview after {word} was killed")
+
+
+def _connect(up: Up) -> psycopg.Connection[tuple[str]]:
+    run = embedded.run_folder(up.data)
+    return psycopg.connect(host=str(run), port=embedded.PORT, user="hud", dbname="hud")
+
+
+def _keep_a_row(up: Up) -> None:
+    with _connect(up) as connection:
+        connection.execute("CREATE TABLE kept (word text)")
+        connection.execute("INSERT INTO kept VALUES ('kept')")
+
+
+def _kept_rows(up: Up) -> list[tuple[str]]:
+    with _connect(up) as connection:
+        return connection.execute("SELECT word FROM kept").fetchall()
+
+
+def test_a_busy_port_says_so(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused = Up(tmp_path).again(PORT=str(taken.getsockname()[1]))
+    assert refused.returncode == 1
+    assert "choose another one: make up PORT=" in refused.stderr
+
+
+@pytest.mark.parametrize("changes", [{"PORT": "http"}, {"PORT": "70000"}, {"DEMO": "yes"}])
+def test_nonsense_is_refused_by_name(tmp_path: Path, changes: dict[str, str]) -> None:
+    refused = Up(tmp_path).again(**changes)
+    assert refused.returncode == 1
+    assert f"make up: {next(iter(changes))} is " in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_web_that_cannot_start_ends_it_with_the_webs_last_words(up: Up) -> None:
+    impatient = "import sys; from hud import up; up.READY_S = 3; sys.exit(up.main())"
+    refused = up.again(code=impatient, WEB_CONCURRENCY="many")
+    assert refused.returncode == 1
+    assert "the overview did not answer within 3 s" in refused.stderr
+    assert "invalid literal for int() with base 10: 'many'" in refused.stderr
+    assert not up.processes()

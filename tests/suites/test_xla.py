@@ -1,0 +1,346 @@
+"""The suite `xla`: the whole matrix, why cells cannot run, verification, resume, PyTorch/XLA's own file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from django.core.management import call_command
+from django.test import Client
+
+from hud.models import Measurement
+from hud.pages.suite import xla as xla_page
+from runner.cli import request, tables
+from runner.cli.output import Output
+from runner.cli.request import Request
+from runner.formats.xla import XlaFiles
+from runner.launch.failures import TaskFailure
+from runner.launch.launch import launch
+from runner.launch.report import Report
+from runner.launch.task_result import TaskOutcome, TaskResult
+from runner.schema.plan import TaskSpec
+from runner.schema.statistics import median
+from runner.schema.statuses import VERIFIER_CODES
+from runner.suites import xla as catalogue
+from runner.suites.xla import SUITE, Cell, machine, models, verify
+from runner.suites.xla import run as xla
+from runner.suites.xla.record import Rows
+from runner.suites.xla.verify import NOT_ASKED, Verification
+from tests.support.observed import SHIPPED, observe
+
+SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
+
+
+def matrix(case: str = "dummy") -> list[TaskSpec]:
+    return request.tasks(Request(suites=["xla"], device="cpu", cases=[case]))
+
+
+def cell_of(task: TaskSpec) -> Cell:
+    accelerator, runtime = (str(task.knobs.get(name, "")) for name in ("accelerator", "xla"))
+    return catalogue.cell(task.backend, task.mode, task.device, accelerator, runtime)
+
+
+def records_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def test_the_matrix_is_accelerator_by_xla_by_dynamo_by_test() -> None:
+    cells = {cell_of(task) for task in matrix()}
+    assert len(cells) == len(matrix()) == 3 * 3 * 3 * 2
+    asked = Request(
+        suites=["xla"], device="cpu", cases=["dummy"], options=["xla=None+PJRT", "accelerator=cpu"]
+    )
+    assert len(request.tasks(asked)) == 2 * 3 * 2
+    named = Request(suites=["xla"], device="cpu", cases=["dummy"], modes=["training"], backends=["openxla"])
+    (task,) = request.tasks(named)
+    assert cell_of(task) == Cell("cpu", "PJRT", "openxla", "train")
+
+
+def why_not(task: TaskSpec) -> TaskFailure | None:
+    try:
+        machine.check(cell_of(task), "cpu")
+    except TaskFailure as failure:
+        return failure
+    return None
+
+
+def test_every_cell_is_a_row_and_one_that_cannot_run_has_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "torch_xla" else found(name, *rest)
+    )
+    codes: Counter[str] = Counter()
+    for number, task in enumerate(matrix()):
+        failure = why_not(task)
+        codes[failure.code if failure else "runs"] += 1
+        if failure:
+            assert failure.status == "unsupported"
+            if codes[failure.code] == 1:  # what is written is the same for each of them
+                folder = tmp_path / str(number)
+                (folder / "artifacts").mkdir(parents=True)
+                said = xla.run(task, Report(folder))
+                assert said is not None
+                assert said.code == failure.code
+                rows = {record["metric"]["name"]: record for record in records_in(folder)}
+                assert set(rows) == {"verification_code", "total_time", "per_iter_time"}
+                assert rows["total_time"]["metric"]["extra_info"]["reason"] == str(failure)
+                assert rows["total_time"]["benchmark"]["extra_info"]["device"] == cell_of(task).accelerator
+    assert codes == {
+        "runs": 4,  # eager and inductor, inference and training
+        "no_torch_xla": 4,
+        "no_xrt": 18,
+        "no_xla_cuda": 6,
+        "tpu_needs_xla": 6,
+        "inductor_without_xla": 4,
+        "openxla_needs_xla": 4,
+        "other_device": 4,
+        "no_tpu": 4,
+    }
+
+
+def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:
+    knobs = {"verify": True, "repeat": 3, "iterations_per_run": 2, "dump_pytorch_profiles": True}
+    task = TaskSpec("xla", "dummy", "inference", "float32", "eager", "cpu", knobs={**knobs, "batch_size": 4})
+    outcome = launch(task, tmp_path / "task")
+    assert outcome.status == "ok", outcome.reason
+    rows = {record["metric"]["name"]: record for record in records_in(tmp_path / "task")}
+    assert rows["verification_code"]["metric"]["extra_info"] == {
+        "unit": "",
+        "direction": "none",
+        "status": "ok",
+        "code": "PASS",
+        "check_requested": True,
+        "check_status": "passed",
+    }
+    total = rows["total_time"]["metric"]["benchmark_values"]
+    each = rows["per_iter_time"]["metric"]["benchmark_values"]
+    assert each == pytest.approx([time_s / 2 for time_s in total], rel=1e-5)
+    assert len(total) == 3
+    assert rows["total_time"]["benchmark"]["extra_info"]["knobs"] == {
+        "iterations_per_run": 2,
+        "batch_size": 4,
+        "origin": "dummy",
+    }
+    output = Output(tmp_path / "output", "upstream", suites=["xla"], resume=False)
+    output.add(TaskResult(task, outcome, tmp_path / "task", records_in(tmp_path / "task")))
+    assert output.artifacts == {tmp_path / "output"}
+    assert not (tmp_path / "task" / "artifacts").exists()
+    names = {str(path.relative_to(tmp_path / "output")) for path in (tmp_path / "output").rglob("*.*")}
+    cell = "cpu-None-False-eval-None-None-None-dummy-batch_size=4-iterations_per_run=2"
+    dumps = {f"dummy/{n}/{kind}-{cell}" for n in range(3) for kind in ("pytorch-profile", "trace")}
+    assert {name.rsplit(".", 1)[0] for name in names} == {"results", *dumps}
+
+
+def spec(mode: str = "inference") -> TaskSpec:
+    return TaskSpec("xla", "dummy", mode, "float32", "eager", "cpu", knobs={"verify": True})
+
+
+PLAIN = Cell("cpu", "", "", "eval")
+SEEDS = iter(range(100))
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "status"),
+    [
+        (lambda model, inputs, **_: model.module(*inputs), "PASS", "passed"),
+        (lambda model, inputs, **_: torch.rand(16, 32), "PASS", "passed"),  # seeded: twice the same
+        (lambda model, inputs, **_: 1 / 0, "EAGER_FAILED", "not_run"),
+        (
+            lambda model, inputs, **_: torch.empty(3).random_(
+                generator=torch.Generator().manual_seed(next(SEEDS))
+            ),
+            "NONDETERMINISTIC_EAGER_RUN",
+            "cannot_tell",
+        ),
+    ],
+)
+def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: str, status: str) -> None:
+    monkeypatch.setattr(models.Model, "step", step)
+    found = verify.verify(spec(), PLAIN)
+    assert (found.code, found.requested, found.status) == (code, True, status)
+
+
+def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("cpu", "", "inductor", "eval")
+    monkeypatch.setattr(
+        verify, "compiled", lambda step, place, **_: lambda *a, **k: step(*a, **k) + bool(place.dynamo)
+    )
+    found = verify.verify(spec(), cell)
+    assert (found.code, found.status) == ("FAIL", "failed")
+    monkeypatch.setattr(verify, "compiled", lambda step, place, **_: None if place.dynamo else step)
+    found = verify.verify(spec(), cell)
+    assert (found.code, found.status) == ("EXCEPTION_RAISED", "not_run")
+    assert found.reason
+
+
+def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None:
+    rows = Rows(spec(), Report(tmp_path), PLAIN)
+    failure = rows.measured(
+        {"total_time": [1.0], "xla_CompileTime_number": [2.0]}, Verification("FAIL", True, "failed", "off")
+    )
+    assert failure is not None
+    assert (failure.status, failure.code) == ("wrong", "FAIL")
+    found = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
+    assert "benchmark_values" not in found["total_time"]
+    assert found["xla_CompileTime_number"]["benchmark_values"] == [2.0]
+    assert Rows(spec(), Report(tmp_path), PLAIN).measured({"total_time": [1.0]}, NOT_ASKED) is None
+    assert not NOT_ASKED.facts()["check_requested"]
+
+
+def shipped() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+
+
+def finished(line: dict[str, Any]) -> TaskResult:
+    return TaskResult(
+        TaskSpec.from_json(line["task"]), TaskOutcome(**line["outcome"]), Path(), line["records"]
+    )
+
+
+def test_a_failed_cell_is_tried_again_and_a_successful_one_is_not(tmp_path: Path) -> None:
+    cells = matrix()
+    output = Output(tmp_path / "r.json", "ours", suites=["xla"], resume=False)
+    for number, task in enumerate(cells):
+        status = ("ok", "failed", "unsupported")[number % 3]
+        output.add(TaskResult(task, TaskOutcome(status), tmp_path, []))
+    done = Output(tmp_path / "r.json", "ours", suites=["xla"], resume=True).earlier()
+    assert {one.name for one in done} == {task.fingerprint() for task in cells[::3]}
+
+
+def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
+    def cell(status: str, code: str, **said: Any) -> TaskResult:
+        metrics: list[dict[str, Any]] = [
+            {
+                "name": "verification_code",
+                "extra_info": {"status": said.get("check", "not_run"), "code": code},
+            },
+            {"name": "per_iter_time", "extra_info": {"status": status, "code": said.get("why", "")}},
+        ]
+        if status == "ok":
+            metrics[1]["benchmark_values"] = [0.5]
+        info = {"device": said.get("device", "cpu"), "knobs": {}}
+        records = [{"benchmark": {"extra_info": info}, "model": {}, "metric": metric} for metric in metrics]
+        return TaskResult(spec(), TaskOutcome(status), Path(), records)
+
+    lines = tables.results(
+        [
+            cell("ok", "VERIFIER_SKIPPED"),
+            cell("ok", "NONDETERMINISTIC_EAGER_RUN", check="cannot_tell"),
+            cell("unsupported", "VERIFIER_DIDNT_RUN", why="no_xla_cuda", device="cuda"),
+            cell("ok", "EXCEPTION_RAISED", check="failed"),
+        ]
+    ).splitlines()
+    assert [line.split() for line in lines] == [
+        ["case", "dtype", "device", "verification", "per_iter_time", "s", "status"],
+        ["dummy", "float32", "cpu", "VERIFIER_SKIPPED", "0.50000", "ok"],
+        ["dummy", "float32", "cpu", "NONDETERMINISTIC_EAGER_RUN", "0.50000", "ok"],
+        ["dummy", "float32", "cuda", "VERIFIER_DIDNT_RUN", "unsupported", "no_xla_cuda"],
+        ["dummy", "float32", "cpu", "EXCEPTION_RAISED", "0.50000", "failed", "EXCEPTION_RAISED"],
+    ]
+
+
+def test_a_reason_names_its_cell() -> None:
+    names = tables.names(matrix())
+    assert len(set(names.values())) == len(matrix())
+    assert "dummy training openxla accelerator=cuda xla=PJRT" in names.values()
+    (plain,) = tables.names([spec()]).values()
+    assert plain == "dummy"
+
+
+def test_results_jsonl_loses_nothing(tmp_path: Path) -> None:
+    """Cells measured with a real torch_xla, written as PyTorch/XLA's runner does and read by our own door."""
+    files = XlaFiles(tmp_path)
+    for line in shipped():
+        files.add(finished(line))
+    body = (tmp_path / "results.jsonl").read_bytes()
+    first = json.loads(body.splitlines()[0])
+    assert list(first)[:7] == [
+        *("model", "experiment", "repeat", "iterations_per_run", "metrics", "timestamp", "verification_code")
+    ]
+    there, ours = observe(body), observe(SAMPLE.read_bytes())
+    assert not there.faults
+    assert not there.skipped
+
+    def told(observer: Any) -> set[Any]:
+        return {
+            (item.identity, item.metric, tuple(item.samples), item.status, item.code)
+            for item in observer.measurements
+        }
+
+    assert len(ours.measurements) > 250
+    assert told(there) == told(ours)
+
+
+def test_the_shipped_cells_ran_and_were_right() -> None:
+    lines = shipped()
+    ran = [line for line in lines if line["outcome"]["status"] == "ok"]
+    codes = {
+        record["metric"]["extra_info"]["code"]
+        for line in ran
+        for record in line["records"]
+        if record["metric"]["name"] == "verification_code"
+    }
+    assert codes == {"PASS"}
+    on_xla = [line for line in ran if cell_of(TaskSpec.from_json(line["task"])).xla]
+    assert len(on_xla) >= 4
+    assert {line["records"][0]["dependencies"]["torch_xla"]["version"] for line in ran} == {"2.9.0"}
+    others = [line["outcome"] for line in lines if line not in ran]
+    assert all(outcome["status"] == "unsupported" and outcome["reason"] for outcome in others)
+
+
+@pytest.mark.django_db
+def test_the_sample_goes_in_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("ingest", str(SAMPLE.parent), "--json")
+    (receipt,) = json.loads(capsys.readouterr().out)
+    assert receipt["skipped"] == []
+    assert receipt["stored"] == Measurement.objects.count() == sum(len(line["records"]) for line in shipped())
+
+
+@pytest.mark.django_db
+def test_its_page_says_what_codes_mean_and_compares_openxla_with_inductor(
+    client: Client, django_assert_num_queries: Any
+) -> None:
+    call_command("ingest", str(SAMPLE.parent), "--json")
+    with django_assert_num_queries(9):  # a suite's page, and one for this part
+        text = client.get("/suites/xla/").content.decode()
+    found = {(line.case, line.mode): line for line in xla_page.read().comparisons}
+    assert set(found) == {
+        *(("dummy", mode) for mode in ("inference", "training")),
+        *(("dummy_attention", mode) for mode in ("inference", "training")),
+        ("resnet18", "inference"),
+    }
+    line = found["resnet18", "inference"]
+    assert (line.batch_size, line.iterations, line.dtype) == (4, 2, "float32")
+    steady = {
+        record["model"]["backend"]: median(record["metric"]["benchmark_values"][1:])
+        for record in (record for line in shipped() for record in line["records"])
+        if (record["model"]["name"], record["metric"]["name"]) == ("resnet18", "per_iter_time")
+    }
+    assert line.times_s == pytest.approx(steady)
+    assert line.ratio == pytest.approx(steady["inductor"] / steady["openxla"])
+    for code in VERIFIER_CODES:
+        assert f"<code>{code}</code>" in text
+    assert 'id="openxla"' in text
+    assert 'id="openxla"' not in client.get("/suites/micro/").content.decode()
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not importlib.util.find_spec("torch_xla"), reason="torch_xla is not installed here")
+def test_a_cell_on_torch_xla(tmp_path: Path) -> None:
+    task = TaskSpec(
+        "xla", "dummy", "training", "float32", "openxla", "cpu", knobs={"verify": True, "repeat": 3}
+    )
+    outcome = launch(task, tmp_path)
+    assert outcome.status == "ok", outcome.reason
+    assert "xla_CompileTime_number" in {record["metric"]["name"] for record in records_in(tmp_path)}
+
+
+def test_the_suite_offers_what_its_models_are() -> None:
+    assert {case.name for case in SUITE.cases} == set(models._RECIPES)

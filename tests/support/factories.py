@@ -1,0 +1,190 @@
+"""Rows for tests, as plain functions: what is not said gets a value that fits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from hud.ingest.resolve import class_key
+from hud.models import (
+    STATUS_CODES,
+    TERMINAL,
+    Accelerator,
+    Environment,
+    Experiment,
+    Host,
+    Measurement,
+    Metric,
+    Run,
+    Series,
+    State,
+    Task,
+    Upload,
+    Verdict,
+)
+from runner.schema import statistics
+from runner.schema.metrics import metric_info
+from runner.schema.plan import TaskSpec
+from runner.schema.records import Environment as Facts
+
+_numbers = itertools.count(1)
+DEFAULT_SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cuda")
+
+
+def create_user(name: str = "olga") -> User:
+    return User.objects.create_user(name, password="open sesame")
+
+
+def create_host(name: str = "", *, age_s: float = 1, **fields: Any) -> Host:
+    """A host that was last heard `age_s` seconds ago."""
+    last_beat = timezone.now() - timedelta(seconds=age_s)
+    return Host.objects.create(name=name or f"host-{next(_numbers)}", last_beat=last_beat, **fields)
+
+
+def create_accelerator(
+    host: Host | None = None,
+    *,
+    arch: str = "h200",
+    name: str = "",
+    suites: Sequence[str] = ("micro",),
+    **fields: Any,
+) -> Accelerator:
+    device = "cpu" if arch.startswith("cpu") else "cuda"
+    fields.setdefault("device_name", "x86_64" if device == "cpu" else "NVIDIA H200")
+    return Accelerator.objects.create(
+        host=host or create_host(),
+        name=name or ("cpu" if device == "cpu" else "cuda:0"),
+        device=device,
+        arch=arch,
+        catalog={"suites": list(suites), "pythons": ["default"]},
+        **fields,
+    )
+
+
+def create_metric(name: str = "device_bandwidth_gbps") -> Metric:
+    """The registry's row of a metric."""
+    fields = metric_info(name).to_row()
+    fields.pop("name")
+    return Metric.objects.get_or_create(name=name, defaults=fields)[0]
+
+
+def create_experiment(**fields: Any) -> Experiment:
+    defaults = {
+        "suite": "micro",
+        "case": "layer_norm",
+        "knobs": {"D": "mean"},
+        "mode": "inference",
+        "dtype": "bfloat16",
+        "backend": "inductor",
+        "device": "cuda",
+        "arch": "h200",
+    }
+    return Experiment.objects.get_or_create(**{**defaults, **fields})[0]
+
+
+def create_environment(**facts: Any) -> Environment:
+    defaults = {"torch": "2.11.0+cu130", "cuda": "13.0", "driver": "580.159.04", "gpu": "NVIDIA H200"}
+    described = Facts(**{**defaults, **facts})
+    return Environment.objects.get_or_create(
+        fingerprint=described.fingerprint(),
+        defaults={
+            "class_key": class_key(described),
+            "torch": described.torch,
+            "torch_git": described.torch_git,
+            "gpu": described.gpu,
+            "facts": asdict(described),
+        },
+    )[0]
+
+
+def create_upload(filename: str = "results.json", **fields: Any) -> Upload:
+    receipt = {"stored": 1, "duplicates": 0, "skipped": []}
+    return Upload.objects.create(
+        content_key=f"key-{next(_numbers)}", filename=filename, format="v3", receipt=receipt, **fields
+    )
+
+
+def create_run(state: str = State.SUCCEEDED, **fields: Any) -> Run:
+    now = timezone.now()
+    if state != State.QUEUED:
+        fields.setdefault("started", now - timedelta(minutes=1))
+    if state in TERMINAL:
+        fields.setdefault("finished", now)
+    fields.setdefault("request", {"suite": "micro"})
+    return Run.objects.create(
+        state=state,
+        **{"source": "runner", "at_source": "run", "title": "micro: layer_norm[D=mean]", **fields},
+    )
+
+
+def create_task(
+    run: Run, *, spec: TaskSpec = DEFAULT_SPEC, state: str = Task.State.QUEUED, **fields: Any
+) -> Task:
+    position = fields.pop("position", run.tasks.count())
+    if state == Task.State.DONE:
+        fields.setdefault("status", "ok")
+    if state not in (Task.State.QUEUED, Task.State.RUNNING):
+        fields.setdefault("started", timezone.now() - timedelta(seconds=20))
+        fields.setdefault("finished", timezone.now())
+    if state == Task.State.RUNNING:
+        fields.setdefault("started", timezone.now() - timedelta(seconds=5))
+        fields.setdefault("lease_until", timezone.now() + timedelta(seconds=45))
+        fields.setdefault("token", run.uid)
+    return Task.objects.create(run=run, spec=spec.to_json(), state=state, position=position, **fields)
+
+
+def create_measurement(
+    experiment: Experiment | None = None,
+    *,
+    metric: str = "device_bandwidth_gbps",
+    value: float | None = 2542.4,
+    samples: Sequence[float] = (),
+    run: Run | None = None,
+    environment: Environment | None = None,
+    at: datetime | None = None,
+    status: str = "ok",
+    judged: bool = True,
+    **fields: Any,
+) -> Measurement:
+    """One value; of `samples`, where given, their median. Its series counts as judged up to here."""
+    owner = run or create_run(at=at or timezone.now())
+    series, _new = Series.objects.get_or_create(
+        experiment=experiment or create_experiment(), metric=create_metric(metric)
+    )
+    if not judged:
+        Series.objects.filter(pk=series.pk).update(touched_at=owner.at)
+    return Measurement.objects.create(
+        run=owner,
+        series=series,
+        environment=environment or create_environment(),
+        at=owner.at,
+        median=statistics.median(samples) if samples else value,
+        samples=list(samples) if len(samples) > 1 else None,
+        spread=statistics.spread(samples) if len(samples) > 1 else None,
+        n=len(samples) or (value is not None),
+        status=STATUS_CODES[status],
+        **{"upload": owner.upload, **fields},
+    )
+
+
+def create_verdict(measurement: Measurement, verdict: str, **fields: Any) -> Verdict:
+    return Verdict.objects.create(
+        run=measurement.run,
+        series=measurement.series,
+        environment=measurement.environment,
+        at=measurement.at,
+        verdict=verdict,
+        **fields,
+    )
+
+
+def create_ceiling(copy_gbps: float = 4258.0, *, arch: str = "h200") -> Measurement:
+    """A reading of an arch's copy bandwidth."""
+    experiment = create_experiment(suite="ceilings", case="copy", knobs={}, backend="eager", arch=arch)
+    return create_measurement(experiment, value=copy_gbps)

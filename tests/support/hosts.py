@@ -1,0 +1,137 @@
+"""Hosts under test: agents and workers as real processes, with a stand-in as their interpreter."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from runner.system.processes import read_process
+from tests.support.servers import ROOT, end_process, start_process
+from tests.support.waiting import wait_for
+
+STANDIN = ROOT / "tests" / "faults" / "installation" / "standin.py"
+
+
+def alive(pid: int) -> bool:
+    """False for a zombie too: the tests may have been made the parent of orphans, and reap none."""
+    process = read_process(pid)
+    return process is not None and not process.dead
+
+
+def parent_of(pid: int) -> int:
+    process = read_process(pid)
+    assert process
+    return process.parent
+
+
+class Control:
+    """What the stand-in does, and what it did. `plan({"1": {"spin": True}})`: see standin.py."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.python = folder / "python"
+        self.python.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
+        self.python.chmod(0o755)
+
+    def plan(self, plans: Mapping[str, Mapping[str, Any]]) -> None:
+        (self.folder / "plan.json").write_text(json.dumps(plans))
+
+    def go(self, name: str = "go") -> None:
+        (self.folder / name).touch()
+
+    def card(self, uuid: str) -> Control:
+        """What was done on one GPU; the plan is the same for all."""
+        return Control(self.folder / uuid)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the benchmarks that were started, in order."""
+        return [int((self.folder / f"pid-{number + 1}").read_text()) for number in range(self.starts)]
+
+    @property
+    def starts(self) -> int:
+        return len(list(self.folder.glob("pid-[0-9]*")))
+
+    def wait_for_start(self, number: int = 1) -> int:
+        """Pid of the n-th benchmark, once it runs."""
+        wait_for(lambda: self.starts >= number, f"start {number} of the stand-in")
+        return self.pids[number - 1]
+
+    @property
+    def shared(self) -> bool:
+        """Whether two benchmarks ever lived at the same time."""
+        return (self.folder / "shared").exists()
+
+    @property
+    def stray(self) -> int:
+        path = self.folder / "stray"
+        wait_for(lambda: path.exists() and path.read_text(), "the stray's pid")
+        return int(path.read_text())
+
+
+class HostProcess:
+    """A process of the runner: an agent, or a worker alone."""
+
+    def __init__(self, folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+        self.log_path = folder / "host.log"
+        self._arguments = arguments
+        self._environment = {**os.environ, **environment, "RUNNER_LOCKS": str(folder / "locks")}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        self.process = start_process([sys.executable, *self._arguments], self.log_path, self._environment)
+
+    def stop(self, timeout_s: float = 30) -> int:
+        assert self.process
+        code = end_process(self.process, signal.SIGTERM, timeout_s)
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def close(self) -> None:
+        """However the test went: nothing stays."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.process:
+                self.process.send_signal(signal.SIGCONT)
+                self.kill()
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+
+def ring(
+    redis_url: str, queue: str, *arguments: Any, function: str = "runner.host.jobs.work", **options: Any
+) -> None:
+    """A message in an accelerator's queue, as the hud (or somebody else) puts it there."""
+    with Redis.from_url(redis_url) as connection:
+        options.setdefault("job_timeout", -1)
+        Queue(queue, connection=connection, serializer=JSONSerializer).enqueue(
+            function, *arguments, **options
+        )

@@ -1,0 +1,146 @@
+"""Real servers for the tests: started on demand, killed and restarted at will, gone at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hud.server import embedded
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EmbeddedServer:
+    """PostgreSQL or Redis below a folder."""
+
+    def __init__(self, make: Callable[[], embedded.Server], log: Path) -> None:
+        self._make = make
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._server = self._make()
+        self._process = embedded.start(self._server, self._log)
+
+    def stop(self) -> None:
+        if self._process:
+            embedded.stop(self._server, self._process)
+            self._process = None
+
+    def kill(self) -> None:
+        """kill -9; what was not on the disk is lost."""
+        assert self._process
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+
+class RedisServer(EmbeddedServer):
+    """The Redis that settings.REDIS_URL names. A test may take it away; it is back before the next one."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(lambda: embedded.redis(data), data / "redis.log")
+        self._folder = data / "redis"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    def wipe(self) -> None:
+        """Kills it and deletes everything it had on the disk."""
+        self.kill()
+        shutil.rmtree(self._folder)
+
+
+class Hud:
+    """The web application under gunicorn, over the tests' database."""
+
+    def __init__(self, data: Path, database_url: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = data / f"web-{self.port}.log"
+        self._environment = {
+            **os.environ,
+            "DATABASE_URL": database_url,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "PORT": str(self.port),
+            "WEB_CONCURRENCY": "1",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **variables: str) -> None:
+        """Starts it and waits for its answer; `variables` are added to its environment."""
+        command = [sys.executable, "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi"]
+        self._process = start_process(command, self._log, {**self._environment, **variables})
+        wait_for(self._answers, f"the web; its log: {self._log.read_text(errors='replace')[-2000:]}")
+
+    def stop(self) -> None:
+        if self._process:
+            end_process(self._process, signal.SIGTERM)
+            self._process = None
+
+    def kill(self) -> None:
+        """kill -9 of the master; its workers die with it."""
+        assert self._process
+        end_process(self._process, signal.SIGKILL)
+        self._process = None
+
+    @property
+    def pid(self) -> int:
+        """Of the master."""
+        assert self._process
+        return self._process.pid
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def _answers(self) -> bool:
+        assert self._process
+        assert self._process.poll() is None, f"the web ended: {self.log()[-4000:]}"
+        try:
+            urllib.request.urlopen(f"{self.url}/healthz", timeout=10).close()
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def start_process(command: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process of the project that ends with the tests, however they end."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [*embedded.dies_with_parent("KILL"), *command],
+            cwd=ROOT,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+
+
+def end_process(process: subprocess.Popen[bytes], number: signal.Signals, timeout_s: float = 30) -> int:
+    """Signals a process and waits for its end; returns its exit status."""
+    process.send_signal(number)
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
