@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.schema.plan import SUITES
+from runner.suites import SUITES
 from tests.support.servers import ROOT
 
 # The wrapper that makes the runner a command of Django's, and what needs Redis.

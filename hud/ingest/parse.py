@@ -22,11 +22,11 @@ from runner.formats.measurement import ParsedMeasurement, device_name_of, device
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, nfc, number, text
 from runner.schema.devices import arch_key
-from runner.schema.metrics import is_number, metric_info, value_rule
-from runner.schema.plan import knobs_key
+from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import STATUSES, UNEXPECTED, Environment, Metric, Record
 from runner.schema.statistics import value_of
 from runner.schema.statuses import status_of
+from runner.schema.suite import knobs_key, value_rule
 
 _MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")

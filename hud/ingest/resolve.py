@@ -23,8 +23,8 @@ from runner.formats.parameters import Parameters, parse_time
 from runner.formats.scalars import nfc, text
 from runner.formats.v3 import OURS
 from runner.schema.metrics import metric_info
+from runner.schema.outcome_records import CANCELLED
 from runner.schema.records import Environment, Record
-from runner.suites.outcome_records import CANCELLED
 
 _MAX_NUMBER = 10_000  # of a pair or a process
 _SUCCEEDED = (State.SUCCEEDED, "")

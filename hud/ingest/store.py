@@ -18,8 +18,8 @@ from hud.ingest.resolve import RowKey, metric_ids, row_keys
 from hud.models import STATUS_CODES, Target
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
-from runner.schema.metrics import value_rule
 from runner.schema.statistics import spread_of, value_of
+from runner.schema.suite import value_rule
 
 _TARGET_NOTE = "expected result, upload"
 

@@ -23,8 +23,8 @@ from hud.pages.suite import query as suite
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorOptions
-from runner.schema.plan import BadRequest, Knob, KnobValue
 from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import BadRequest, Knob, KnobValue
 
 _KNOB = "knob_"  # before the name of a knob, in the name of its field
 _MAX_ID = 2**31 - 1

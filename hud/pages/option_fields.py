@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from runner.schema.plan import Knob, KnobValue
+from runner.schema.suite import Knob, KnobValue
 
 
 def knob_field(knob: Knob) -> forms.Field:

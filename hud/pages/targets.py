@@ -14,9 +14,11 @@ from typing import Literal
 from hud.models import Experiment, Metric, Target
 from hud.pages.sql import fetch_tuples
 from runner.schema.statistics import median
-from runner.schema.targets import FRACTIONS, TargetFraction
+from runner.schema.targets import TargetFraction
+from runner.suites import CEILINGS, SUITES
 
 Met = Literal["met", "missed", "none"]
+FRACTIONS = tuple(fraction for suite in SUITES.values() for fraction in suite.target_fractions)
 CEILING_READINGS = 7
 
 
@@ -154,9 +156,9 @@ def _measured_copies() -> dict[str, float]:
             WHERE series_id = series.id AND median IS NOT NULL AND status = 0
             ORDER BY at DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
-        WHERE experiment.suite = 'ceilings' AND experiment."case" = 'copy'
+        WHERE experiment.suite = %(ceilings)s AND experiment."case" = 'copy'
         """,
-        {"readings": CEILING_READINGS},
+        {"readings": CEILING_READINGS, "ceilings": CEILINGS},
     )
     by_arch: dict[str, list[float]] = {}
     for arch, bandwidth_gbps in readings:

@@ -13,33 +13,11 @@ from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series, word
 from hud.pages.sql import fetch
 from hud.pages.targets import AppliedTarget, Targets
 from runner.schema.statistics import median
+from runner.suites import SUITES
 
-# Of each suite, the metrics that a person reads first, most telling first. Other suites show what they have.
-MAIN_METRICS = {
-    "micro": (
-        "memory_bandwidth(GB/s)",
-        "device_bandwidth_gbps",
-        "call_bandwidth_gbps",
-        "share_of_ceiling",
-        "flops_utilization_of_peak",
-        "device_latency_ms",
-        "compiled_latency_ms",
-        "flops_utilization",
-    ),
-    "ceilings": ("device_bandwidth_gbps", "matmul_tflops"),
-    "gpt_fast": ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)"),
-    "cache": ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)"),
-    "xla": (
-        "verification_code",
-        "per_iter_time",
-        "trace_per_iter_time",
-        "xla_CompileTime_time_s",
-        "xla_ExecuteTime_time_s",
-        "total_time",
-    ),
-    "operators": ("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
-}
-_DYNAMO = (
+# Metrics that are read first in suites that the runner does not have, most telling first.
+_MOST_NOTES = 3  # of as many processes of one run
+_OTHER_SUITES = (
     "speedup",
     "accuracy",
     "abs_latency",
@@ -47,13 +25,13 @@ _DYNAMO = (
     "compression_ratio",
     "dynamo_peak_mem",
 )
-_MOST_NOTES = 3  # of as many processes of one run
 _REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
 
 
 @cache
 def _places(suite: str) -> dict[str, int]:
-    main = (*MAIN_METRICS.get(suite, _DYNAMO), *_REST)
+    headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES
+    main = (*headline, *_REST)
     return {name: place for place, name in enumerate(main)}
 
 

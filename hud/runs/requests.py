@@ -20,9 +20,9 @@ from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import inductor_options
 from runner.schema.inductor_options import OptionValue
-from runner.schema.plan import SUITES, BadRequest, KnobValue, Selection, TaskSpec, plan
-from runner.suites.operators import asked_inputs
-from runner.suites.torchdynamo.backend_names import backend_of, identity
+from runner.schema.plan import Selection, plan
+from runner.schema.suite import BadRequest, KnobValue, TaskSpec
+from runner.suites import SUITES
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
@@ -170,7 +170,7 @@ def _check_options(
         said = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
         raise InvalidRunRequest(f"options of inductor cannot be set: {said}", options=problems)
     for spec in specs:
-        if not inductor_options.fits(spec):
+        if not SUITES[spec.suite].takes_inductor_options(spec):
             raise InvalidRunRequest(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
 
 
@@ -196,7 +196,7 @@ def spec_of(
     unknown = next((name for name in knobs if name not in offered), "")
     if unknown:
         raise InvalidRunRequest(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
-    said = {**_asked_knobs(experiment), **knobs}
+    said = {**SUITES[experiment.suite].asked_knobs(experiment.knobs), **knobs}
     (spec,) = plan_suite(
         Selection(
             experiment.suite,
@@ -212,39 +212,30 @@ def spec_of(
     return spec
 
 
-def _asked_knobs(experiment: Experiment) -> dict[str, KnobValue]:
-    """Return the knobs of its identity as a task asks for them; results tell more than can be asked for."""
-    own = {name: value for name, value in experiment.knobs.items() if (name, value) != ("D", "mean")}
-    if isinstance(inputs := own.get("inputs"), str):
-        own["inputs"] = asked_inputs(inputs)
-    if isinstance(own.get("D"), int):
-        own["D"] = [own["D"]]
-    return own
-
-
 def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
     """Return whether a rerun's task measures another experiment, whatever its device."""
-    offered = {knob.name for knob in SUITES[spec.suite].knobs}
-    asked = _asked_knobs(experiment)
-    if not asked.keys() <= offered:
+    suite = SUITES[spec.suite]
+    asked = suite.asked_knobs(experiment.knobs)
+    if not asked.keys() <= {knob.name for knob in suite.knobs}:
         return True
-    own = replace(spec, knobs=asked).identity()
-    names = [backend_of(one).name(one.device) for one in (spec, replace(spec, knobs={}))]
-    return spec.identity() != own or names[0] != names[1]
+    plain = replace(spec, knobs={})
+    same_knobs = spec.identity() == replace(spec, knobs=asked).identity()
+    return not same_knobs or suite.result_backend(spec) != suite.result_backend(plain)
 
 
 def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
-    """Return the experiment that a task measures, if it has been measured on that arch."""
-    size = spec.knobs.get("D")
-    alone = {"D": size[0]} if isinstance(size, list) and len(size) == 1 else {}
+    """Return the experiment that a task measures, if it is one and has been measured on that arch."""
+    found = SUITES[spec.suite].expected(spec, {})
+    if len(found) != 1:
+        return None
     return Experiment.objects.filter(
         suite=spec.suite,
-        case=spec.case,
-        knobs={**identity(spec), **alone},
+        case=found[0].case,
+        knobs=found[0].knobs,
         mode=spec.mode,
         dtype=spec.dtype,
-        backend=backend_of(spec).name(spec.device),
-        device=spec.device,
+        backend=found[0].backend,
+        device=found[0].device,
         arch=arch,
         dynamic=spec.dynamic,
     ).first()
@@ -252,10 +243,11 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
 
 def _title(spec: TaskSpec, experiment: Experiment) -> str:
     """Return the title for a rerun whose knobs make it a different experiment."""
+    suite = SUITES[spec.suite]
     knobs = {
         name: "+".join(map(str, value)) if isinstance(value, list) else value
-        for name, value in identity(spec).items()
+        for name, value in suite.stored_knobs(spec).items()
     }
     title = Experiment(case=spec.case, knobs=knobs).title
-    backend = backend_of(spec).name(spec.device)
+    backend = suite.result_backend(spec)
     return title if backend == experiment.backend else f"{title}, {backend}"

@@ -24,7 +24,9 @@ from hud.accounts import audit
 from hud.models import Accelerator, Firing, Run, Schedule, State
 from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
-from runner.schema.plan import SUITES, Selection
+from runner import suites
+from runner.schema.plan import Selection
+from runner.suites import SUITES
 
 logger = logging.getLogger(__name__)
 FIELDS = "minute, hour, day of month, month, day of week"
@@ -158,7 +160,7 @@ def _said(schedule: Schedule) -> dict[str, Any]:
 def ship() -> None:
     """The schedule that every installation begins with. One that exists stays as its operator left it."""
     Schedule.objects.get_or_create(
-        name=CEILINGS, defaults={"cron": "10 4 * * *", "suite": "ceilings", "everywhere": True}
+        name=CEILINGS, defaults={"cron": "10 4 * * *", "suite": suites.CEILINGS, "everywhere": True}
     )
 
 

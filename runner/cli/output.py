@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.formats import writer_of
-from runner.launch.task_result import TaskOutcome, TaskResult, artifacts_in
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.launch.task_result import TaskResult, artifacts_in
+from runner.schema import outcome_records
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import UNEXPECTED
-from runner.suites import outcome_records
+from runner.schema.suite import BadRequest, TaskSpec
 
 Json = Any
 
@@ -201,7 +202,7 @@ def records_of(text: str) -> str:
     found: list[Json] = []
     for line in lines:
         try:
-            found += outcome_records.whole(line)
+            found += outcome_records.complete_records(line)
         except BadRequest:  # noqa: PERF203 - nobody can say what this line lacks
             found += line["records"]
     return _lines(found)

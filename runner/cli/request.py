@@ -7,17 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.schema.plan import (
-    BadRequest,
-    Knob,
-    KnobValue,
-    Selection,
-    Suite,
-    TaskSpec,
-    distinct,
-    plan,
-    suite_of,
-)
+from runner.schema.plan import Selection, distinct, plan
+from runner.schema.suite import BadRequest, Knob, KnobValue, Suite, TaskSpec
+from runner.suites import suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")

@@ -14,8 +14,8 @@ from pathlib import Path
 from runner.cli.terminal import Job, plain_key
 from runner.launch.pairs import BASE
 from runner.launch.task_result import TaskResult
-from runner.schema.plan import TaskSpec
-from runner.suites import operators
+from runner.schema.suite import TaskSpec
+from runner.suites import suite_of
 from runner.system import machine
 from runner.system.accelerators import Accelerator
 from runner.system.interpreters import DEFAULT, Interpreter
@@ -40,12 +40,11 @@ def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter]) -> str:
     }
     variables = machine.changing_variables()
     variables |= {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
-    inputs = {}
-    if (task.suite, task.knobs.get("inputs")) == (operators.SUITE.name, operators.OWN):
-        found = {
-            name: operators.digest_of_own({**os.environ, **one.environment}) for name, one in sides.items()
-        }
-        inputs = {name: digest for name, digest in found.items() if digest}
+    suite = suite_of(task.suite)
+    digests = {
+        name: suite.files_digest(task, {**os.environ, **one.environment}) for name, one in sides.items()
+    }
+    inputs = {name: digest for name, digest in digests.items() if digest}
     if not (pythons or variables or inputs):
         return ""
     text = json.dumps([pythons, variables, inputs], sort_keys=True)

@@ -16,10 +16,10 @@ from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
 from runner.launch.task_result import TaskResult, artifacts_in
 from runner.schema import inductor_options
-from runner.schema.plan import SUITES, BadRequest, TaskSpec
 from runner.schema.records import SUCCESS
 from runner.schema.statistics import LEAST_PAIRS
-from runner.suites import file
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites import SUITES, file, suite_of
 from runner.system import machine
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
@@ -174,7 +174,7 @@ def _new_options(
             raise BadRequest(f"--new-opt: {error}") from error
         found = inductor_options.checked(found, facts["inductor_options"])
     for task in tasks:
-        if found and not inductor_options.fits(task):
+        if found and not suite_of(task.suite).takes_inductor_options(task):
             raise BadRequest(
                 f"--new-opt: {task.suite}/{task.case} ({task.backend}) takes no options of inductor"
             )

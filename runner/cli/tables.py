@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from runner.launch.task_result import TaskResult
-from runner.schema.metrics import metric_info, value_rule
-from runner.schema.plan import TaskSpec
+from runner.schema.metrics import metric_info
 from runner.schema.records import SUCCESS
 from runner.schema.statistics import (
     LEAST_PAIRS,
@@ -23,7 +22,7 @@ from runner.schema.statistics import (
     severity,
     value_of,
 )
-from runner.suites import xla
+from runner.schema.suite import TaskSpec, suite_of, value_rule
 
 Json = Any
 
@@ -316,17 +315,8 @@ class _Status(NamedTuple):
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:
-    words = [task.backend, "dynamic" if task.dynamic else "", _runtime(task)]
+    words = [task.backend, "dynamic" if task.dynamic else "", suite_of(task.suite).runtime(task)]
     return task.suite, task.mode, task.dtype, ", ".join(filter(None, words))
-
-
-def _runtime(task: TaskSpec) -> str:
-    """Of PyTorch/XLA's matrix the runtime, where it is another than the backend's own."""
-    if task.suite != xla.SUITE.name:
-        return ""
-    asked = str(task.knobs.get("xla", ""))
-    own, found = (xla.cell(task.backend, task.mode, task.device, "", one).xla for one in ("", asked))
-    return f"xla={found or None}" if found != own else ""
 
 
 def _amounts(members: Sequence[TaskResult], total: int) -> list[str]:

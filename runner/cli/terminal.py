@@ -20,7 +20,7 @@ from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.launch.task_result import TaskResult, artifacts_in, asks_for_artifacts
 from runner.schema import inductor_options
 from runner.schema.inductor_options import OptionValue
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter

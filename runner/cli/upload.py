@@ -14,7 +14,7 @@ from runner.cli.output import records_of
 from runner.formats.parameters import Parameters
 from runner.host.client import Hud, HudError, Refused, patiently
 from runner.schema.chunking import CannotSplit, split
-from runner.schema.plan import BadRequest
+from runner.schema.suite import BadRequest
 
 Json = Any
 

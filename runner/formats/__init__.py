@@ -25,7 +25,7 @@ from runner.formats import (
 )
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Describe, Format, Preview, Writer
-from runner.schema.plan import BadRequest
+from runner.schema.suite import BadRequest
 
 # In the order in which they are asked; v3 takes whatever is JSON.
 FORMATS = {

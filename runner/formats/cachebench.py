@@ -13,8 +13,8 @@ from runner.formats import v3
 from runner.formats.format import FinishedTask, Format, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json, Record
+from runner.schema.suite import TaskSpec
 
 _BENCHMARK = "TorchCache Benchmark"
 _METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")

@@ -15,8 +15,9 @@ from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.table import first_row
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import Json, Record
+from runner.schema.suite import BadRequest, TaskSpec
 
 _PEEK_BYTES = 1 << 16
 _MAX_HEADER_BYTES = 1 << 18
@@ -97,24 +98,13 @@ def is_json(body: bytes) -> bool:
     return body[:_PEEK_BYTES].lstrip()[:1] in {b"[", b"{"}
 
 
-class Outcome(Protocol):
-    """How a task ended."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def code(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-
-
 class FinishedTask(Protocol):
     """A task with its records, objects of the v3 shape, and the folder of its artifacts."""
 
     @property
     def task(self) -> TaskSpec: ...
     @property
-    def outcome(self) -> Outcome: ...
+    def outcome(self) -> TaskOutcome: ...
     @property
     def records(self) -> list[dict[str, Json]]: ...
     @property

@@ -19,9 +19,9 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median
+from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.suites.micro import SIZES
 

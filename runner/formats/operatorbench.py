@@ -20,10 +20,9 @@ from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import csv_text, pointer, table
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median, quantiles
-from runner.suites.operators import FREQUENT, TWENTY, told_inputs
+from runner.schema.suite import Expected, TaskSpec, suite_of
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
 _FILE = re.compile(
@@ -115,12 +114,16 @@ def _unsupported_reason(task: TaskSpec) -> str:
 def _places(task: TaskSpec) -> list[str]:
     """Name the rows: an operator measured by itself and among the frequent ones has one."""
     said = f"with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"
-    return [f"{operator} {said}" for operator in (TWENTY if task.case == FREQUENT else [task.case])]
+    return [f"{one.case} {said}" for one in _expected(task)]
 
 
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     """Return files that are named by the records' inputs, in an environment like this one."""
-    return {_file(path, told_inputs(str(task.setting("inputs")), os.environ), task.dtype) for task in tasks}
+    return {_file(path, _expected(task)[0].knobs["inputs"], task.dtype) for task in tasks}
+
+
+def _expected(task: TaskSpec) -> list[Expected]:
+    return suite_of(task.suite).expected(task, os.environ)
 
 
 def _file(path: Path, inputs: str, dtype: str) -> Path:

@@ -10,8 +10,8 @@ from typing import Any
 from runner.formats import v3
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, Preview, Skipped
-from runner.schema.plan import BadRequest
-from runner.suites import outcome_records
+from runner.schema import outcome_records
+from runner.schema.suite import BadRequest
 
 
 def _matches(preview: Preview) -> bool:
@@ -35,7 +35,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield Fault(item.pointer, "a line of our runner has a fingerprint and records", item.line)
         else:
             try:
-                records = outcome_records.whole(item.value)
+                records = outcome_records.complete_records(item.value)
             except BadRequest as error:
                 yield Skipped(item.pointer, str(error), item.line)
                 continue

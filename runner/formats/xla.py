@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -21,10 +21,9 @@ from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Pre
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statuses import status_of_error
-from runner.suites.xla import SUITE, Cell, cell
+from runner.schema.suite import TaskSpec, suite_of
 
 if TYPE_CHECKING:
     from runner.formats.json_text import Value
@@ -54,6 +53,39 @@ _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 # What its names of dumps say of an experiment, in their order.
 _AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
 _DTYPE = "float32"  # which they mean where they say none
+_ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none is named
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the matrix, in PyTorch/XLA's words. '' stands for its None."""
+
+    accelerator: str
+    xla: str
+    dynamo: str
+    test: str
+
+    @property
+    def backend(self) -> str:
+        """The backend that its results are stored under: without dynamo, lazy tensors are `xla`."""
+        return self.dynamo or ("xla" if self.xla else "eager")
+
+
+def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
+    """Of a task: its backend, mode and device, and its knobs `accelerator` and `xla`, '' where not given."""
+    runtime = xla or ("PJRT" if backend in _ON_XLA else "None")
+    return Cell(
+        accelerator=accelerator or device,
+        xla="" if runtime == "None" else runtime,
+        dynamo=backend if backend in {"inductor", "openxla"} else "",
+        test="train" if mode == "training" else "eval",
+    )
+
+
+def cell_of(task: TaskSpec) -> Cell:
+    """Return the cell that a task measures."""
+    asked = [str(task.knobs.get(name, "")) for name in ("accelerator", "xla")]
+    return cell(task.backend, task.mode, task.device, *asked)
 
 
 def _matches(preview: Preview) -> bool:
@@ -276,17 +308,12 @@ class XlaFiles:
             yield target
 
 
-def _cell(task: TaskSpec) -> Cell:
-    asked = {name: cast("str", task.knobs.get(name, "")) for name in ("accelerator", "xla")}
-    return cell(task.backend, task.mode, task.device, asked["accelerator"], asked["xla"])
-
-
 def _line(finished: FinishedTask) -> dict[str, Json]:
-    first, place = finished.records[0], _cell(finished.task)
+    first, place = finished.records[0], cell_of(finished.task)
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
     others = {name: value for name, value in knobs.items() if name not in _NAMED}
-    defaults = {knob.name: knob.default for knob in SUITE.knobs}
+    defaults = {knob.name: knob.default for knob in suite_of(finished.task.suite).knobs}
     line = {
         "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
         "experiment": {
@@ -350,7 +377,7 @@ def _metrics_of(finished: FinishedTask) -> dict[str, Json]:
 def _dump_name(task: TaskSpec) -> str:
     """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
     model. Another type and knobs, which it leaves out, follow, so that no file is written over."""
-    place = _cell(task)
+    place = cell_of(task)
     said = {
         "accelerator": place.accelerator,
         "dynamo": place.dynamo or None,

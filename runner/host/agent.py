@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, said_where_silent
 from runner.host.spool import Folder, left_over
 from runner.host.worker_config import WorkerConfig
-from runner.schema.plan import SUITES
+from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
 from runner.system.interpreters import Interpreter

@@ -28,9 +28,9 @@ from runner.host.spool import HANDED_BACK, Folder
 from runner.host.worker_config import WorkerConfig
 from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
-from runner.launch.task_result import TaskOutcome
 from runner.schema import inductor_options
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
 
 _REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report

@@ -20,8 +20,8 @@ from typing import Any
 
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
 from runner.launch import results
-from runner.schema.plan import BadRequest, TaskSpec
-from runner.suites.expected import always
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites import suite_of
 
 KEPT_REFUSED = 20
 HANDED_BACK = "handed_back"  # code of a task that is given back undone
@@ -145,7 +145,7 @@ class Folder:
             task = TaskSpec.from_json(self.lease.spec)
         except BadRequest:
             return lines
-        found = results.read(lines, task, always(task))
+        found = results.read(lines, task, suite_of(task.suite).expected(task, os.environ))
         return "".join(json.dumps(record) + "\n" for record in (*found.records, *found.unexpected)).encode()
 
     def send_log(self, hud: Hud, at_most: int = _LOG_BYTES_A_TURN) -> None:

@@ -36,8 +36,8 @@ from runner.host.jobs import Doorbell, work
 from runner.host.spool import Folder, left_over
 from runner.host.worker_config import WorkerConfig
 from runner.launch import results
-from runner.launch.task_result import TaskOutcome
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.system.processes import Tree, die_with
 
 _CONNECT_S = 5

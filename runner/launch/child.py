@@ -19,7 +19,8 @@ from pathlib import Path
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.forked import before_forks
-from runner.schema.plan import TaskSpec, suite_of
+from runner.schema.suite import TaskSpec
+from runner.suites import suite_of
 
 
 def main() -> int:

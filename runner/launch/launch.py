@@ -25,9 +25,9 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.launch import results
-from runner.launch.task_result import TaskOutcome
-from runner.schema.plan import TaskSpec
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import STATUSES, UNEXPECTED
+from runner.schema.suite import TaskSpec
 from runner.system.log import CappedLog
 from runner.system.processes import Tree, dying_with_me
 

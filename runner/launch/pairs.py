@@ -18,12 +18,11 @@ from typing import Any
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
-from runner.launch.task_result import TaskOutcome
 from runner.schema import inductor_options
 from runner.schema.inductor_options import OptionValue
-from runner.schema.plan import TaskSpec
+from runner.schema.outcome_records import CANCELLED, TaskOutcome
 from runner.schema.records import STATUSES, SUCCESS
-from runner.suites.outcome_records import CANCELLED
+from runner.schema.suite import TaskSpec
 from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 from runner.launch.failures import TaskFailure, printable
-from runner.schema.metrics import metric_info, value_rule
+from runner.schema.metrics import metric_info
 from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import value_of
+from runner.schema.suite import value_rule
 
 _MAX_ARTIFACT_BYTES = 48 * 2**20
 

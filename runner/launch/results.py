@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.launch.task_result import TaskOutcome
-from runner.schema.plan import TaskSpec
+from runner.schema.outcome_records import Place, TaskOutcome, missing
 from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment
-from runner.suites import operators
-from runner.suites.expected import Always, always, operator_metrics, problem_of
-from runner.suites.outcome_records import Place, missing
+from runner.schema.suite import Expected, TaskSpec
+from runner.suites import suite_of
 from runner.system import environment
 
 Json = Any
@@ -41,7 +39,7 @@ class Results:
     problem: str = ""
 
 
-def read(data: bytes, task: TaskSpec, experiments: Sequence[Always]) -> Results:
+def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Results:
     """Read the lines of a task that has these experiments. Half a line at the end is what a killed task may
     leave, and says nothing."""
     found, problem = Results(), ""
@@ -54,7 +52,7 @@ def read(data: bytes, task: TaskSpec, experiments: Sequence[Always]) -> Results:
             record, wrong = None, "" if line == half else "it is no JSON"
         if wrong:
             problem = problem or f"line {number} is no record: {wrong}"
-        elif record is not None and (reason := problem_of(record, task, experiments)):
+        elif record is not None and (reason := suite_of(task.suite).problem_of(record, task, experiments)):
             found.unexpected.append(_marked(record, reason))
         elif record is not None:
             found.records.append(record)
@@ -70,7 +68,8 @@ def complete(
     A line that is no record makes a task fail that would have ended well; its records stay. The file itself
     only grows at its end: what has been delivered of it is known by an offset.
     """
-    experiments = always(task, variables)
+    suite = suite_of(task.suite)
+    experiments = suite.expected(task, variables)
     try:
         found = read((folder / FILE).read_bytes(), task, experiments)
     except FileNotFoundError:
@@ -85,7 +84,7 @@ def complete(
         task,
         outcome,
         found.records,
-        _with_calls(experiments, task, variables),
+        suite.expected_in_full(task, variables),
         place=lambda: _place(folder, task, python, variables),
     )
     if added:
@@ -110,23 +109,6 @@ def _append(path: Path, lines: str) -> None:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
         file.write(lines.encode())
-
-
-def _with_calls(experiments: list[Always], task: TaskSpec, variables: Mapping[str, str]) -> list[Always]:
-    """Add an experiment for each recorded call, where the task is of operators."""
-    if task.suite != operators.SUITE.name or task.setting("shape"):
-        return experiments
-    from runner.suites.operators.run import chosen  # noqa: PLC0415 - reads shapes, for this suite alone
-
-    calls = chosen(task, variables)
-    found = [one for one in experiments if any(call.operator == one.case for call in calls)]
-    metrics = operator_metrics(task)
-    by_case = {one.case: one for one in found}
-    for call in calls:
-        one = by_case[call.operator]
-        knobs = {**one.knobs, "shape": call.label}
-        found.append(Always(one.case, one.backend, one.device, knobs, metrics))
-    return found or experiments
 
 
 def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.schema.plan import TaskSpec
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import TaskSpec
 
 _KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
 
 Json = Any
 Record = dict[str, Json]
-
-
-@dataclass(frozen=True)
-class TaskOutcome:
-    """`status` is one of `STATUSES`, or the word `should_stop` gave. Records are objects of
-    the v3 shape (`runner.schema.records`)."""
-
-    status: str
-    code: str = ""
-    reason: str = ""
-    seconds: float = 0.0
-    exit_code: int | None = None  # None where a signal ended the child, or it never started
-    signal: str = ""  # SIGSEGV, …
-    leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
-    records: Sequence[Record] = field(default=(), repr=False)
-    unexpected: Sequence[Record] = field(default=(), repr=False)  # records of another task, which say so
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Json]) -> TaskOutcome:
-        """Read status, code and reason; what is not there is ''."""
-        status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
-        return cls(status, code, reason)
 
 
 @dataclass(frozen=True)

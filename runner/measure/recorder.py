@@ -13,9 +13,9 @@ from runner.launch.report import Report
 from runner.measure.state.device import Device
 from runner.measure.state.environment import environment
 from runner.schema.metrics import metric_info
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Benchmark, Environment, Json, Metric, Model, Record
 from runner.schema.statistics import spread
+from runner.schema.suite import TaskSpec
 
 _DIGITS = 7  # of a sample: a clock of nanoseconds is no more precise
 

@@ -11,15 +11,42 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from runner.schema.plan import BadRequest, TaskSpec, suite_of
-from runner.suites.torchdynamo.backend_names import backend_of
-from runner.suites.torchdynamo.options import INDUCTOR_OPTIONS
+from runner.schema.suite import BadRequest, Knob
 
 VARIABLE = "RUNNER_INDUCTOR_OPTIONS"  # of the process that measures: a JSON object
 
 OptionValue = bool | int | float | str
 InductorOptions = dict[str, OptionValue]
 Kinds = Mapping[str, object]  # by option: "bool", "int", "float", or a list of words
+
+# Options of inductor that every host takes: on or off, and numbers with their bounds.
+_INDUCTOR_SWITCHES = (
+    "aggressive_fusion", "allow_buffer_reuse", "assume_aligned_inputs", "b2b_gemm_pass",
+    "benchmark_combo_kernel", "benchmark_fusion", "benchmark_kernel", "combo_kernels",
+    "comprehensive_padding", "conv_1x1_as_mm", "coordinate_descent_check_all_directions",
+    "coordinate_descent_tuning", "cpp.dynamic_threads", "cpp.enable_tiling_heuristics", "cpp.weight_prepack",
+    "dynamic_scale_rblock", "efficient_conv_bn_eval_fx_passes", "emulate_precision_casts", "epilogue_fusion",
+    "force_fuse_int_mm_with_mul", "force_shape_pad", "fx_graph_cache", "graph_partition", "inplace_buffers",
+    "keep_output_stride", "layout_optimization", "loop_ordering_after_fusion", "max_autotune_gemm",
+    "max_autotune_pointwise", "memory_planning", "nan_asserts", "pattern_matcher", "permute_fusion",
+    "prologue_fusion", "reorder_for_locality", "shape_padding", "size_asserts", "triton.autotune_pointwise",
+    "triton.codegen_upcast_to_fp32", "triton.cooperative_reductions", "triton.cudagraph_skip_dynamic_graphs",
+    "triton.cudagraph_trees", "triton.dense_indexing", "triton.force_cudagraph_sync",
+    "triton.prefer_nd_tiling", "triton.slow_path_cudagraph_asserts",
+    "triton.tiling_prevents_pointwise_fusion", "triton.tiling_prevents_reduction_fusion",
+    "triton.unique_kernel_names", "triton.use_block_ptr",
+)  # fmt: skip
+_INDUCTOR_NUMBERS = {
+    "compile_threads": (1, 256), "coordinate_descent_search_radius": (1, 8),
+    "cpp.max_horizontal_fusion_size": (1, 1024), "cpp.min_chunk_size": (1, 1048576),
+    "cpp.simdlen": (0, 512), "max_fusion_size": (1, 1024), "max_pointwise_cat_inputs": (1, 64),
+    "padding_alignment_bytes": (1, 4096), "triton.max_tiles": (1, 3), "triton.multi_kernel": (0, 3),
+    "unroll_reductions_threshold": (1, 1024),
+}  # fmt: skip
+INDUCTOR_OPTIONS = (
+    *(Knob(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
+    *(Knob(name, "int", "option of inductor", low, high) for name, (low, high) in _INDUCTOR_NUMBERS.items()),
+)
 
 LISTED = {knob.name: knob for knob in INDUCTOR_OPTIONS}
 _WORDS = {"true": True, "on": True, "false": False, "off": False}
@@ -83,11 +110,6 @@ def of_variable(text: str, kinds: Kinds) -> InductorOptions:
 def variable(options: Mapping[str, OptionValue]) -> dict[str, str]:
     """Return the environment variable that carries them; none for no options."""
     return {VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}
-
-
-def fits(task: TaskSpec) -> bool:
-    """Return whether inductor compiles this task and its suite takes options."""
-    return suite_of(task.suite).inductor_options and backend_of(task).is_inductor
 
 
 def words(options: Mapping[str, OptionValue]) -> str:

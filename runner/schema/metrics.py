@@ -9,10 +9,9 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from runner.schema.statistics import ValueRule
-
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
+STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")  # by call time
 
 
 @dataclass(frozen=True)
@@ -238,23 +237,6 @@ _FAMILIES = (
         _PHASE,
     ),
 )
-
-
-# PyTorch/XLA's repeats are runs one after the other in one process, its counters cleared before each. The
-# first one traces, compiles and warms up: result_analyzer.py leaves it out of its means, and so do we.
-_FIRST_COMPILES = re.compile(
-    r"(trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number)"
-)
-_IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
-
-
-def value_rule(suite: str, metric: str) -> ValueRule:
-    """How the samples of one process become the value of this metric."""
-    if suite != "xla":
-        return "median"
-    if _FIRST_COMPILES.fullmatch(metric):
-        return "steady"
-    return "sum" if _IN_ALL_RUNS.fullmatch(metric) else "median"
 
 
 def is_number(metric: str) -> bool:

@@ -1,12 +1,35 @@
-"""What a suite declares: cases, and knobs with bounds."""
+"""What a suite declares and answers: cases, options, and what each of its tasks measures.
+
+A run is data: a suite's name, case names and bounded options out of what the suites declare. Nothing else can
+be asked of a host, so nothing that reaches Redis or the API can become a command.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from runner.schema.statistics import ValueRule
+from runner.schema.targets import TargetFraction
+
+KnobValue = bool | int | str | list[int]
 
 _WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
+_KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+class BadRequest(ValueError):
+    """A suite, case or option that is not offered. The text names it and what is offered; `knob` is the
+    option that is wrong, or ''."""
+
+    def __init__(self, text: str, knob: str = "") -> None:
+        super().__init__(text)
+        self.knob = knob
 
 
 @dataclass(frozen=True)
@@ -28,7 +51,7 @@ class Knob:
     identity: bool = True
 
     def problem(self, value: object) -> str:
-        """Why this value cannot be, or '' where it can."""
+        """Return why the value cannot be, or ''."""
         if self.kind == "bool":
             return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
         if self.kind == "choice":
@@ -56,10 +79,91 @@ class Case:
 
 
 @dataclass(frozen=True)
+class TaskSpec:
+    """One case of a suite with every setting bound; it runs in a fresh process."""
+
+    suite: str
+    case: str
+    mode: str
+    dtype: str
+    backend: str
+    device: str  # cuda or cpu
+    dynamic: bool = False
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    timeout_s: int = 600
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TaskSpec:
+        """Rebuild a task and check it against its suite. Raise BadRequest for what is not offered."""
+        unknown = sorted(set(value) - {item.name for item in dataclasses.fields(cls)})
+        if unknown:
+            raise BadRequest(f"unknown field {unknown[0]!r} in a task")
+        try:
+            task = cls(**dict(value))
+        except TypeError as error:
+            raise BadRequest(f"a task needs more: {error}") from error
+        suite_of(task.suite).check(task)
+        return task
+
+    def setting(self, name: str) -> KnobValue | None:
+        """Return a knob's value: the given one, else its default. Raise KeyError if the suite lacks it."""
+        offered = {knob.name: knob for knob in suite_of(self.suite).knobs}
+        return self.knobs.get(name, offered[name].default)
+
+    def identity(self) -> dict[str, KnobValue]:
+        """Return the knobs that make this another experiment than the suite's plain one."""
+        offered = {knob.name: knob for knob in suite_of(self.suite).knobs}
+        return {
+            name: value
+            for name, value in self.knobs.items()
+            if offered[name].identity and value != offered[name].default
+        }
+
+    def fingerprint(self) -> str:
+        """Return 16 hex digits over everything that says what is measured, so not over the time limit."""
+        said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
+        return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
+
+    def command(self, *, where: str = "") -> str:
+        """Return the command line that runs this task without the web application. `where` are the options
+        that name its device, if it is not the first of its kind."""
+        texts = {
+            name: "+".join(map(str, value)) if isinstance(value, list) else str(value)
+            for name, value in sorted(self.knobs.items())
+        }
+        knobs = ",".join(f"{name}={text}" for name, text in texts.items())
+        parts = ["python -m runner run", suite_of(self.suite).argument()]
+        parts += [f"--case '{self.case}[{knobs}]'" if knobs else f"--case {self.case}"]
+        parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]
+        parts += [where or f"--device {self.device}"]
+        if self.dynamic:
+            parts.append("--dynamic")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One experiment of a task, as its records name it, and the metrics that each such task measures."""
+
+    case: str
+    backend: str
+    device: str
+    knobs: Mapping[str, Any]
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Suite:
+    """A suite as data. A suite whose answers depend on the task is a subclass that overrides methods.
+
+    `run.py` beside the suite's `__init__.py` has `run(task, report)`, which measures a task with torch.
+    """
+
     name: str
     title: str
-    module: str  # imported in the child only
     cases: tuple[Case, ...]
     backends: tuple[str, ...]
     modes: tuple[str, ...] = ("inference",)
@@ -67,12 +171,174 @@ class Suite:
     knobs: tuple[Knob, ...] = ()
     dynamic: bool = False
     timeout_s: int = 600
+    headline_metrics: tuple[str, ...] = ()  # what a person reads first, most telling first
     # A matrix: mode, backend, dtype and knobs that a command runs in all these values where it names none;
     # a command that names a backend leaves the knobs to the backend.
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
-    inductor_options: bool = False  # what inductor compiles takes options of `catalog/inductor_options.py`
+    target_fractions: tuple[TargetFraction, ...] = ()  # targets as shares of what the host reaches
+    inductor_options: bool = False  # its tasks take options of inductor where inductor compiles them
+    # Its page has a row for each cell of the matrix, many of which cannot run, and explains their codes.
+    matrix_page: bool = False
+    reference_backends: tuple[str, ...] = ()  # which its records name beside those of `expected`
+
+    @property
+    def module(self) -> str:
+        """The module that measures; only the child imports it."""
+        return f"runner.suites.{self.name}.run"
+
+    def argument(self) -> str:
+        """Return what names the suite on the command line of `runner run`."""
+        return self.name
 
     def has_backend(self, name: str) -> bool:
         return name in self.backends or bool(re.fullmatch(self.backend_pattern or "(?!)", name))
+
+    def case(self, name: str) -> Case:
+        """Return a case. Raise BadRequest for one that the suite lacks."""
+        for case in self.cases:
+            if case.name == name:
+                return case
+        names = ", ".join(case.name for case in self.cases)
+        raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {names}")
+
+    def check(self, task: TaskSpec) -> None:
+        """Raise BadRequest for a task with anything that the suite does not offer."""
+        case = self.case(task.case)
+        place = f"{self.name}/{case.name}"
+        for what, value, offered in (
+            ("dtype", task.dtype, case.dtypes),
+            ("mode", task.mode, self.modes),
+            ("device", task.device, self.devices),
+        ):
+            if value not in offered:
+                raise BadRequest(f"{place} has no {what} {value!r}; it has: {', '.join(offered)}")
+        if not isinstance(task.backend, str) or not self.has_backend(task.backend):
+            raise BadRequest(f"{place} has no backend {task.backend!r}; it has: {', '.join(self.backends)}")
+        if not isinstance(task.dynamic, bool) or (task.dynamic and not self.dynamic):
+            raise BadRequest(f"{place} has no dynamic shapes")
+        if not isinstance(task.timeout_s, int) or not 1 <= task.timeout_s <= self.timeout_s:
+            raise BadRequest(f"{place}: the time limit is 1 to {self.timeout_s} s, not {task.timeout_s!r}")
+        knobs = {knob.name: knob for knob in self.knobs}
+        for name, setting in task.knobs.items():
+            if name not in knobs:
+                raise BadRequest(f"{place} has no knob {name!r}; it has: {', '.join(sorted(knobs))}", name)
+            problem = knobs[name].problem(setting)
+            if problem:
+                raise BadRequest(f"{place}: knob {name}: {problem}", name)
+
+    def normalized(self, task: TaskSpec) -> TaskSpec:
+        """Return the task without knobs at their default, in the order in which they are offered."""
+        defaults = {knob.name: knob.default for knob in self.knobs}
+        kept = {
+            name: task.knobs[name]
+            for name, default in defaults.items()
+            if name in task.knobs and task.knobs[name] != default
+        }
+        return replace(task, knobs=kept)
+
+    def canonical(self, task: TaskSpec) -> TaskSpec:
+        """Return the same task for all ways of asking for it."""
+        return task
+
+    def result_backend(self, task: TaskSpec) -> str:
+        """Return the backend as the task's results call it."""
+        return task.backend
+
+    def stored_knobs(self, task: TaskSpec) -> dict[str, KnobValue]:
+        """Return the knobs that are part of the experiment's identity."""
+        return task.identity()
+
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        """Return the experiments of a task that runs with these environment variables. Of each of their
+        metrics the task leaves a record: with a value, or with the status that says why there is none."""
+        backend, knobs = self.result_backend(task), self.stored_knobs(task)
+        return [Expected(task.case, backend, task.device, knobs, self.headline_metrics)]
+
+    def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        """Like `expected`, with what only the host can know, since it reads the host's files."""
+        return self.expected(task, variables)
+
+    def needs_host_files(self, task: TaskSpec) -> bool:
+        """Return whether what a task measures depends on a file of its host."""
+        return False
+
+    def open_knobs(self, task: TaskSpec) -> tuple[str, ...]:
+        """Return the knobs of a record whose values `expected` cannot know."""
+        return ()
+
+    def files_digest(self, task: TaskSpec, variables: Mapping[str, str]) -> str:
+        """Return a digest of the host's files that decide what the task measures; '' if there are none."""
+        return ""
+
+    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, KnobValue]:
+        """Return the knobs that a task is given to measure the experiment with these stored knobs."""
+        return dict(stored)
+
+    def takes_inductor_options(self, task: TaskSpec) -> bool:
+        return self.inductor_options and task.backend.startswith("inductor")
+
+    def runtime(self, task: TaskSpec) -> str:
+        """Return what tables add to the backend's name, such as another runtime than the backend's own."""
+        return ""
+
+    def default_batch_size(self, case: str, mode: str, *, tiny: bool = False) -> int | None:
+        """Return the batch size of a case where none is asked for; None if only the model knows it."""
+        return None
+
+    def value_rule(self, metric: str) -> ValueRule:
+        """Return how the samples of one process become the metric's value."""
+        return "median"
+
+    def problem_of(self, record: Mapping[str, Any], task: TaskSpec, expected: Iterable[Expected]) -> str:
+        """Return why a well-formed record does not belong to this task, or ''."""
+        benchmark, model = record["benchmark"], record["model"]
+        info, experiments, free = benchmark["extra_info"], list(expected), self.open_knobs(task)
+
+        def closed(knobs: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in knobs.items() if name not in free}
+
+        for what, found, own in (
+            ("suite", model.get("origins"), [[task.suite]]),
+            ("case", model["name"], [one.case for one in experiments]),
+            ("mode", benchmark.get("mode"), [task.mode]),
+            ("dtype", benchmark.get("dtype"), [task.dtype]),
+            ("backend", model.get("backend"), [*(e.backend for e in experiments), *self.reference_backends]),
+            ("device", info.get("device"), [one.device for one in experiments]),
+            ("dynamic", bool(info.get("dynamic")), [task.dynamic]),
+            ("knobs", closed(info.get("knobs") or {}), [closed(one.knobs) for one in experiments]),
+        ):
+            if found not in own:
+                return f"its {what} is {found!r}, not {own[0]!r}"
+        return ""
+
+
+class Registry(dict[str, Suite]):
+    """The suites by name, in the order of their pages. An unlisted suite can be run but is not offered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unlisted: dict[str, Callable[[], Suite]] = {}
+
+
+SUITES = Registry()  # filled by runner/suites/__init__.py
+
+
+def suite_of(name: str) -> Suite:
+    """Return a suite by its name. Raise BadRequest for one that does not exist."""
+    if name in SUITES.unlisted:
+        return SUITES.unlisted[name]()
+    if name not in SUITES:
+        raise BadRequest(f"no suite is called {name!r}; there are: {', '.join(sorted(SUITES))}")
+    return SUITES[name]
+
+
+def value_rule(suite: str, metric: str) -> ValueRule:
+    """Return how the samples of one process become the value of a metric, also in suites of others."""
+    return SUITES[suite].value_rule(metric) if suite in SUITES else "median"
+
+
+def knobs_key(knobs: Mapping[str, Any]) -> str:
+    """Return the canonical text of an experiment's knobs: the identity that the store keeps."""
+    return _KNOBS.encode(knobs) if knobs else "{}"

@@ -14,8 +14,10 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.tables import results
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import SUITES, BadRequest, TaskSpec
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.processes import read_process
 from tests.support.finished import TASK, finished, launched, record

@@ -17,8 +17,9 @@ from runner.__main__ import main
 from runner.cli import request, tables, terminal
 from runner.cli.output import Output
 from runner.cli.terminal import Job, RunContext
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import TaskSpec
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Interpreter

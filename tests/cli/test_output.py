@@ -12,7 +12,7 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.output import Output, records_of
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 from tests.support.finished import TASK, finished, launched, record
 from tests.support.servers import ROOT
 

@@ -14,9 +14,11 @@ from hud.ingest import ingest
 from hud.models import STATUS_NAMES, Experiment, Measurement
 from runner.cli.output import Output
 from runner.formats.parameters import Parameters
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import BadRequest, Selection, TaskSpec, plan
-from runner.suites.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.backend_names import backend_of
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.plan import Selection, plan
+from runner.schema.suite import BadRequest, TaskSpec
 
 VALUES = {
     "speedup": [1.5],

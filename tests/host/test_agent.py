@@ -21,7 +21,7 @@ from runner.host.agent import Agent, Attachment
 from runner.host.attach import CannotAttach, labels_of, pythons_of
 from runner.host.client import KeyRefused, Lease
 from runner.host.spool import Folder
-from runner.schema.plan import SUITES
+from runner.suites import SUITES
 from runner.system import accelerators, machine
 from runner.system.accelerators import NoSuchDevice
 from runner.system.interpreters import Interpreter

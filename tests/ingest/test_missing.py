@@ -19,11 +19,13 @@ from runner.cli.output import Output, records_of
 from runner.formats.parameters import Parameters
 from runner.launch import results
 from runner.launch.launch import launch
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import SUITES, Selection, TaskSpec, plan
-from runner.suites.expected import always
-from runner.suites.outcome_records import missing, whole
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome, complete_records, missing
+from runner.schema.plan import Selection, plan
+from runner.schema.suite import TaskSpec
+from runner.suites import SUITES
 from runner.system import environment, machine
+from tests.support.finished import expected
 from tests.support.observed import observe
 from tests.support.records import task_record
 
@@ -33,7 +35,7 @@ FILE = replace(MODEL, suite="file", case="mine-0123456789ab", knobs={"threads": 
 
 def of_model(task: TaskSpec, name: str, values: Any = (1.5,), *, at: float = 1.0, **said: Any) -> Any:
     """A record of that task."""
-    (experiment,) = always(task)
+    (experiment,) = expected(task)
     record = task_record(replace(task, knobs={}, device="cpu"), name, timestamp=at)
     record["benchmark"]["extra_info"]["knobs"] = dict(experiment.knobs)
     record["model"]["backend"] = experiment.backend
@@ -62,7 +64,7 @@ def passed(task: TaskSpec, at: float) -> Any:
 @pytest.mark.parametrize("suite", sorted(SUITES))
 def test_every_task_of_every_suite_has_rows_for_all_it_measures(suite: str, device: str) -> None:
     for task in plan(Selection(suite, device=device)):
-        experiments = always(task, {})
+        experiments = expected(task)
         found = missing(task, TaskOutcome("crashed", "SIGSEGV", "why"), [], experiments)
         assert found
         assert len(found) == sum(len(one.metrics) for one in experiments)
@@ -85,7 +87,7 @@ def test_a_file_of_old_is_read_with_its_outcome(
     task: TaskSpec, status: str, code: str, said: tuple[str, str] | None
 ) -> None:
     body = line(task, status, code, passed(task, 1.0))
-    lost = [metric for metric in always(task)[0].metrics if metric != "accuracy"] if said else []
+    lost = [metric for metric in expected(task)[0].metrics if metric != "accuracy"] if said else []
     for content in (body, records_of(body.decode())):  # as it is uploaded by hand, and by the runner
         found = observe(content).measurements
         assert [(one.metric, one.status, one.code) for one in found] == [
@@ -98,7 +100,7 @@ def test_a_file_of_old_is_read_with_its_outcome(
 def test_a_line_without_records_is_rows_or_says_why_not() -> None:
     found = observe(line(MODEL, "failed", "no_torch"))
     assert {(one.status, one.code) for one in found.measurements} == {("failed", "no_torch")}
-    assert {one.metric for one in found.measurements} == set(always(MODEL)[0].metrics)
+    assert {one.metric for one in found.measurements} == set(expected(MODEL)[0].metrics)
     other = replace(MODEL, suite="future")
     value = {**json.loads(line(MODEL, "failed", "no_torch")), "task": other.to_json()}
     found = observe(json.dumps(value).encode())
@@ -114,7 +116,7 @@ def test_no_row_is_made_up_where_the_line_is_whole_or_does_not_say_its_place(why
     if why == "own":
         record["benchmark"]["extra_info"]["knobs"] = {"inputs": "own-af92a1eb"}
     value = {**json.loads(line(MODEL, "crashed", "SIGKILL", record)), "complete": why == "complete"}
-    assert whole(value) == [record]
+    assert complete_records(value) == [record]
 
 
 @pytest.mark.parametrize("task", [[], {"suite": "micro"}, {**MODEL.to_json(), "knobs": {"D": [1] * 99}}])
@@ -154,7 +156,7 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
         good = [passed(MODEL, 86400.0 * day), of_model(MODEL, "speedup", at=86400.0 * day)]
         ingest(line(MODEL, "ok", "", *good), Parameters())
     records = [passed(MODEL, 86400.0 * 9)]
-    records += missing(MODEL, TaskOutcome(status, code, "why"), records, always(MODEL))
+    records += missing(MODEL, TaskOutcome(status, code, "why"), records, expected(MODEL))
     path = tmp_path / "r.json"
     Output(path, form, suites=["huggingface"], resume=False).add(
         TaskResult(MODEL, TaskOutcome(status, code, "why"), tmp_path, records)

@@ -11,8 +11,8 @@ from hud.ingest.parse import RecordParser
 from runner.formats.format import LocatedRecord
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
+from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 from runner.schema.records import Benchmark, Metric, Model, Record
-from runner.suites.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 from tests.support.observed import observe
 from tests.support.records import as_list, v3_record
 

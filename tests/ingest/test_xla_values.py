@@ -13,12 +13,13 @@ from django.test import Client
 
 from hud.ingest import ingest
 from hud.models import Measurement, TouchedRun
-from hud.pages.suite import xla as xla_page
+from hud.pages.suite import matrix
 from runner.cli import tables
 from runner.formats.parameters import Parameters
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import TaskSpec
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.statistics import spread_of, value_of
+from runner.schema.suite import TaskSpec
 from tests.support.observed import observe
 
 METRICS = {
@@ -161,8 +162,8 @@ def test_one_line_of_the_comparison_is_one_runtime(client: Client) -> None:
     alone = [{"dynamo": dynamo, "xla": xla} for dynamo, xla in (("inductor", None), ("openxla", "PJRT"))]
     those += [line({"per_iter_time": [9]}, case="one_run", **backend) for backend in alone]
     ingest(lines(*those), Parameters())
-    assert {one.case for one in xla_page.read().comparisons} == {"resnet18"}
-    found = {one.runtime: one for one in xla_page.read().comparisons}
+    assert {one.case for one in matrix.read("xla").comparisons} == {"resnet18"}
+    found = {one.runtime: one for one in matrix.read("xla").comparisons}
     assert {name: one.times_s for name, one in found.items()} == {
         name: {"eager": 0.1, "inductor": 0.3, "openxla": time_s} for name, time_s in times.items()
     }

@@ -16,12 +16,12 @@ import pytest
 
 from runner.launch import launch as launching
 from runner.launch.launch import launch
-from runner.launch.task_result import TaskOutcome
-from runner.schema.plan import TaskSpec
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import Environment
-from runner.suites.expected import always
+from runner.schema.suite import TaskSpec
 from runner.system import environment, locks
 from runner.system.log import CappedLog
+from tests.support.finished import expected
 from tests.support.hosts import alive
 from tests.support.records import task_record
 from tests.support.servers import ROOT
@@ -181,8 +181,7 @@ def test_the_child_dies_with_a_killed_parent(tmp_path: Path, end: str) -> None:
 import sys
 from pathlib import Path
 from typing import Any
-from runner.schema.plan import TaskSpec
-from runner.suites.expected import always
+from runner.schema.suite import TaskSpec
 from runner.launch.launch import launch
 spec = TaskSpec(**{SPEC.to_json()!r})
 launch(spec, Path({str(tmp_path)!r}), command=[sys.executable, "-c", {child!r}])
@@ -224,7 +223,7 @@ def test_what_a_dead_task_has_not_measured_is_a_row(tmp_path: Path, end: str, st
     )
     found = rows(tmp_path)
     assert found.pop((256, "speedup"))["benchmark_values"] == [1.5]
-    every = {(one.knobs["D"], metric) for one in always(SPEC) for metric in one.metrics}
+    every = {(one.knobs["D"], metric) for one in expected(SPEC) for metric in one.metrics}
     assert {("mean", "speedup"), (512, "speedup"), (256, "compiled_latency_ms")} <= every
     assert set(found) == every - {(256, "speedup")}
     said = {(row["extra_info"]["status"], row["extra_info"]["code"]) for row in found.values()}
@@ -264,7 +263,7 @@ def test_a_line_that_is_no_record_fails_its_task_and_costs_no_other_line(
     assert words in (tmp_path / "log").read_text()
     good, *added = outcome.records
     assert good == record()
-    assert len(added) + 1 == sum(len(one.metrics) for one in always(SPEC))
+    assert len(added) + 1 == sum(len(one.metrics) for one in expected(SPEC))
     said = {(one["metric"]["extra_info"]["status"], one["metric"]["extra_info"]["code"]) for one in added}
     assert said == {("failed", "foreign_results")}
 

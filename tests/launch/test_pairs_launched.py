@@ -14,12 +14,12 @@ from torch._inductor import config
 from runner.__main__ import main
 from runner.launch.failures import TaskFailure
 from runner.launch.pairs import LaunchRequest, Pair, run_task
-from runner.launch.task_result import TaskOutcome
 from runner.measure.compiler.compiled import compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options, settable
 from runner.measure.state.device import prepare
 from runner.schema import inductor_options
-from runner.schema.plan import BadRequest, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.torchdynamo.backends import Compiler
 from runner.system.interpreters import Interpreter
 from tests.support.hosts import Control

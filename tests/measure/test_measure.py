@@ -23,7 +23,7 @@ from runner.measure.state.environment import environment
 from runner.measure.state.gpu_state import GpuState, gpu_state
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.micro.kernels import build
 from runner.system import machine
 

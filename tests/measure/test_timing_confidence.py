@@ -21,7 +21,7 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.timing.call_time import PairedTimes
 from runner.measure.timing.timing_confidence import facts, standard_error
 from runner.measure.timing.timing_confidence import warning as timing_warning
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.operators import stage
 from runner.suites.operators.inputs import Call
 from runner.suites.operators.one import Times

@@ -20,9 +20,9 @@ from hud.pages.hosts.query import Place
 from hud.pages.run import pairs
 from hud.runs import deliveries, tasks
 from runner.formats.parameters import Parameters
-from runner.schema import inductor_options
-from runner.schema.plan import SUITES, TaskSpec
 from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import TaskSpec
+from runner.suites import SUITES, suite_of
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
@@ -161,7 +161,8 @@ def test_the_form_takes_what_the_host_reports(client: Client, accelerator: Accel
 
 def test_what_inductor_does_not_compile_takes_no_options() -> None:
     def fits(suite: str, case: str, backend: str, dtype: str = "float32") -> bool:
-        return inductor_options.fits(TaskSpec(suite, case, "inference", dtype, backend, "cpu"))
+        task = TaskSpec(suite, case, "inference", dtype, backend, "cpu")
+        return suite_of(suite).takes_inductor_options(task)
 
     assert fits("micro", "gemv", "inductor")
     assert fits("huggingface", "DistillGPT2", "inductor_no_cudagraphs_freezing")

@@ -17,7 +17,7 @@ from hud.pages.run import query
 from hud.pages.run.view import readable
 from hud.pages.runs.query import PAGE_ROWS
 from hud.runs import logs
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from tests.support.factories import (
     create_accelerator,
     create_experiment,

@@ -70,7 +70,7 @@ def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
     names = []
     for text in ("one", "another"):
         path.write_text(text)
-        names.append(operators.told_inputs("own", os.environ))
+        names.append(operators.inputs_name("own", os.environ))
         info = {"device": "cpu", "arch": "x86_64", "knobs": {"inputs": names[-1]}}
         benchmark = {"name": "Compiler HUD operators", "dtype": "float16", "extra_info": info}
         model = {"name": "aten.mm.default", "backend": "inductor", "origins": ["operators"]}
@@ -79,4 +79,4 @@ def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
     assert sorted(one.knobs["inputs"] for one in found) == sorted(names)
     for one in found:
         assert "[inputs=own]" in requests.spec_of(one, device="cpu").command()
-    assert operators.told_inputs("timm", os.environ) == "timm"
+    assert operators.inputs_name("timm", os.environ) == "timm"

@@ -12,8 +12,10 @@ from runner.__main__ import _parser
 from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, peaks
 from runner.schema.metrics import METRICS, metric_info
-from runner.schema.plan import SUITES, BadRequest, Knob, Selection, TaskSpec, plan
-from runner.schema.targets import FRACTIONS, gpt_fast_target
+from runner.schema.plan import Selection, plan
+from runner.schema.suite import BadRequest, Knob, TaskSpec
+from runner.schema.targets import gpt_fast_target
+from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES
 
 GOOD = {
@@ -123,12 +125,13 @@ def test_the_sizes_of_micro_are_within_its_knob() -> None:
 def test_every_target_fraction_speaks_of_something_that_is_measured() -> None:
     cases = {case.name: case for case in SUITES["micro"].cases}
     sizes = {*map(str, MICRO_SIZES["cuda"]), "mean"}
-    for row in FRACTIONS:
+    fractions = SUITES["micro"].target_fractions
+    for row in fractions:
         assert row.metric in METRICS
         assert row.dtype in cases[row.case].dtypes
         assert row.size in sizes
         assert 0 < row.fraction < 1.1
-    assert len({(row.metric, row.case, row.dtype, row.size) for row in FRACTIONS}) == len(FRACTIONS)
+    assert len({(row.metric, row.case, row.dtype, row.size) for row in fractions}) == len(fractions)
 
 
 def test_gpt_fasts_targets_are_those_of_its_script() -> None:

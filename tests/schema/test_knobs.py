@@ -13,12 +13,14 @@ from django.test import Client
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Experiment, Run
 from runner.__main__ import main
+from runner.formats.torchdynamo.backend_names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import Device
 from runner.measure.timing import call_time
-from runner.schema.plan import BadRequest, Selection, TaskSpec, plan
+from runner.schema.plan import Selection, plan
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites import suite_of
 from runner.suites.timm import models
-from runner.suites.torchdynamo.backend_names import backend_of, identity
 from runner.suites.torchdynamo.model import loaded_model
 from runner.suites.torchdynamo.model.built_model import BuiltModel, mean_of
 from runner.suites.torchdynamo.stage_setup import StageSetup
@@ -35,7 +37,7 @@ def test_a_part_of_a_backend_s_name_is_left_out_where_there_is_no_such_backend()
     """The cells of a matrix that cannot be compiled so are the plain experiments that they were."""
     asked = {"freezing": True, "export": "aot_inductor", "cpp_wrapper": True, "nopython": True}
     tasks = planned(modes=["inference", "training"], backends=["inductor", "aot_eager"], knobs=asked)
-    assert [(backend_of(task).name("cpu"), identity(task)) for task in tasks] == [
+    assert [(backend_of(task).name("cpu"), suite_of(task.suite).stored_knobs(task)) for task in tasks] == [
         ("inductor_aot_inductor_freezing", {"nopython": True}),
         ("aot_eager", {"nopython": True}),
         ("inductor_cpp_wrapper", {"nopython": True}),
@@ -56,7 +58,7 @@ def test_a_part_of_a_backend_s_name_is_left_out_where_there_is_no_such_backend()
 def test_knobs_lead_to_the_backend_s_name(given: Any, knobs: Any, name: str) -> None:
     (task,) = planned(**given, knobs=knobs)
     assert backend_of(task).name(task.device) == name
-    assert identity(task) == {}
+    assert suite_of(task.suite).stored_knobs(task) == {}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_a_knob_is_checked_by_its_name_kind_and_bounds(knobs: Any) -> None:
         planned(knobs=knobs)
     assert refusal.value.knob == next(iter(knobs))
     (task,) = planned(knobs={"optimizer": "adam"})  # also where nothing reads it
-    assert identity(task) == {"optimizer": "adam"}
+    assert suite_of(task.suite).stored_knobs(task) == {"optimizer": "adam"}
 
 
 def test_one_way_of_compiling_is_planned_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +98,7 @@ def test_a_knob_says_more_than_the_backend_s_name() -> None:
 )
 def test_what_is_so_anyway_makes_no_other_experiment(given: Any, knobs: Any) -> None:
     (task,) = planned(**given, knobs=knobs)
-    assert identity(task) == {}
+    assert suite_of(task.suite).stored_knobs(task) == {}
 
 
 # What a host alone can tell

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from runner.cli import run as run_command
-from runner.schema.plan import SUITES
+from runner.suites import SUITES
 from tests.support.servers import ROOT
 
 SECTIONS = (ROOT / "docs" / "upstream_options.md").read_text().split("\n## ")[1:]

@@ -13,9 +13,11 @@ from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskOutcome, TaskResult
+from runner.launch.task_result import TaskResult
 from runner.measure.state.device import prepare
-from runner.schema.plan import SUITES, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import TaskSpec
+from runner.suites import SUITES
 from runner.suites.cache import ORIGINS
 from runner.suites.cache import run as cache
 from runner.suites.cache.compile import Compiled

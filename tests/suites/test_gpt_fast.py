@@ -14,10 +14,12 @@ import torch
 from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
-from runner.launch.task_result import TaskOutcome, TaskResult
+from runner.launch.task_result import TaskResult
 from runner.measure.state.device import Device
-from runner.schema.plan import SUITES, KnobValue, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import KnobValue, TaskSpec
 from runner.schema.targets import gpt_fast_model_target
+from runner.suites import SUITES
 from runner.suites.gpt_fast import run as gpt_fast
 from runner.suites.gpt_fast.check import compare
 from runner.suites.gpt_fast.generate import Steps, forced, steps

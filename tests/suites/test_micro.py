@@ -13,12 +13,12 @@ import torch
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import Event, launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskOutcome
 from runner.measure import ceilings
 from runner.measure.recorder import Result
-from runner.schema.plan import KnobValue, TaskSpec
-from runner.suites.expected import size_metrics
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import KnobValue, TaskSpec
 from runner.suites.micro import run as micro
+from runner.suites.micro import size_metrics
 from runner.suites.micro.kernels import build
 from runner.system import machine
 

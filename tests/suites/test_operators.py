@@ -21,10 +21,12 @@ from runner.formats.operatorbench import OperatorbenchFiles
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskOutcome, TaskResult
+from runner.launch.task_result import TaskResult
 from runner.measure.timing import graph_replay
-from runner.schema.plan import SUITES, Knob, KnobValue, TaskSpec
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.statistics import quantiles
+from runner.schema.suite import Knob, KnobValue, TaskSpec
+from runner.suites import SUITES
 from runner.suites.operators import OWN_INPUTS, TWENTY, inputs, one, stage, tensors
 from runner.suites.operators import run as operators
 from runner.suites.operators.inputs import BadInputs, Call, TensorForm, Word

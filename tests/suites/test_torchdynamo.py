@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from runner.formats.torchdynamo.backend_names import backend_of
 from runner.measure.compiler import artifacts
-from runner.schema.plan import BadRequest, Selection, TaskSpec, plan
-from runner.suites.torchdynamo.backend_names import backend_of, identity
+from runner.schema.plan import Selection, plan
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites import suite_of
 from runner.system import machine
 from tests.support.small_model import BREAKS
 
@@ -265,7 +267,7 @@ def test_inductor_with_kept_caches(done: dict[str, Done]) -> None:
 def test_one_way_of_compiling_has_one_name(backend: str, knobs: Any, device: str, name: str) -> None:
     spec = task(backend, device=device, **knobs)
     assert backend_of(spec).name(device) == name
-    assert identity(spec) == {}
+    assert suite_of(spec.suite).stored_knobs(spec) == {}
     again = task(name, device=device)
     if name != "aot_precompile":  # an exporter that is no name of dynamo's
         assert backend_of(again) == backend_of(spec)
@@ -285,7 +287,7 @@ def test_options_of_inductor_reach_it() -> None:
         "coordinate_descent_tuning": True,
         "triton.multi_kernel": 1,
     }
-    assert identity(spec) == dict(spec.knobs)
+    assert suite_of(spec.suite).stored_knobs(spec) == dict(spec.knobs)
 
 
 def test_a_knob_at_its_default_makes_no_other_experiment() -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from runner.launch.failures import TaskFailure
-from runner.schema.plan import KnobValue, TaskSpec
 from runner.schema.records import STATUSES
 from runner.schema.statuses import ACCURACY_CODES, status_of
+from runner.schema.suite import KnobValue, TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.accuracy.accuracy_result import AccuracyResult
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel

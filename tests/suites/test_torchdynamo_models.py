@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.launch.failures import TaskFailure
-from runner.schema.plan import KnobValue, TaskSpec
+from runner.schema.suite import KnobValue, TaskSpec
 from runner.suites import SUITES
 from runner.suites.torchbench import OF_TORCHVISION
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.batch_sizes import default_batch_size
 from runner.suites.torchdynamo.model.built_model import ModelRequest
 from runner.suites.torchdynamo.model.loaded_model import load
 from runner.suites.torchdynamo.model.step import Step

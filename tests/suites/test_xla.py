@@ -14,20 +14,20 @@ from django.core.management import call_command
 from django.test import Client
 
 from hud.models import Measurement
-from hud.pages.suite import xla as xla_page
+from hud.pages.suite import matrix as matrix_page
 from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
-from runner.formats.xla import XlaFiles
+from runner.formats.xla import Cell, XlaFiles, cell_of
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import TaskSpec
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.statistics import median
 from runner.schema.statuses import VERIFIER_CODES
-from runner.suites import xla as catalogue
-from runner.suites.xla import SUITE, Cell, machine, models, verify
+from runner.schema.suite import TaskSpec
+from runner.suites.xla import SUITE, machine, models, verify
 from runner.suites.xla import run as xla
 from runner.suites.xla.record import Rows
 from runner.suites.xla.verify import NOT_ASKED, Verification
@@ -38,11 +38,6 @@ SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
 
 def matrix(case: str = "dummy") -> list[TaskSpec]:
     return request.tasks(Request(suites=["xla"], device="cpu", cases=[case]))
-
-
-def cell_of(task: TaskSpec) -> Cell:
-    accelerator, runtime = (str(task.knobs.get(name, "")) for name in ("accelerator", "xla"))
-    return catalogue.cell(task.backend, task.mode, task.device, accelerator, runtime)
 
 
 def records_in(folder: Path) -> list[dict[str, Any]]:
@@ -310,7 +305,7 @@ def test_its_page_says_what_codes_mean_and_compares_openxla_with_inductor(
     call_command("ingest", str(SAMPLE.parent), "--json")
     with django_assert_num_queries(9):  # a suite's page, and one for this part
         text = client.get("/suites/xla/").content.decode()
-    found = {(line.case, line.mode): line for line in xla_page.read().comparisons}
+    found = {(line.case, line.mode): line for line in matrix_page.read("xla").comparisons}
     assert set(found) == {
         *(("dummy", mode) for mode in ("inference", "training")),
         *(("dummy_attention", mode) for mode in ("inference", "training")),

@@ -30,8 +30,8 @@ from hud.models import (
 )
 from runner.schema import statistics
 from runner.schema.metrics import metric_info
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Environment as Facts
+from runner.schema.suite import TaskSpec
 
 _numbers = itertools.count(1)
 DEFAULT_SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cuda")

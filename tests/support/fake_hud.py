@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from runner.schema.plan import PROTOCOL, TaskSpec
+from runner.schema.plan import PROTOCOL
+from runner.schema.suite import TaskSpec
 
 KEY = "hud_fake"
 TOKEN = "one-time"

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from runner.launch.pairs import LaunchRequest
-from runner.launch.task_result import TaskOutcome, TaskResult
-from runner.schema.plan import TaskSpec
+from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import Expected, TaskSpec
+from runner.suites import suite_of
 
 TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
+
+
+def expected(task: TaskSpec) -> list[Expected]:
+    """The experiments of a task on a host without variables."""
+    return suite_of(task.suite).expected(task, {})
 
 
 def record(size: int | str, metric: str, values: list[float] | None, **over: Any) -> dict[str, Any]:

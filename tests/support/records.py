@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites import micro
 
 

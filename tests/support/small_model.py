@@ -15,7 +15,7 @@ from torch import nn
 
 from runner.launch.report import Report
 from runner.measure.forked import before_forks
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.huggingface import models
 from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of
 

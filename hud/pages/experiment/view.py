@@ -21,9 +21,8 @@ from hud.pages.hosts.query import Place, places_for
 from hud.pages.suite.query import identity
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
-from runner.schema import inductor_options
-from runner.schema.metrics import value_rule
-from runner.schema.plan import SUITES
+from runner.schema.suite import value_rule
+from runner.suites import SUITES
 
 _TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
 _POINTS_OF_SIBLING = 10  # in its table
@@ -124,7 +123,7 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
         spec = spec_of(asked, device=asked.device)
     except InvalidRunRequest:
         return RerunForm(places=places, **options)
-    knobs, inductor = SUITES[asked.suite].knobs, inductor_options.fits(spec)
+    knobs, inductor = SUITES[asked.suite].knobs, SUITES[asked.suite].takes_inductor_options(spec)
     offered: dict[str, Any] = {"knobs": knobs, "inductor": inductor, "own": spec.knobs}
     return RerunForm(places=places, **offered, **options)
 

@@ -16,14 +16,13 @@ from hud.pages.sql import fetch_tuples
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs.matching import not_offered
-from runner.schema.plan import SUITES
+from runner.suites import SUITES
 
 PAGE_ROWS = 100
 MAX_COLUMNS = 6
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 _UNKNOWN = "arch unknown"
-_MATRICES = ("xla",)  # suites with a row for every cell, many of which cannot run
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _experiments(name: str, filters: Filters) -> list[Experiment]:
     somewhere = _at(wanted.pop("arch", ""))
     first = (filters.page - 1) * PAGE_ROWS
     measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), median__isnull=False)
-    by_value = [Exists(measured).desc()] if name in _MATRICES else []
+    by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix_page else []
     found = (
         Experiment.objects.filter(matching(filters.q), somewhere, suite=name, **wanted)
         .alias(knobs_text=Cast("knobs", TextField()))

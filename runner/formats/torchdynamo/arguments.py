@@ -9,9 +9,9 @@ from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
 from runner.formats.parameters import Parameters
+from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
 from runner.schema.records import Record
-from runner.suites.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 
 # Arguments that change what a number means, with their defaults.
 _ARGUMENTS: dict[str, Any] = {

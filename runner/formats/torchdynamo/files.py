@@ -14,12 +14,12 @@ from pathlib import Path
 
 from runner.formats.format import FinishedTask
 from runner.formats.table import csv_text
-from runner.schema.plan import TaskSpec
+from runner.formats.torchdynamo.backend_names import Backend, backend_of
+from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.statuses import is_accuracy_code
-from runner.suites.torchdynamo.backend_names import Backend, backend_of
-from runner.suites.torchdynamo.options import INDUCTOR_OPTIONS
+from runner.schema.suite import TaskSpec
 
 Row = dict[str, Json]
 

@@ -10,7 +10,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.schema.inductor_options import LISTED, VARIABLE, InductorOptions, may_be_set, of_variable
-from runner.schema.plan import BadRequest
+from runner.schema.suite import BadRequest
 
 
 def candidate_options() -> InductorOptions:

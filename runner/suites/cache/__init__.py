@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from runner.schema.options import repeat, switch
-from runner.schema.suite import Case, Knob, Suite
+from runner.schema.suite import Case, Expected, Knob, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
 from runner.suites.torchdynamo.options import KNOBS
 
@@ -34,10 +35,28 @@ def _cases() -> tuple[Case, ...]:
     )
 
 
-SUITE = Suite(
+METRICS = (
+    "cold_compile_s",
+    "warm_compile_s",
+    "warm_to_cold_ratio",
+    "compile_time_reduction",
+    "Cold compile time (s)",
+    "Warm compile time (s)",
+    "Speedup (%)",
+)
+
+
+@dataclass(frozen=True)
+class CacheSuite(Suite):
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        knobs = {**task.identity(), "origin": ORIGINS[task.case]}
+        return [Expected(task.case, task.backend, task.device, knobs, METRICS)]
+
+
+SUITE = CacheSuite(
     name="cache",
     title="Compile time with cold and warm caches, as cachebench",
-    module="runner.suites.cache.run",
+    headline_metrics=METRICS[4:],
     cases=_cases(),
     backends=("inductor",),
     modes=("training", "inference"),

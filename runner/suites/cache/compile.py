@@ -17,7 +17,7 @@ from runner.measure.compiler import counters
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.timing import compile_time
 from runner.measure.timing.call_time import one_call_ms
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.cache import ORIGINS
 from runner.suites.torchdynamo.model.loaded_model import load
 from runner.suites.torchdynamo.model.step import Step

@@ -15,12 +15,11 @@ from runner.measure.forked import before_forks, run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.timing import compile_time
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
 from runner.schema.statistics import median
-from runner.suites.cache import ORIGINS
+from runner.schema.suite import TaskSpec
+from runner.suites.cache import METRICS, ORIGINS
 from runner.suites.cache.compile import Compiled, compile_once
-from runner.suites.expected import CACHE_METRICS
 
 _CLOCK = "host clock, first compiled call to the first that compiles nothing, less steady calls"
 _UPSTREAM_CLOCK = "host clock around five compiled calls, less five eager ones, as the harness's warm-up"
@@ -84,7 +83,7 @@ def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailu
         recorder = Recorder(spec, report, prepare(spec.device))
         knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
         if failure is not None:
-            for metric in CACHE_METRICS:
+            for metric in METRICS:
                 recorder.missing(metric, failure, knobs=knobs)
             return None
         for result in results_of(done):

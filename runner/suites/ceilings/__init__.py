@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from runner.schema.suite import Case, Suite
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-SUITE = Suite(
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
+
+
+@dataclass(frozen=True)
+class CeilingSuite(Suite):
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        bandwidth = "device_bandwidth_gbps" if task.device == "cuda" else "call_bandwidth_gbps"
+        metric = "matmul_tflops" if task.case == "matmul" else bandwidth
+        return [Expected(task.case, task.backend, task.device, {}, (metric,))]
+
+
+SUITE = CeilingSuite(
     name="ceilings",
     title="What the host itself reaches",
-    module="runner.suites.ceilings.run",
+    headline_metrics=("device_bandwidth_gbps", "matmul_tflops"),
     cases=(
         Case("copy", "Copy of a block larger than every cache, bytes read and written", ("bfloat16",)),
         Case("read", "Sum of a block larger than every cache, bytes read", ("bfloat16",)),

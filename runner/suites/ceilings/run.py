@@ -8,7 +8,7 @@ from runner.measure import ceilings
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.state.device_state import device_state, warning
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 
 _CEILINGS = {"copy": ceilings.COPY, "read": ceilings.READ, "matmul": ceilings.MATMUL}
 

@@ -1,7 +1,6 @@
-"""A person's own file as a case: known only to processes that are told its path, never to a hud.
+"""A file of the user's own as a case: known only to processes that are given its path.
 
-The case is called by the file's stem and the hash of its content, so that it is no other case and a
-changed file is another one.
+The case is named after the file and the hash of its content, so that a changed file is another case.
 """
 
 from __future__ import annotations
@@ -9,29 +8,40 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
-from runner.schema.suite import Case, Suite
-from runner.suites.torchdynamo import DTYPES, torchdynamo_suite
+from runner.schema.suite import Case
+from runner.suites.torchdynamo import DTYPES, HarnessSuite
 
 NAME = "file"
 VARIABLE = "RUNNER_FILE"  # its path, in the environment of whoever runs it
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
+@dataclass(frozen=True)
+class FileSuite(HarnessSuite):
+    def case(self, name: str) -> Case:
+        """Return a case of any file's name, where this process knows no file, such as in the dashboard."""
+        return super().case(name) if self.cases else Case(name, name, DTYPES)
+
+    def argument(self) -> str:
+        path = own_file()
+        return f"--file {shlex.quote(str(path))}" if path else self.name
+
+
 def own_file() -> Path | None:
-    """The file that this process was told of."""
+    """Return the file that this process was given."""
     given = os.environ.get(VARIABLE)
     return Path(given) if given else None
 
 
-def suite_of_file(path: Path) -> Suite:
-    """Its only case is this file. Raises OSError where it cannot be read."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    case = f"{_UNSAFE.sub('-', path.stem)[:100]}-{digest}"
-    return torchdynamo_suite(
-        NAME,
-        "A file of one's own",
-        (Case(case, f"build() of {path.name}", DTYPES),),
-        axes=(("dtype", ("float32",)),),
-    )
+def file_suite() -> FileSuite:
+    """Return the suite whose only case is the given file. Raise OSError if it cannot be read."""
+    cases: tuple[Case, ...] = ()
+    if path := own_file():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        name = f"{_UNSAFE.sub('-', path.stem)[:100]}-{digest}"
+        cases = (Case(name, f"build() of {path.name}", DTYPES),)
+    return FileSuite(NAME, "A file of your own", cases, axes=(("dtype", ("float32",)),))

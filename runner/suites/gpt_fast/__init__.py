@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from runner.schema.options import BUDGET_S, count, repeat, switch
-from runner.schema.suite import Case, Knob, Suite
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from runner.schema.metrics import STEP_METRICS
+from runner.schema.options import BUDGET_S, count, repeat, switch
+from runner.schema.suite import Case, Expected, Knob, Suite, TaskSpec
+
+SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
+DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")
+COMPILE_METRICS = ("compilation_time(s)", "cold_compile_s", "warm_compile_s")
 _MEASURED_MODES = ("bfloat16", "int8")
 
-SUITE = Suite(
+
+@dataclass(frozen=True)
+class GenerationSuite(Suite):
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        return [Expected(task.case, task.backend, task.device, task.identity(), metrics_of(task))]
+
+
+def metrics_of(task: TaskSpec) -> tuple[str, ...]:
+    """Return the metrics of a model; kept caches leave no cold and warm compile time."""
+    return (
+        *SEQUENCE_METRICS,
+        *STEP_METRICS,
+        *(DEVICE_METRICS if task.device == "cuda" else ()),
+        *(COMPILE_METRICS if task.setting("caches") == "fresh" else COMPILE_METRICS[:1]),
+    )
+
+
+SUITE = GenerationSuite(
     name="gpt_fast",
     title="Token generation, as gpt-fast",
-    module="runner.suites.gpt_fast.run",
+    headline_metrics=("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)"),
     cases=(
         Case("Llama-2-7b-chat-hf", "7 billion random weights in the shape of Llama 2", _MEASURED_MODES),
         Case("Mixtral-8x7B-v0.1", "Random weights in the shape of Mixtral, 16 of its 32 layers", ("int8",)),

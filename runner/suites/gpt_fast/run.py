@@ -28,17 +28,12 @@ from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.timing_confidence import latency_results
-from runner.schema.plan import TaskSpec
+from runner.schema.metrics import STEP_METRICS
 from runner.schema.records import Json
 from runner.schema.statistics import median
+from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
-from runner.suites.expected import (
-    GPT_FAST_COMPILE,
-    GPT_FAST_DEVICE,
-    GPT_FAST_SEQUENCE,
-    STEP_METRICS,
-    generation_metrics,
-)
+from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.check import Check, compare
 from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
@@ -164,10 +159,10 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         device=device.type,
     )
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
-        (GPT_FAST_COMPILE, lambda: _compile_results(first_calls, cold)),
-        (GPT_FAST_SEQUENCE, lambda: _sequence_results(spec, report, generator)),
+        (COMPILE_METRICS, lambda: _compile_results(first_calls, cold)),
+        (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
         (STEP_METRICS, lambda: _step_results(spec, report, generator)),
-        (GPT_FAST_DEVICE, lambda: _device_results(report, generator)),
+        (DEVICE_METRICS, lambda: _device_results(report, generator)),
         ((), lambda: _counts(checked)),
     ]
     incomplete = None
@@ -279,5 +274,5 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
 
 def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
-    for metric in generation_metrics(spec):
+    for metric in metrics_of(spec):
         recorder.missing(metric, failure, knobs=spec.identity())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.schema.suite import Case
-from runner.suites.torchdynamo import DTYPES, torchdynamo_suite
+from runner.suites.torchdynamo import DTYPES, HarnessSuite
 
 _MODELS = {
     "AlbertForMaskedLM": "ALBERT xxlarge, masked words",
@@ -35,7 +35,7 @@ _MODELS = {
 }
 _ONLY_FLOAT32 = ("GoogleFnet",)
 
-SUITE = torchdynamo_suite(
+SUITE = HarnessSuite(
     "huggingface",
     "HuggingFace models, eager against compiled",
     tuple(

@@ -28,11 +28,11 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pip
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.devices import arch_key, peaks
-from runner.schema.plan import TaskSpec
 from runner.schema.statistics import geometric_mean
+from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
-from runner.suites.expected import size_metrics
 from runner.suites.micro import SIZES as MICRO_SIZES
+from runner.suites.micro import size_metrics
 from runner.suites.micro.kernels import Kernel, build
 
 _LEAST_PAIRS = 30

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import count, repeat, switch
-from runner.schema.suite import Case, Knob, Suite
+from runner.schema.suite import Case, Expected, Knob, KnobValue, Suite, TaskSpec
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
 OWN = "own"
@@ -70,10 +73,93 @@ _FURTHER = (
     "aten.where.self",
 )
 
-SUITE = Suite(
+_QUANTILES = ("20th", "50th", "80th")
+_METRICS_CUDA = ("device_latency_ms", "device_speedup")
+
+
+@dataclass(frozen=True)
+class OperatorSuite(Suite):
+    """A task measures the quantiles over the recorded calls of each of its operators, and each call."""
+
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        knobs = {**task.identity(), "inputs": inputs_name(str(task.setting("inputs")), variables)}
+        metrics = call_metrics(task) if task.setting("shape") else _QUANTILES
+        return [Expected(name, task.backend, task.device, knobs, metrics) for name in operators_of(task)]
+
+    def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        """Add an experiment for each recorded call."""
+        experiments = self.expected(task, variables)
+        if task.setting("shape"):
+            return experiments
+        from runner.suites.operators.inputs import BadInputs, calls_of_task  # noqa: PLC0415 - imports this
+
+        try:
+            calls = calls_of_task(task, variables)
+        except (BadInputs, OSError):
+            return experiments
+        found = {one.case: one for one in experiments if any(call.operator == one.case for call in calls)}
+        metrics = call_metrics(task)
+        return [
+            *found.values(),
+            *(
+                Expected(
+                    call.operator,
+                    task.backend,
+                    task.device,
+                    {**found[call.operator].knobs, "shape": call.label},
+                    metrics,
+                )
+                for call in calls
+            ),
+        ] or experiments
+
+    def needs_host_files(self, task: TaskSpec) -> bool:
+        return task.setting("inputs") == OWN
+
+    def open_knobs(self, task: TaskSpec) -> tuple[str, ...]:
+        return ("shape", "inputs") if self.needs_host_files(task) else ("shape",)
+
+    def files_digest(self, task: TaskSpec, variables: Mapping[str, str]) -> str:
+        return digest_of_own(variables) if self.needs_host_files(task) else ""
+
+    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, KnobValue]:
+        """Ask for the host's own file without the digest that results carry."""
+        own = str(stored.get("inputs", "")).startswith(f"{OWN}-")
+        return {**stored, "inputs": OWN} if own else dict(stored)
+
+
+def operators_of(task: TaskSpec) -> tuple[str, ...]:
+    return TWENTY if task.case == FREQUENT else (task.case,)
+
+
+def call_metrics(task: TaskSpec) -> tuple[str, ...]:
+    """Return the metrics of one recorded call."""
+    on_cuda = task.device == "cuda" and task.setting("graph_replay")
+    return (*STEP_METRICS, *(_METRICS_CUDA if on_cuda else ()))
+
+
+def inputs_name(asked: str, variables: Mapping[str, str]) -> str:
+    """Return what results call these inputs: with the digest of a file of one's own, since another file is
+    another experiment."""
+    digest = digest_of_own(variables) if asked == OWN else ""
+    return f"{OWN}-{digest}" if digest else asked
+
+
+def digest_of_own(variables: Mapping[str, str]) -> str:
+    """Return a digest of the file behind `inputs=own`, where these are the variables of the environment; ''
+    if there is none that can be read."""
+    try:
+        content = Path(variables[OWN_INPUTS]).read_bytes()
+    except (KeyError, OSError):
+        return ""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+SUITE = OperatorSuite(
     name="operators",
     title="Operators over recorded shapes, eager against inductor",
-    module="runner.suites.operators.run",
+    headline_metrics=("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
+    reference_backends=("eager",),
     cases=(
         Case(FREQUENT, "The twenty most frequent operators, one after the other", _DTYPES),
         *(
@@ -100,24 +186,3 @@ SUITE = Suite(
     timeout_s=1800,
     axes=(("dtype", ("float16",)),),
 )
-
-
-def told_inputs(asked: str, variables: Mapping[str, str]) -> str:
-    """As results name them: with the digest of one's own file, since another file is another experiment."""
-    digest = digest_of_own(variables) if asked == OWN else ""
-    return f"{OWN}-{digest}" if digest else asked
-
-
-def asked_inputs(told: str) -> str:
-    """As a task asks for them."""
-    return OWN if told.startswith(f"{OWN}-") else told
-
-
-def digest_of_own(variables: Mapping[str, str]) -> str:
-    """Of the content of the file behind `inputs=own`, where these are the variables of the environment; ''
-    where there is none that can be read."""
-    try:
-        content = Path(variables[OWN_INPUTS]).read_bytes()
-    except (KeyError, OSError):
-        return ""
-    return hashlib.sha256(content).hexdigest()[:_DIGITS]

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from runner.schema.plan import TaskSpec
-from runner.suites.operators import OWN_INPUTS, told_inputs
+from runner.schema.suite import TaskSpec
+from runner.suites.operators import OWN, OWN_INPUTS, inputs_name, operators_of
 
 DTYPES = {
     "bf16": "bfloat16",
@@ -263,6 +263,27 @@ def write_log(counts: Counts) -> str:
     return "".join(lines)
 
 
+def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
+    """Return the recorded calls that a task with these variables measures. Raise BadInputs, OSError."""
+    counts, wanted = read_shapes(path_of(task, variables)), task.setting("shape")
+    first, most = cast("int", task.setting("start_idx")), cast("int", task.setting("max_samples"))
+    chosen: list[Call] = []
+    for operator in operators_of(task):
+        found = calls_of(counts, operator)
+        chosen += [c for c in found if c.label == wanted] if wanted else found[first : first + most]
+    return chosen
+
+
+def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
+    """Return the file of a task's recorded calls. Raise BadInputs."""
+    name = str(task.setting("inputs"))
+    if name != OWN:
+        return SHAPES / f"{name}.json"
+    if not variables.get(OWN_INPUTS):
+        raise BadInputs(f"{OWN_INPUTS} names no file of recorded inputs here")
+    return Path(variables[OWN_INPUTS])
+
+
 def named(spec: TaskSpec) -> str:
     """Return the name of a task's inputs in its results; for `inputs=own`, by the file's first content."""
     return _named(str(spec.setting("inputs")), os.environ.get(OWN_INPUTS, ""))
@@ -270,7 +291,7 @@ def named(spec: TaskSpec) -> str:
 
 @functools.cache
 def _named(asked: str, path: str) -> str:
-    return told_inputs(asked, {OWN_INPUTS: path})
+    return inputs_name(asked, {OWN_INPUTS: path})
 
 
 def read_shapes(path: Path) -> Counts:

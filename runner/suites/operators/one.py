@@ -24,7 +24,7 @@ from runner.measure.state.device import Device
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
 from runner.measure.timing.graph_replay import ReplayPlan, ReplayTimes
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.operators import tensors
 from runner.suites.operators.inputs import Call
 

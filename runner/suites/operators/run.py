@@ -6,22 +6,18 @@ its status, and the calls after it run in a fresh stage.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.forked import before_forks, run_stage
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
-from runner.suites.expected import operators_of
-from runner.suites.operators import OWN, OWN_INPUTS, inputs
+from runner.schema.suite import TaskSpec
+from runner.suites.operators import inputs
 from runner.suites.operators.inputs import BadInputs, Call
 
 _STAGE_S = 240.0  # for a stage's start and its first compilation
@@ -33,7 +29,10 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure every chosen call and the quantiles over them; return the first failure."""
     before_forks()
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process, which forks the stages
-    calls = list(_chosen(spec, os.environ))
+    try:
+        calls = inputs.calls_of_task(spec, os.environ)
+    except (BadInputs, OSError) as error:
+        raise TaskFailure("unsupported", "no_inputs", str(error)) from error
     inputs.named(spec)  # cached before the forks, so that all stages have the same name
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
@@ -42,38 +41,6 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     work.run(until=started + spec.timeout_s)
     report.event("summary", len(calls), len(calls))
     return work.summarise()
-
-
-def chosen(spec: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
-    """Return the calls that a task with these variables measures; none if they cannot be read."""
-    with contextlib.suppress(TaskFailure):
-        return list(_chosen(spec, variables))
-    return []
-
-
-def _chosen(spec: TaskSpec, variables: Mapping[str, str]) -> Iterator[Call]:
-    try:
-        counts = inputs.read_shapes(_path(str(spec.setting("inputs")), variables))
-    except (BadInputs, OSError) as error:
-        raise TaskFailure("unsupported", "no_inputs", str(error)) from error
-    first = cast("int", spec.setting("start_idx"))
-    most = cast("int", spec.setting("max_samples"))
-    for operator in operators_of(spec):
-        found = inputs.calls_of(counts, operator)
-        wanted = spec.setting("shape")
-        if wanted:
-            yield from (call for call in found if call.label == wanted)
-        else:
-            yield from found[first : first + most]
-
-
-def _path(name: str, variables: Mapping[str, str]) -> Path:
-    if name != OWN:
-        return inputs.SHAPES / f"{name}.json"
-    own = variables.get(OWN_INPUTS)
-    if not own:
-        raise TaskFailure("unsupported", "no_inputs", f"{OWN_INPUTS} names no file of recorded inputs here")
-    return Path(own)
 
 
 def _unreadable(path: Path, call: Call) -> TaskFailure | None:
@@ -93,7 +60,7 @@ class _Work:
         self._report = report
         self._calls = calls
         self._marks = report.folder / "marks.jsonl"
-        path = _path(str(spec.setting("inputs")), os.environ)
+        path = inputs.path_of(spec, os.environ)
         wrong = ((place, _unreadable(path, call)) for place, call in enumerate(calls))
         self._lost = {place: failure for place, failure in wrong if failure}
 

@@ -21,10 +21,10 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import graph_replay
 from runner.measure.timing.timing_confidence import latency_results
-from runner.schema.plan import KnobValue, TaskSpec
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
-from runner.suites.expected import operator_metrics
+from runner.schema.suite import KnobValue, TaskSpec
+from runner.suites.operators import call_metrics
 from runner.suites.operators.inputs import Call, named
 from runner.suites.operators.one import CALL_CLOCK, UPSTREAM_CLOCK, Times, measure
 
@@ -121,7 +121,7 @@ class _Rows:
 
     def failed(self, call: Call, failure: TaskFailure) -> None:
         writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
-        for metric in operator_metrics(self._spec):
+        for metric in call_metrics(self._spec):
             writer.missing(metric, failure, knobs=knobs)
 
 

@@ -22,9 +22,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.suites import SUITES
 from runner.suites.operators.inputs import DTYPES, BadInputs, Counts, calls_of, merged, read_shapes, write_log
-from runner.suites.torchdynamo.batch_sizes import default_batch_size
 from runner.suites.torchdynamo.model.built_model import ModelRequest
 
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}

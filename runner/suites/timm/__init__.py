@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.schema.suite import Case
-from runner.suites.torchdynamo import DTYPES, torchdynamo_suite
+from runner.suites.torchdynamo import DTYPES, HarnessSuite
 
 _MODELS = {
     "adv_inception_v3": "Inception v3, adversarially trained",
@@ -26,7 +26,7 @@ _MODELS = {
     "vit_base_patch16_siglip_256": "ViT base, SigLIP",
 }
 
-SUITE = torchdynamo_suite(
+SUITE = HarnessSuite(
     "timm",
     "TIMM models, eager against compiled",
     tuple(Case(name, title, DTYPES) for name, title in _MODELS.items()),

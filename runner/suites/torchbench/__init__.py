@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.schema.suite import Case
-from runner.suites.torchdynamo import DTYPES, torchdynamo_suite
+from runner.suites.torchdynamo import DTYPES, HarnessSuite
 
 _TORCHVISION = {
     "alexnet": "AlexNet",
@@ -41,7 +41,7 @@ _NOT_HALF = ("float32", "amp")  # the harness itself runs these under autocast w
 _AMP_FOR_HALVES = ("pyhpc_turbulent_kinetic_energy",)
 
 OF_TORCHVISION = frozenset(_TORCHVISION)
-SUITE = torchdynamo_suite(
+SUITE = HarnessSuite(
     "torchbench",
     "torchbench models, eager against compiled",
     tuple(

@@ -5,51 +5,114 @@ Their cases are the models that can be built with random weights, without a down
 
 from __future__ import annotations
 
-from runner.schema.suite import Case, Suite
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
+from runner.formats.torchdynamo.batch_sizes import default_batch_size
+from runner.schema.suite import Expected, Knob, KnobValue, Suite, TaskSpec
 from runner.suites.torchdynamo.options import KNOBS
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
-_MODES = ("inference", "training")
-# As the results call them. Any other backend that dynamo knows can be named too.
-_BACKENDS = (
-    "inductor",  # with CUDA graphs on CUDA, as the harness's --inductor
-    "inductor_cudagraphs",
-    "inductor_no_cudagraphs",
-    "inductor_cudagraphs_freezing",
-    "inductor_no_cudagraphs_freezing",
-    "inductor_cudagraphs_max_autotune",
-    "inductor_no_cudagraphs_max_autotune",
-    "inductor_cpp_wrapper",
-    "inductor_aot_inductor",
-    "inductor_export",
-    "aot_eager",
-    "eager",
-    "cudagraphs",
-)
-_BACKEND_PATTERN = r"[A-Za-z][A-Za-z0-9_]{0,79}"
+KEPT_CACHES = "RUNNER_CACHES"  # in a child's environment: not its own, so that no compile is cold
+# A stage with the metrics that it has on every device, a GPU, a CPU.
+_STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "accuracy": (("accuracy",), (), ()),
+    "cold": (("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"), (), ()),
+    "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes", "gpu_busy_ms"), ("peak_rss_bytes",)),
+    "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
+}
+_TESTS = {
+    "both": ("accuracy", "cold", "warm", "eager"),
+    "accuracy": ("accuracy",),
+    "performance": ("cold", "warm", "eager"),
+}
 
 
-def torchdynamo_suite(
-    name: str,
-    title: str,
-    cases: tuple[Case, ...],
-    *,
-    axes: tuple[tuple[str, tuple[str, ...]], ...] = (),
-    packages: tuple[str, ...] = (),
-) -> Suite:
-    """One of them, of which this is what it has for its own."""
-    return Suite(
-        name=name,
-        title=title,
-        module="runner.suites.torchdynamo.run",
-        cases=cases,
-        backends=_BACKENDS,
-        backend_pattern=_BACKEND_PATTERN,
-        modes=_MODES,
-        knobs=KNOBS,
-        inductor_options=True,
-        dynamic=True,
-        timeout_s=2400,
-        axes=axes,
-        packages=packages,
+@dataclass(frozen=True)
+class HarnessSuite(Suite):
+    """A suite of the harness: huggingface, timm, torchbench, or a file of the user's own."""
+
+    modes: tuple[str, ...] = ("inference", "training")
+    # As the results call them. Any other backend that dynamo knows can be named too.
+    backends: tuple[str, ...] = (
+        "inductor",  # with CUDA graphs on CUDA, as the harness's --inductor
+        "inductor_cudagraphs",
+        "inductor_no_cudagraphs",
+        "inductor_cudagraphs_freezing",
+        "inductor_no_cudagraphs_freezing",
+        "inductor_cudagraphs_max_autotune",
+        "inductor_no_cudagraphs_max_autotune",
+        "inductor_cpp_wrapper",
+        "inductor_aot_inductor",
+        "inductor_export",
+        "aot_eager",
+        "eager",
+        "cudagraphs",
     )
+    backend_pattern: str = r"[A-Za-z][A-Za-z0-9_]{0,79}"
+    knobs: tuple[Knob, ...] = KNOBS
+    inductor_options: bool = True
+    dynamic: bool = True
+    timeout_s: int = 2400
+    headline_metrics: tuple[str, ...] = (
+        "speedup",
+        "accuracy",
+        "abs_latency",
+        "compilation_latency",
+        "compression_ratio",
+        "dynamo_peak_mem",
+    )
+
+    def normalized(self, task: TaskSpec) -> TaskSpec:
+        """Leave out, too, the model's own batch size, and a part of the backend's name that the backend has
+        already or cannot have."""
+        tiny = task.knobs.get("size") == "tiny"
+        defaults = {knob.name: knob.default for knob in self.knobs}
+        defaults["batch_size"] = self.default_batch_size(task.case, task.mode, tiny=tiny)
+        kept: dict[str, KnobValue] = {}
+        for name in (knob.name for knob in self.knobs if knob.name in task.knobs):
+            value = task.knobs[name]
+            with_it = replace(task, knobs={**kept, name: value})
+            if name in PARTS:
+                needed = backend_of(with_it) != backend_of(replace(task, knobs=kept))
+            else:
+                needed = value != defaults[name]
+            if needed:
+                kept[name] = value
+        return replace(task, knobs=kept)
+
+    def canonical(self, task: TaskSpec) -> TaskSpec:
+        """Name the backend as the results call it."""
+        if parts_of(task.backend) is None:
+            return task
+        others = {name: value for name, value in task.knobs.items() if name not in PARTS}
+        return replace(task, backend=backend_of(task).name(task.device), knobs=others)
+
+    def result_backend(self, task: TaskSpec) -> str:
+        return backend_of(task).name(task.device)
+
+    def stored_knobs(self, task: TaskSpec) -> dict[str, KnobValue]:
+        """Leave out what the backend's name says already."""
+        named = parts_of(task.backend) is not None
+        return {name: value for name, value in task.identity().items() if not (named and name in PARTS)}
+
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        fresh = not variables.get(KEPT_CACHES) and task.setting("caches") != "kept"
+        stages = _TESTS[str(task.setting("test"))]
+        metrics = [metric for stage in stages for metric in stage_metrics(stage, task.device, fresh=fresh)]
+        backend, knobs = self.result_backend(task), self.stored_knobs(task)
+        return [Expected(task.case, backend, task.device, knobs, tuple(metrics))]
+
+    def takes_inductor_options(self, task: TaskSpec) -> bool:
+        return backend_of(task).is_inductor
+
+    def default_batch_size(self, case: str, mode: str, *, tiny: bool = False) -> int | None:
+        return default_batch_size(self.name, case, mode, tiny=tiny)
+
+
+def stage_metrics(stage: str, device: str, *, fresh: bool) -> tuple[str, ...]:
+    """Return the metrics of a stage; with `fresh` caches the first compile is a cold one."""
+    metrics, on_cuda, on_cpu = _STAGES[stage]
+    cold = ("cold_compile_s",) if stage == "cold" and fresh else ()
+    return (*metrics, *(on_cuda if device == "cuda" else on_cpu), *cold)

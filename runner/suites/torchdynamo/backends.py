@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
+from runner.formats.torchdynamo.backend_names import Backend, backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.compiler.inductor_options import candidate_options, check_option
 from runner.measure.forked import crash_hint
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.backend_names import Backend, backend_of
 from runner.suites.torchdynamo.model.built_model import Inputs
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction

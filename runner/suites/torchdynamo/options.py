@@ -7,6 +7,7 @@ that kind changes the backend's name in the results and stands nowhere else.
 
 from __future__ import annotations
 
+from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.options import BUDGET_S, choice, extra, repeat, switch
 from runner.schema.suite import Knob
 
@@ -112,33 +113,5 @@ _KEPT = (
     extra("keep_code", "the code that inductor generated"),
     extra("keep_memory_snapshot", "the allocator's history of the compiled run"),
     extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),
-)
-# Options of inductor that every host takes: on or off, and numbers with their bounds.
-_INDUCTOR_SWITCHES = (
-    "aggressive_fusion", "allow_buffer_reuse", "assume_aligned_inputs", "b2b_gemm_pass",
-    "benchmark_combo_kernel", "benchmark_fusion", "benchmark_kernel", "combo_kernels",
-    "comprehensive_padding", "conv_1x1_as_mm", "coordinate_descent_check_all_directions",
-    "coordinate_descent_tuning", "cpp.dynamic_threads", "cpp.enable_tiling_heuristics", "cpp.weight_prepack",
-    "dynamic_scale_rblock", "efficient_conv_bn_eval_fx_passes", "emulate_precision_casts", "epilogue_fusion",
-    "force_fuse_int_mm_with_mul", "force_shape_pad", "fx_graph_cache", "graph_partition", "inplace_buffers",
-    "keep_output_stride", "layout_optimization", "loop_ordering_after_fusion", "max_autotune_gemm",
-    "max_autotune_pointwise", "memory_planning", "nan_asserts", "pattern_matcher", "permute_fusion",
-    "prologue_fusion", "reorder_for_locality", "shape_padding", "size_asserts", "triton.autotune_pointwise",
-    "triton.codegen_upcast_to_fp32", "triton.cooperative_reductions", "triton.cudagraph_skip_dynamic_graphs",
-    "triton.cudagraph_trees", "triton.dense_indexing", "triton.force_cudagraph_sync",
-    "triton.prefer_nd_tiling", "triton.slow_path_cudagraph_asserts",
-    "triton.tiling_prevents_pointwise_fusion", "triton.tiling_prevents_reduction_fusion",
-    "triton.unique_kernel_names", "triton.use_block_ptr",
-)  # fmt: skip
-_INDUCTOR_NUMBERS = {
-    "compile_threads": (1, 256), "coordinate_descent_search_radius": (1, 8),
-    "cpp.max_horizontal_fusion_size": (1, 1024), "cpp.min_chunk_size": (1, 1048576),
-    "cpp.simdlen": (0, 512), "max_fusion_size": (1, 1024), "max_pointwise_cat_inputs": (1, 64),
-    "padding_alignment_bytes": (1, 4096), "triton.max_tiles": (1, 3), "triton.multi_kernel": (0, 3),
-    "unroll_reductions_threshold": (1, 1024),
-}  # fmt: skip
-INDUCTOR_OPTIONS = (
-    *(Knob(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
-    *(Knob(name, "int", "option of inductor", low, high) for name, (low, high) in _INDUCTOR_NUMBERS.items()),
 )
 KNOBS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.schema.plan import TaskSpec
-from runner.suites.torchdynamo.batch_sizes import TINY_BATCH, default_batch_size
+from runner.formats.torchdynamo.batch_sizes import TINY_BATCH, default_batch_size
+from runner.schema.suite import TaskSpec
 
 _ACCURACY_BATCH = {"huggingface": 1, "torchbench": 4, "timm": 8}
 _INVARIANCE_BATCH = {"huggingface": 8, "torchbench": 8, "timm": 16}

@@ -17,7 +17,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.model.built_model import ModelRequest
 from runner.suites.torchdynamo.stage_runner import StageRunner
 

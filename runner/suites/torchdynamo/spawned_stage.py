@@ -13,8 +13,8 @@ from pathlib import Path
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
+from runner.schema.suite import TaskSpec
 
 
 def spawned(name: str, report: Report, *, fresh: bool) -> Json:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from runner.formats.torchdynamo.backend_names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND
@@ -21,11 +22,11 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
-from runner.suites.expected import stage_metrics
-from runner.suites.torchdynamo.backend_names import backend_of, identity
+from runner.schema.suite import TaskSpec
+from runner.suites import suite_of
+from runner.suites.torchdynamo import stage_metrics
 from runner.suites.torchdynamo.spawned_stage import spawned
 from runner.suites.torchdynamo.stages import STAGES
 from runner.system import machine
@@ -47,7 +48,7 @@ class StageRunner:
         self._caches = caches
         self._fresh = fresh
         self._ends = time.monotonic() + spec.timeout_s
-        self._knobs = identity(spec)
+        self._knobs = suite_of(spec.suite).stored_knobs(spec)
         self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
         self._failures: list[TaskFailure] = []
         self._found: dict[str, Result] = {}

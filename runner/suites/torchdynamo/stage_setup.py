@@ -16,8 +16,8 @@ from runner.launch.results import FOUND
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.environment import environment
 from runner.measure.timing.compile_time import forget_compiles, warm_toolchain
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel, load
 from runner.suites.torchdynamo.model.step import Step

@@ -32,8 +32,8 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.gpu_state import GpuState
 from runner.measure.timing import call_time, gpu_active_time, timing_confidence
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepare_device, warm_compiler

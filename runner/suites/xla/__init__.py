@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runner.formats.xla import Cell, cell, cell_of
 from runner.schema.options import count, extra, repeat, switch
-from runner.schema.suite import Case, Knob, Suite
+from runner.schema.statistics import ValueRule
+from runner.schema.suite import Case, Expected, Knob, Suite, TaskSpec
 
 # What PyTorch/XLA's runner calls an experiment's axes, each in every value.
 ACCELERATORS = ("cpu", "cuda", "tpu")
 XLA = ("None", "PJRT", "XRT")
 _DYNAMO = ("eager", "inductor", "openxla")  # eager: without dynamo
-_ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none is named
 _DTYPES = ("float32", "bfloat16", "float16")
 OF_TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
 # Each case's own, and PyTorch/XLA's suite of it.
@@ -21,14 +23,76 @@ BATCH_SIZES = {"dummy": 16, "dummy_conv": 16, "dummy_attention": 8, **dict.fromk
 ORIGINS = {name: "torchbench" if name in OF_TORCHVISION else "dummy" for name in BATCH_SIZES}
 
 
+METRICS = ("total_time", "per_iter_time")
+_FIRST_COMPILES = re.compile(
+    r"(trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number)"
+)
+_IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
+
+
 def _dump(name: str, what: str) -> Knob:
     return extra(name, f"keep {what} as an artifact")
 
 
-SUITE = Suite(
+def batch_size_of(case: str, asked: Any) -> int:
+    """The one that was asked for, or the case's own."""
+    return int(asked or BATCH_SIZES[case])
+
+
+def cannot_be(cell: Cell) -> tuple[str, str] | None:
+    """Code and reason of a cell that runs nowhere, None for one that may."""
+    if cell.xla == "XRT":
+        return "no_xrt", "torch_xla has had no XRT since 2.1: PJRT took its place"
+    if cell.accelerator == "cuda" and cell.xla:
+        return "no_xla_cuda", "torch_xla no longer supports CUDA: its runner refuses cuda with any xla"
+    if cell.accelerator == "tpu" and not cell.xla:
+        return "tpu_needs_xla", "a TPU is reached through XLA only"
+    if cell.dynamo == "inductor" and cell.xla:
+        return "inductor_without_xla", "inductor compiles for CPU and CUDA tensors, not for XLA devices"
+    if cell.dynamo == "openxla" and not cell.xla:
+        return "openxla_needs_xla", "the backend openxla compiles for an XLA device only"
+    return None
+
+
+@dataclass(frozen=True)
+class XlaSuite(Suite):
+    def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
+        place = cell_of(task)
+        said = {name: value for name, value in task.identity().items() if name not in {"xla", "origin"}}
+        if place.xla:
+            said["xla"] = place.xla
+        knobs = {
+            **said,
+            "batch_size": batch_size_of(task.case, task.knobs.get("batch_size")),
+            "origin": ORIGINS[task.case],
+        }
+        checks = ("verification_code",) if task.setting("verify") else ()
+        return [Expected(task.case, place.backend, place.accelerator, knobs, (*checks, *METRICS))]
+
+    def runtime(self, task: TaskSpec) -> str:
+        found, own = cell_of(task).xla, cell(task.backend, task.mode, task.device, "", "").xla
+        return f"xla={found or None}" if found != own else ""
+
+    def value_rule(self, metric: str) -> ValueRule:
+        """Leave out the first repeat where it traces, compiles and warms up, as result_analyzer.py does. The
+        repeats run one after the other in one process, its counters cleared before each."""
+        if _FIRST_COMPILES.fullmatch(metric):
+            return "steady"
+        return "sum" if _IN_ALL_RUNS.fullmatch(metric) else "median"
+
+
+SUITE = XlaSuite(
     name="xla",
     title="PyTorch/XLA's experiment matrix",
-    module="runner.suites.xla.run",
+    headline_metrics=(
+        "verification_code",
+        "per_iter_time",
+        "trace_per_iter_time",
+        "xla_CompileTime_time_s",
+        "xla_ExecuteTime_time_s",
+        "total_time",
+    ),
+    matrix_page=True,
     cases=(
         Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
         Case("dummy_conv", "Two convolutions with batch norm, pooling, a linear layer", _DTYPES),
@@ -77,58 +141,3 @@ SUITE = Suite(
         ("dtype", ("float32",)),
     ),
 )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the matrix, in PyTorch/XLA's words. '' stands for its None."""
-
-    accelerator: str
-    xla: str
-    dynamo: str
-    test: str
-
-    @property
-    def backend(self) -> str:
-        """The backend that its results are stored under: without dynamo, lazy tensors are `xla`."""
-        return self.dynamo or ("xla" if self.xla else "eager")
-
-
-def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
-    """Of a task: its backend, mode and device, and its knobs `accelerator` and `xla`, '' where not given."""
-    runtime = xla or ("PJRT" if backend in _ON_XLA else "None")
-    return Cell(
-        accelerator=accelerator or device,
-        xla="" if runtime == "None" else runtime,
-        dynamo=backend if backend in {"inductor", "openxla"} else "",
-        test="train" if mode == "training" else "eval",
-    )
-
-
-def batch_size_of(case: str, asked: Any) -> int:
-    """The one that was asked for, or the case's own."""
-    return int(asked or BATCH_SIZES[case])
-
-
-def knobs_of(case: str, identity: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
-    """What makes this another experiment than the case's plain one, in PyTorch/XLA's names."""
-    said = {name: value for name, value in identity.items() if name not in {"xla", "origin"}}
-    if cell.xla:
-        said["xla"] = cell.xla
-    batch_size = batch_size_of(case, identity.get("batch_size"))
-    return {**said, "batch_size": batch_size, "origin": ORIGINS[case]}
-
-
-def cannot_be(cell: Cell) -> tuple[str, str] | None:
-    """Code and reason of a cell that runs nowhere, None for one that may."""
-    if cell.xla == "XRT":
-        return "no_xrt", "torch_xla has had no XRT since 2.1: PJRT took its place"
-    if cell.accelerator == "cuda" and cell.xla:
-        return "no_xla_cuda", "torch_xla no longer supports CUDA: its runner refuses cuda with any xla"
-    if cell.accelerator == "tpu" and not cell.xla:
-        return "tpu_needs_xla", "a TPU is reached through XLA only"
-    if cell.dynamo == "inductor" and cell.xla:
-        return "inductor_without_xla", "inductor compiles for CPU and CUDA tensors, not for XLA devices"
-    if cell.dynamo == "openxla" and not cell.xla:
-        return "openxla_needs_xla", "the backend openxla compiles for an XLA device only"
-    return None

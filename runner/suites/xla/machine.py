@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import SEED, prepare
-from runner.schema.plan import TaskSpec
-from runner.suites.xla import Cell, cannot_be
+from runner.schema.suite import TaskSpec
+from runner.suites.xla import cannot_be
 
 _HLO, _IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
 

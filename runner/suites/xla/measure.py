@@ -16,9 +16,10 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
-from runner.schema.plan import TaskSpec
-from runner.suites.xla import Cell, batch_size_of, models
+from runner.schema.suite import TaskSpec
+from runner.suites.xla import batch_size_of, models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import Inputs
 

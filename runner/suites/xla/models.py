@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from torch._inductor import config as inductor_config
 
+from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import SEED
-from runner.suites.xla import OF_TORCHVISION, Cell
+from runner.suites.xla import OF_TORCHVISION
 
 Inputs = tuple[torch.Tensor, ...]
 _LEARNING_RATE = 0.01

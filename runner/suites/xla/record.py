@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.state.environment import environment
-from runner.schema.plan import TaskSpec
-from runner.suites.expected import XLA_METRICS, always
-from runner.suites.xla import Cell
+from runner.schema.suite import TaskSpec
+from runner.suites.xla import METRICS, SUITE
 from runner.suites.xla.measure import CLOCK, WALL_CLOCK, Samples
 from runner.suites.xla.verify import Verification
 
@@ -30,7 +30,7 @@ class Rows:
             found = dataclasses.replace(found, cpu="", cpu_count=0)
         recorded = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
         self._recorder = Recorder(recorded, report, device, known_environment=found)
-        (experiment,) = always(spec)
+        (experiment,) = SUITE.expected(spec, {})
         self._knobs = experiment.knobs
         self._clock = WALL_CLOCK if spec.setting("pure_wall_time") else CLOCK
 
@@ -46,13 +46,13 @@ class Rows:
             if failure and failure.status == "wrong" and metric.endswith("_time"):
                 self._recorder.missing(metric, failure, knobs=self._knobs)
             else:
-                clock = self._clock if metric in XLA_METRICS else ""
+                clock = self._clock if metric in METRICS else ""
                 self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
         return failure
 
     def failed(self, failure: TaskFailure, checked: Verification) -> None:
         self._checked(checked)
-        for metric in XLA_METRICS:
+        for metric in METRICS:
             self._recorder.missing(metric, failure, knobs=self._knobs)
 
     def _checked(self, checked: Verification) -> None:

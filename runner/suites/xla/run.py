@@ -11,21 +11,19 @@ import dataclasses
 import os
 from typing import cast
 
+from runner.formats.xla import Cell, cell_of
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.forked import before_forks, run_stage
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
-from runner.suites import xla as catalogue
-from runner.suites.xla import Cell
+from runner.schema.suite import TaskSpec
 
 _VERIFY_SHARE = 0.4  # of the time limit
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Verify if asked, measure, record. A wrong result withholds the times. Return the failure, if any."""
-    accelerator, xla = (str(spec.knobs.get(name, "")) for name in ("accelerator", "xla"))
-    cell = catalogue.cell(spec.backend, spec.mode, spec.device, accelerator, xla)
+    cell = cell_of(spec)
     before_forks()
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
     # torch is imported only here: torch_xla reads its environment when it is imported

@@ -10,9 +10,10 @@ import torch
 from torch._dynamo.utils import same
 from torch.utils import _pytree as pytree
 
+from runner.formats.xla import Cell
 from runner.launch.failures import failure_of
-from runner.schema.plan import TaskSpec
-from runner.suites.xla import Cell, batch_size_of, models
+from runner.schema.suite import TaskSpec
+from runner.suites.xla import batch_size_of, models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import compiled
 

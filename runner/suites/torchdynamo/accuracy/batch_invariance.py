@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from runner.launch.failures import failure_of
-from runner.schema.plan import TaskSpec
 from runner.schema.records import Json
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy_result import (
     AccuracyResult,
     CompileStep,

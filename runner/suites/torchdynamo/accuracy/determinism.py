@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from runner.measure.state.device import SEED
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.state.device import SEED
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.model.built_model import BuiltModel, Inputs, ModelRequest
 from runner.suites.torchdynamo.model.losses import loss_of

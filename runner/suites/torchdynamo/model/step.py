@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from runner.schema.plan import TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.model.built_model import Inputs
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel

@@ -8,16 +8,11 @@ that one way of compiling is one experiment.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from runner.schema.suite import Knob
-from runner.suites.torchdynamo.batch_sizes import default_batch_size
-from runner.suites.torchdynamo.options import INDUCTOR_OPTIONS
-
-if TYPE_CHECKING:
-    from runner.schema.plan import KnobValue, TaskSpec
+from runner.schema.inductor_options import INDUCTOR_OPTIONS
+from runner.schema.suite import TaskSpec
 
 # Words of a name, longest first, and the setting that each stands for.
 _WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
@@ -33,7 +28,7 @@ _WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
     ("freezing", {"freezing": True}),
     ("export", {"export": "export"}),
 )
-_PARTS = ("cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export")  # knobs
+PARTS = ("cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export")  # knobs
 _HARNESS_SWITCHES = {
     "disable_split_reductions": "split_reductions",
     "disable_persistent_reductions": "triton.persistent_reductions",
@@ -109,7 +104,7 @@ def backend_of(spec: TaskSpec) -> Backend:
 
 def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
     """Return the knobs that say how inductor compiles this task; `export` is the exporter of its name."""
-    found: dict[str, object] = {name: spec.knobs[name] for name in _PARTS if name in spec.knobs}
+    found: dict[str, object] = {name: spec.knobs[name] for name in PARTS if name in spec.knobs}
     if spec.mode == "training" or spec.dynamic:
         found.pop("export", None)  # exporters take the forward pass with static shapes
     export = str(found.get("export", export))
@@ -125,42 +120,6 @@ def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
     ):
         found.pop("compile_mode", None)
     return found
-
-
-def normalized(spec: TaskSpec, offered: Sequence[Knob]) -> TaskSpec:
-    """Return the task without knobs that say what holds anyway: a default, the model's own batch size, or a
-    part of the backend's name that this task has already or cannot have."""
-    asked = dict(spec.knobs)
-    tiny = asked.get("size") == "tiny"
-    defaults = {knob.name: knob.default for knob in offered}
-    defaults["batch_size"] = default_batch_size(spec.suite, spec.case, spec.mode, tiny=tiny)
-    kept: dict[str, KnobValue] = {}
-    for name in (knob.name for knob in offered if knob.name in asked):
-        with_it = replace(spec, knobs={**kept, name: asked[name]})
-        if name in _PARTS:
-            needed = backend_of(with_it) != backend_of(replace(spec, knobs=kept))
-        else:
-            needed = asked[name] != defaults[name]
-        if needed:
-            kept[name] = asked[name]
-    return replace(spec, knobs=kept)
-
-
-def identity(spec: TaskSpec) -> dict[str, object]:
-    """The knobs of a task that its backend's name does not say already."""
-    return {
-        name: value
-        for name, value in spec.identity().items()
-        if name not in _PARTS or parts_of(spec.backend) is None
-    }
-
-
-def canonical(spec: TaskSpec) -> TaskSpec:
-    """The same for every way of asking for this task: its backend as the results call it."""
-    if parts_of(spec.backend) is None:
-        return spec
-    others = {name: value for name, value in spec.knobs.items() if name not in _PARTS}
-    return replace(spec, backend=backend_of(spec).name(spec.device), knobs=others)
 
 
 def parts_of(name: str) -> dict[str, object] | None:

@@ -12,7 +12,6 @@ from hud.models import FIRST_RUN_ONLY
 from hud.pages.sql import fetch
 from hud.pages.suite.query import place
 
-SUITE = "xla"
 _ON_XLA = ("openxla", "xla")
 _COMPARED = ("eager", "inductor", *_ON_XLA)
 _MOST_LINES = 200
@@ -110,8 +109,8 @@ class _Newest:
         return there and FIRST_RUN_ONLY not in (self.note or "")
 
 
-def read() -> XlaPart:
-    """Of every experiment the newest check and the newest time, in one statement."""
+def read(suite: str) -> XlaPart:
+    """Return the newest check and the newest time of every experiment, in one statement."""
     newest = fetch(
         _Newest,
         """
@@ -126,7 +125,7 @@ def read() -> XlaPart:
         WHERE e.suite = %(suite)s AND m.name IN ('per_iter_time', 'verification_code')
         ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
         """,
-        {"suite": SUITE},
+        {"suite": suite},
     )
     codes = Counter(one.code for one in newest if one.metric == "verification_code" and one.code)
     lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in HELP.items()]

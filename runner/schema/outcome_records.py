@@ -8,20 +8,40 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.launch.task_result import TaskOutcome
 from runner.schema.metrics import metric_info
-from runner.schema.plan import BadRequest, TaskSpec, knobs_key
 from runner.schema.records import STATUSES, SUCCESS
 from runner.schema.statistics import severity
-from runner.suites import huggingface, operators
-from runner.suites.expected import Always, always
-from runner.suites.file import NAME as OWN_FILE
+from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite_of
 
 Json = Any
 
 COMPLETE = "complete"  # key of a line of `--format ours` whose records say of all what became of it
 CANCELLED = "cancelled"  # how a task ends that somebody stopped: no status, since nothing failed
 _NEVER_RAN = {"unsupported", "not_run"}  # which one record says of its whole experiment
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """`status` is one of `STATUSES`, or the word `should_stop` gave. Records are objects of
+    the v3 shape (`records.py`)."""
+
+    status: str
+    code: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    exit_code: int | None = None  # None where a signal ended the child, or it never started
+    signal: str = ""  # SIGSEGV, …
+    leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
+    records: Sequence[dict[str, Json]] = field(default=(), repr=False)
+    unexpected: Sequence[dict[str, Json]] = field(
+        default=(), repr=False
+    )  # records of another task, which say so
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Json]) -> TaskOutcome:
+        """Read status, code and reason; what is not there is ''."""
+        status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
+        return cls(status, code, reason)
 
 
 @dataclass(frozen=True)
@@ -38,7 +58,7 @@ def missing(
     task: TaskSpec,
     end: TaskOutcome,
     records: Sequence[Mapping[str, Json]],
-    experiments: Sequence[Always],
+    experiments: Sequence[Expected],
     *,
     place: Callable[[], Place] = Place,
 ) -> list[dict[str, Json]]:
@@ -64,7 +84,7 @@ def missing(
     return found
 
 
-def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> TaskOutcome | None:
+def _end_of(one: Expected, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> TaskOutcome | None:
     """Of one case of several the worst of its own records; None where they say of no failure."""
     if one.case == task.case:
         return None
@@ -76,20 +96,21 @@ def _end_of(one: Always, task: TaskSpec, records: Sequence[Mapping[str, Json]]) 
     return max(failed, key=lambda end: severity(end.status), default=None)
 
 
-def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """The records of a line of `--format ours`, and those of what its outcome says was not measured: runners
-    of old left them out. Of pairs, and of inputs of somebody's own, a line does not tell enough for that.
-    Raises BadRequest where it has none and what its task was cannot be read."""
+def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Return the records of a line of `--format ours`, and those of what its outcome says was not measured:
+    older runners left them out. Nothing is added for A/B pairs and for tasks that depend on a file of their
+    host. Raise BadRequest where there are no records and the task cannot be read."""
     records, outcome = list(line["records"]), line.get("outcome")
     if line.get(COMPLETE) is True or not isinstance(outcome, dict):
         return records
     end = TaskOutcome.from_json(outcome)
     try:
-        if any(map(_lacks_its_place, records)):
+        task = TaskSpec.from_json(line["task"])
+        suite = suite_of(task.suite)
+        if suite.needs_host_files(task) or any(map(_is_of_pair, records)):
             return records
-        task = _task(line["task"])
         keys = {_key_of(record) for record in records}
-        experiments = always(task, {})
+        experiments = suite.expected(task, {})
         if len({one.case for one in experiments}) > 1:  # of those operators that have recorded calls
             experiments = [one for one in experiments if any(one.case == key[0] for key in keys)]
         return [*records, *missing(task, end, records, experiments)]
@@ -99,21 +120,9 @@ def whole(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
 
 
-def _lacks_its_place(record: Mapping[str, Json]) -> bool:
-    """Of a side of a pair, or of a file behind `inputs=own`, which a line of old does not tell."""
+def _is_of_pair(record: Mapping[str, Json]) -> bool:
     runner = (record.get("runners") or [{}])[0]
-    knobs = (record["benchmark"].get("extra_info") or {}).get("knobs") or {}
-    own = str(knobs.get("inputs", "")).startswith(operators.OWN)
-    return own or bool((runner.get("extra_info") or {}).get("pair"))
-
-
-def _task(value: Mapping[str, Json]) -> TaskSpec:
-    """One that the catalogue knows, or that of a file of somebody's own. Raises BadRequest, TypeError."""
-    if value["suite"] != OWN_FILE:
-        return TaskSpec.from_json(value)
-    like = next(iter(huggingface.SUITE.cases)).name  # it has the same knobs
-    TaskSpec.from_json({**value, "suite": huggingface.SUITE.name, "case": like})
-    return TaskSpec(**value)
+    return bool((runner.get("extra_info") or {}).get("pair"))
 
 
 _Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart
@@ -141,7 +150,7 @@ def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
     }
 
 
-def _record(like: Mapping[str, Json], one: Always, metric: str, end: TaskOutcome) -> dict[str, Json]:
+def _record(like: Mapping[str, Json], one: Expected, metric: str, end: TaskOutcome) -> dict[str, Json]:
     benchmark, info = like["benchmark"], metric_info(metric)
     said = {"unit": info.unit, "direction": info.direction}
     said |= {"status": end.status, "code": end.code, "reason": end.reason}
