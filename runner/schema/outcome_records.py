@@ -105,8 +105,9 @@ def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         return records
     end = TaskOutcome.from_json(outcome)
     try:
-        task = TaskSpec.from_json(line["task"])
+        task = TaskSpec(**line["task"])
         suite = suite_of(task.suite)
+        suite.check_recorded(task)
         if suite.needs_host_files(task) or any(map(_is_of_pair, records)):
             return records
         keys = {_key_of(record) for record in records}

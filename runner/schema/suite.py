@@ -228,6 +228,10 @@ class Suite:
             if problem:
                 raise BadRequest(f"{place}: knob {name}: {problem}", name)
 
+    def check_recorded(self, task: TaskSpec) -> None:
+        """Like `check`, for the task of an uploaded file."""
+        self.check(task)
+
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Return the task without knobs at their default, in the order in which they are offered."""
         defaults = {knob.name: knob.default for knob in self.knobs}

@@ -108,14 +108,16 @@ def test_a_line_without_records_is_rows_or_says_why_not() -> None:
     assert "the task ended failed no_torch, and cannot be read" in found.skipped[0]["reason"]
 
 
-@pytest.mark.parametrize("why", ["complete", "pair", "own"])
-def test_no_row_is_made_up_where_the_line_is_whole_or_does_not_say_its_place(why: str) -> None:
-    record = passed(MODEL, 1.0)
+@pytest.mark.parametrize("why", ["complete", "pair", "own inputs"])
+def test_nothing_is_added_to_complete_lines_pairs_and_tasks_with_own_inputs(why: str) -> None:
+    task = MODEL
+    if why == "own inputs":
+        asked = Selection("operators", cases=["aten.mm.default"], device="cpu", knobs={"inputs": "own"})
+        task = plan(asked)[0]
+    record = passed(task, 1.0)
     if why == "pair":
         record["runners"][0].setdefault("extra_info", {})["pair"] = {"number": 0, "side": "new"}
-    if why == "own":
-        record["benchmark"]["extra_info"]["knobs"] = {"inputs": "own-af92a1eb"}
-    value = {**json.loads(line(MODEL, "crashed", "SIGKILL", record)), "complete": why == "complete"}
+    value = {**json.loads(line(task, "crashed", "SIGKILL", record)), "complete": why == "complete"}
     assert complete_records(value) == [record]
 
 

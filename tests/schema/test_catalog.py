@@ -95,10 +95,10 @@ def test_the_command_that_reproduces_a_task_asks_for_that_task() -> None:
             asked = Request(
                 suites=options.suites,
                 device=options.device,
-                cases=options.case,
-                modes=options.mode,
-                dtypes=options.dtype,
-                backends=options.backend,
+                cases=options.cases,
+                modes=options.modes,
+                dtypes=options.dtypes,
+                backends=options.backends,
             )
             assert [found.fingerprint() for found in tasks(asked)] == [task.fingerprint()]
 
