@@ -20,7 +20,7 @@ from hud.keys import create_key
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
 from runner.formats.parameters import Parameters
 from tests.records import as_lines, as_list, v3_record
-from tests.test_door import assert_problem, post
+from tests.test_results_api import assert_problem, post
 
 pytestmark = pytest.mark.django_db
 MARK = b"\xef\xbb\xbf"

@@ -159,6 +159,6 @@ def test_cachebenchs_file_goes_through_the_door_and_comes_out_equal(
     assert not theirs.faults
     own = [json.dumps(record) for record in kept[0].records if "(" in record["metric"]["name"]]
     ours = observe("\n".join(own))
-    assert len(theirs.observations) == 3
-    for their, our in zip(theirs.observations, ours.observations, strict=True):
+    assert len(theirs.measurements) == 3
+    for their, our in zip(theirs.measurements, ours.measurements, strict=True):
         assert (their.identity, their.metric, their.samples) == (our.identity, our.metric, our.samples)

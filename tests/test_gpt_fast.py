@@ -190,8 +190,8 @@ def test_its_files_go_through_the_door_and_come_out_equal(tmp_path: Path, suffix
     theirs = observe(path.with_suffix(suffix).read_bytes(), path.with_suffix(suffix).name)
     ours = observe("\n".join(json.dumps(each) for each in MODEL))
     assert not theirs.faults
-    assert [item.samples for item in theirs.observations] == [[205.0], [1363.5], [41.25]]
-    for their, our in zip(theirs.observations, ours.observations, strict=True):
+    assert [item.samples for item in theirs.measurements] == [[205.0], [1363.5], [41.25]]
+    for their, our in zip(theirs.measurements, ours.measurements, strict=True):
         assert (their.identity, their.metric, their.target) == (our.identity, our.metric, our.target)
         assert their.target_arch == our.target_arch
 
