@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def migrated(data: Path, postgres_server: EmbeddedServer) -> Iterator[Hud]:
 
 
 def test_the_export_is_that_of_the_old_version(migrated: Hud) -> None:
-    recorded = gzip.decompress(OLD.with_suffix(".v3.gz").read_bytes()).splitlines()
+    recorded = lzma.decompress(OLD.with_suffix(".v3.xz").read_bytes()).splitlines()
     exported = _get(migrated, "/api/v1/export").splitlines()
     assert sorted(map(_normal, exported)) == sorted(map(_normal, recorded))
     runs = json.loads(_get(migrated, "/runs.json"))["items"]

@@ -40,7 +40,7 @@ def main() -> int:
     compare_.add_argument("folders", type=Path, nargs=2)
     compare_.add_argument("--lines", type=int, default=12, help="of each difference to print")
     dump_ = modes.add_parser(
-        "dump", help="TARGET.sql and TARGET.v3.gz: a database of a checkout, and its export"
+        "dump", help="TARGET.sql and TARGET.v3.xz: a database of a checkout, and its export"
     )
     dump_.add_argument("target", type=Path)
     dump_.add_argument("--checkout", type=Path, default=HERE, help="default: the one of this file")

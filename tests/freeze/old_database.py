@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import lzma
 import re
 import subprocess
 from pathlib import Path
@@ -23,7 +23,7 @@ _NOT_SQL = re.compile(r"^(\\(un)?restrict .*|SET .*|SELECT pg_catalog\.set_confi
 
 
 def dump(dashboard: Dashboard, inputs: Path, target: Path) -> None:
-    """Fill a fresh dashboard, then write `target`.sql, and `target`.v3.gz, its export."""
+    """Fill a fresh dashboard, then write `target`.sql, and `target`.v3.xz, its export."""
     client = dashboard.client(scopes="upload,read,run,admin")
     dashboard.manage("ingest", *(str(inputs / name) for name in _SAMPLES))
     for upload in uploads.generated():
@@ -45,7 +45,7 @@ def dump(dashboard: Dashboard, inputs: Path, target: Path) -> None:
     client.post(f"{waiting}/cancel", {})
     dashboard.judge()
     export = _placeless(dashboard, client.get("/api/v1/export").text)
-    Path(f"{target}.v3.gz").write_bytes(gzip.compress(export.encode(), 9, mtime=0))
+    Path(f"{target}.v3.xz").write_bytes(lzma.compress(export.encode()))
     Path(f"{target}.sql").write_text(_placeless(dashboard, _sql(dashboard)))
 
 
@@ -66,5 +66,6 @@ def _sql(dashboard: Dashboard) -> str:
 
 
 def _placeless(dashboard: Dashboard, text: str) -> str:
-    """The text without the folders of the machine that made it."""
+    """The text without passwords and the folders of the machine that made it."""
+    text = re.sub(r"pbkdf2_sha256\$[^']+", "!", text)
     return text.replace(str(dashboard.checkout), "/srv/hud").replace(str(dashboard.data.parent), "/srv/data")

@@ -193,7 +193,7 @@ def _masked(reply: Reply, masks: Masks) -> str:
 
 
 def access(dashboard: Dashboard, recording: Recording, *, private: bool = False) -> None:
-    """Record for each role what each method of each route answers; of a `private` dashboard, what can be read.
+    """Record for each role what each method of each route answers; of a `private` one, what can be read.
     Each role has a spare host and a schedule to act on; the role `host` has the key of that host."""
     operator, admin = dashboard.operator(), dashboard.client(scopes="admin")
     *shown, log_out = _PAGES.split()  # logging out comes last
