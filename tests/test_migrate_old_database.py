@@ -1,4 +1,4 @@
-"""A database of an earlier version (`python -m tests.freeze dump`) is migrated, and all its results stay."""
+"""A database of an earlier version is migrated, and all its results stay."""
 
 from __future__ import annotations
 

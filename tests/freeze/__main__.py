@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.freeze import commands, old_database, old_host, web
+from tests.freeze import commands, old_host, web
 from tests.freeze.dashboard import Dashboard
 from tests.freeze.masks import Recording
 
@@ -39,25 +39,15 @@ def main() -> int:
     )
     compare_.add_argument("folders", type=Path, nargs=2)
     compare_.add_argument("--lines", type=int, default=12, help="of each difference to print")
-    dump_ = modes.add_parser(
-        "dump", help="TARGET.sql and TARGET.v3.xz: a database of a checkout, and its export"
-    )
-    dump_.add_argument("target", type=Path)
-    dump_.add_argument("--checkout", type=Path, default=HERE, help="default: the one of this file")
     options = parser.parse_args()
     if options.mode == "compare":
-        return compare(*options.folders, options.lines)
+        return compare(options.folders[0], options.folders[1], options.lines)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers and folders go
     scratch = Path(
         tempfile.mkdtemp(prefix="freeze-", dir="/tmp")
     )  # short: sockets have their places below it
     try:
-        if options.mode == "record":
-            record(options, scratch)
-        else:
-            checkout = options.checkout.resolve()
-            with Dashboard(checkout, scratch / "data") as dashboard:
-                old_database.dump(dashboard, checkout, options.target.resolve())
+        record(options, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0

@@ -29,7 +29,7 @@ MEASURED = """
 ours,v3           ceilings --case copy
 ours,v3           micro --case layer_norm[D=64] --dtype bfloat16 --repeat 20
 upstream          micro --case gemv[repeat=20,D=256+512+1024+2048] --dtype int8
-ours,v3,upstream  operators --case aten.relu.default[max_samples=1,inputs=timm] --dtype float16 --repeat 5
+ours,v3,upstream  operators --case aten.mm.default[max_samples=1,inputs=timm] --dtype float16 --repeat 5
 ours,v3,upstream  xla --case dummy --mode inference --backend eager --repeat 2
 ours              xla --case dummy --mode training --backend inductor --repeat 2 --verify
 ours,upstream     gpt_fast --case toy-llama[samples=2,budget_s=0,repeat=10,caches=kept] --dtype int8
@@ -164,4 +164,6 @@ def _without_values(item: Any, key: str = "") -> Any:
     if isinstance(item, list):
         kept = [_without_values(value, key) for value in item]
         return ["#"] if kept and all(value == "#" for value in kept) else kept
+    if key == "benchmark_values" and isinstance(item, str):
+        return without_numbers(item)
     return "#" if isinstance(item, int | float) and not isinstance(item, bool) else item

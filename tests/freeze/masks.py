@@ -112,17 +112,12 @@ class Recording:
     folder: Path
 
     def write(self, name: str, content: Any) -> None:
-        """Write one thing: a text as it is, anything else as JSON."""
-        path = self.folder / _shortened(name)
+        """Write one thing: a text as it is, anything else as JSON. Long names are cut, as files need it."""
+        parts = [part if len(part) <= 200 else f"{part[:150]}…{part[-40:]}" for part in name.split("/")]
+        path = self.folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{content.rstrip()}\n" if isinstance(content, str) else as_json(content))
 
 
 def as_json(content: Any) -> str:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _shortened(name: str) -> str:
-    """Names of files end at 255 bytes."""
-    parts = [part if len(part) <= 200 else f"{part[:150]}…{part[-40:]}" for part in name.split("/")]
-    return "/".join(parts)

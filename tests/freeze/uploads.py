@@ -118,8 +118,8 @@ def _unusual() -> Iterator[Upload]:
     for arch in _ARCHES:
         yield upload(f"arch-{arch}", record(45, benchmark__extra_info={"device": "cuda", "arch": arch}))
     yield upload("target", record(44, metric__target_value=4.0))
-    said = {"device": "cpu", "knobs": {"D": 1024}, "dynamic": True}
-    yield upload("knobs", record(46, benchmark__extra_info=said))
+    knobs = {"device": "cpu", "knobs": {"D": 1024}, "dynamic": True}
+    yield upload("knobs", record(46, benchmark__extra_info=knobs))
     for number, model in enumerate(("Modèle ½ 模型", "a\0b", "n" * 3000)):
         yield upload(f"unicode-{number}", record(47, model__name=model))
 

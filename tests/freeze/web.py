@@ -239,4 +239,5 @@ def _spare(admin: Client, name: str) -> dict[str, Any]:
 def _code(reply: Reply) -> str:
     if reply.kind == "application/problem+json":
         return str(reply.json().get("code", "problem"))
-    return reply.headers.get("Location", "").partition("?")[0] if 300 <= reply.status < 400 else reply.kind
+    place = reply.headers.get("Location", "").partition("?")[0]
+    return re.sub(r"\d+", "#", place) or reply.kind
