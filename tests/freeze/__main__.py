@@ -57,10 +57,11 @@ def record(options: argparse.Namespace, scratch: Path) -> None:
     chosen, checkout = set(options.only.split(",")), options.checkout.resolve()
     if unknown := chosen - set(PARTS):
         sys.exit(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    for part in chosen | {"receipts", "exports"}:
+    web_parts = chosen & {"ingest", "pages", "access"}  # which begin with `ingest`, as all need its rows
+    for part in chosen | ({"receipts", "exports"} if web_parts else set()):
         shutil.rmtree(options.folder / part, ignore_errors=True)
     recording = Recording(options.folder.resolve())
-    if chosen & {"ingest", "pages", "access"}:
+    if web_parts:
         _record_web(chosen, checkout, (options.inputs or checkout).resolve(), scratch, recording)
     if "plans" in chosen:
         _timed("plans", commands.plans, checkout, scratch, recording)
@@ -73,7 +74,7 @@ def record(options: argparse.Namespace, scratch: Path) -> None:
 
 def _record_web(chosen: set[str], checkout: Path, inputs: Path, scratch: Path, recording: Recording) -> None:
     with Dashboard(checkout, scratch / "data") as dashboard:
-        _timed("ingest", web.ingest, dashboard, inputs, recording)  # the others need its rows
+        _timed("ingest", web.ingest, dashboard, inputs, recording)
         if "pages" in chosen:
             _timed("pages", web.pages, dashboard, inputs, recording)
         if "access" in chosen:

@@ -27,15 +27,15 @@ done
 # Formats, suite and options; small, so that all of them take some minutes on two processors
 MEASURED = """
 ours,v3           ceilings --case copy
-ours,v3           micro --case layer_norm[D=64] --dtype bfloat16 --repeat 20
+ours              micro --case layer_norm[D=64] --dtype bfloat16 --repeat 20
 upstream          micro --case gemv[repeat=20,D=256+512+1024+2048] --dtype int8
-ours,v3,upstream  operators --case aten.mm.default[max_samples=1,inputs=timm] --dtype float16 --repeat 5
+ours,upstream     operators --case aten.mm.default[max_samples=1,inputs=timm] --dtype float16 --repeat 5
 ours,v3,upstream  xla --case dummy --mode inference --backend eager --repeat 2
 ours              xla --case dummy --mode training --backend inductor --repeat 2 --verify
 ours,upstream     gpt_fast --case toy-llama[samples=2,budget_s=0,repeat=10,caches=kept] --dtype int8
 ours              huggingface --case DistillGPT2[size=tiny] --mode inference --dtype float32 --repeat 10
-ours,v3,upstream  torchbench --case lennard_jones --dtype float32 --backend eager --repeat 10
-ours,v3           timm --case mobilevit_s[size=tiny] --mode inference --dtype float32 --backend eager
+ours,upstream     torchbench --case lennard_jones --dtype float32 --backend eager --repeat 10
+ours              timm --case mobilevit_s[size=tiny] --mode inference --dtype float32 --backend eager
 ours,upstream     cache --case lennard_jones --mode inference --dtype bfloat16 --repeat 1
 ours,v3           timm --case mobilevit_s[size=tiny] --mode inference --dtype float32 --timeout 1
 """
