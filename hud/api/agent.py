@@ -19,9 +19,10 @@ from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.hosts import redis_users, registration
+from hud.ingest import deliveries
 from hud.models import Accelerator
 from hud.problems import Problem
-from hud.runs import deliveries, logs, tasks
+from hud.runs import logs, tasks
 from runner.schema.plan import PROTOCOL
 
 router = Router(tags=["hosts"])

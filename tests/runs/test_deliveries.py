@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from hud.ingest import deliveries
 from hud.models import Accelerator, Measurement
-from hud.runs import deliveries, logs
+from hud.runs import logs
 from tests.support.claims import claim, end, request
 from tests.support.records import as_list, v3_record
 

@@ -29,8 +29,9 @@ from hypothesis.stateful import (
 )
 
 from hud.hosts import registration
+from hud.ingest import deliveries
 from hud.models import Accelerator, Audit, Host, Run, Task
-from hud.runs import deliveries, logs, requests, run_states, states, tasks
+from hud.runs import logs, requests, run_states, states, tasks
 from hud.runs.states import TaskState
 from runner.schema.plan import Selection, plan
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said

@@ -40,7 +40,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
-        schedules.ship()
+        schedules.create_default()
         sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)
