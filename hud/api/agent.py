@@ -1,7 +1,6 @@
-"""The talk between a host and the hud: register, beat, claim, report, deliver, finish.
+"""The protocol between a host and the HUD: register, heartbeat, claim, report, deliver, finish.
 
-A host's key opens this and nothing else; a task of another host does not exist for it. Every call may be
-repeated.
+A host's key permits these calls and no others, and only for the host's own tasks. Every call may be repeated.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ from hud.problems import Problem
 from hud.runs import logs, tasks
 from runner.schema.plan import PROTOCOL
 
-router = Router(tags=["hosts"])
-_HOST = scope("host")
+router = Router(tags=["hosts"], auth=scope("host"))
 _LEASE = {"parameters": [parameter("header", "X-Task-Token", "the token of the task's claim", format="uuid")]}
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
-_LOST: dict[Any, Any] = {(404, 409): Error}  # a task of another host, a lease that is broken
+_LOST: dict[Any, Any] = {(404, 409): Error}  # another host's task; a broken lease
 
 
 @router.post("/hosts/register", auth=None, response={201: dict[str, Any], (403, 429): Error})
 def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
-    """Spends a one-time token for a key of the host's own."""
+    """Exchange a one-time registration token for the host's own key."""
     try:
         host, secret = registration.register(token=given.token, name=given.name)
     except registration.BadToken as error:
@@ -42,13 +40,13 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
         raise Problem(403, str(error)) from error
     redis_users.sync()
     host.refresh_from_db()
-    answer = {"host": host.pk, "name": host.name, "key": secret, "redis_url": redis_users.url_of(host)}
-    return Status(201, answer)
+    redis_url = redis_users.url_of(host)
+    return Status(201, {"host": host.pk, "name": host.name, "key": secret, "redis_url": redis_url})
 
 
-@router.post("/hosts/beat", auth=_HOST, response={200: dict[str, Any], (409, 422): Error})
+@router.post("/hosts/beat", response={200: dict[str, Any], (409, 422): Error})
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
-    """The host lives, and this is what it has."""
+    """Send a heartbeat with the host's facts and devices."""
     host = host_of(request)
     accelerators = registration.beat(
         host=host,
@@ -71,9 +69,9 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     }
 
 
-@router.post("/tasks/claim", auth=_HOST, response={200: dict[str, Any], 204: None, (404, 409): Error})
+@router.post("/tasks/claim", response={200: dict[str, Any], 204: None, (404, 409): Error})
 def claim(request: HttpRequest, given: ClaimIn) -> Any:
-    """The next task for an accelerator, or 204."""
+    """Get the next task for an accelerator, or 204."""
     host = host_of(request)
     if given.protocol != PROTOCOL:
         raise Problem(409, f"this hud speaks protocol {PROTOCOL}", code="other_protocol")
@@ -107,24 +105,22 @@ def _token(request: HttpRequest) -> uuid.UUID:
 
 @router.post(
     "/tasks/{uuid:uid}/progress",
-    auth=_HOST,
     response={200: dict[str, Any], **_LOST},
     openapi_extra=_LEASE,
 )
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
-    """Extends the lease; says whether to stop."""
+    """Extend the lease; the answer says whether to stop."""
     task = tasks.leased_task(uid=uid, token=_token(request), host=host_of(request))
     return {"cancel": tasks.report(task=task, progress=given.model_dump())}
 
 
 @router.put(
     "/tasks/{uuid:uid}/results",
-    auth=_HOST,
     response={200: ReceiptOut, (411, 415): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD}),
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
-    """v3 records of this task, all of its own suite."""
+    """Deliver v3 records of the task, all of its suite."""
     receipt = deliveries.take_results(
         uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
     )
@@ -133,12 +129,11 @@ def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
 
 @router.put(
     "/tasks/{uuid:uid}/log",
-    auth=_HOST,
     response={200: dict[str, Any], (411, 415): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("bytes of the log", _BYTES),
 )
 def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
-    """A piece of the log at its offset."""
+    """Append a piece of the log at its offset."""
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
     size = logs.append(
@@ -153,12 +148,11 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
 
 @router.put(
     "/tasks/{uuid:uid}/artifacts/{kind}",
-    auth=_HOST,
     response={201: dict[str, Any], (411, 415): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("the file", _BYTES),
 )
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
-    """A file that the task left."""
+    """Store a file that the task left behind."""
     kept = logs.keep_artifact(
         uid=uid,
         token=_token(request),
@@ -170,11 +164,9 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
 
 
-@router.post(
-    "/tasks/{uuid:uid}/finish", auth=_HOST, response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE
-)
+@router.post("/tasks/{uuid:uid}/finish", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
 def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, Any]:
-    """Ends the task."""
+    """End the task."""
     try:
         task = tasks.finish(
             uid=uid,

@@ -29,7 +29,7 @@ _PIECE_BYTES = 8 * 2**20
 
 
 class Command(BaseCommand):
-    help = "Stores result files. Exit status: 0 all stored or there already, 1 something refused, 2 usage."
+    help = "Store result files. Exit status: 0 all stored or there already, 1 something refused, 2 usage."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
@@ -70,7 +70,12 @@ class Command(BaseCommand):
             parameters = Parameters.parse(
                 {**_manifest_parameters(path), **given, "filename": _shown(path.name)}
             )
-            receipt = self._in_pieces(path, parameters) if _is_large(path) else _whole(path, parameters)
+            limit = settings.HUD_MAX_BODY_BYTES // (10 if path.suffix == ".gz" else 1)  # tenfold inflated
+            if path.stat().st_size > limit:
+                receipt = self._in_pieces(path, parameters)
+            else:
+                body = path.read_bytes()
+                receipt = ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
             return {"file": _shown(path), "error": error.detail, "errors": faults}, False
@@ -79,8 +84,10 @@ class Command(BaseCommand):
         return {"file": _shown(path), **receipt.to_json()}, True
 
     def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
-        """Store a file over the limit of a body in pieces, which are one run and one transaction."""
-        parameters = replace(parameters, run_id=parameters.run_id or f"file-{_digest(path)[:16]}")
+        """Store a file that is over the limit of a body in pieces, as one run in one transaction."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        parameters = replace(parameters, run_id=parameters.run_id or f"file-{digest[:16]}")
         total, done = path.stat().st_size, 0
         receipt = Receipt()
         with transaction.atomic():
@@ -93,24 +100,8 @@ class Command(BaseCommand):
 
 
 def _shown(path: Path | str) -> str:
-    """Return a name that can be printed and stored: what is not UTF-8 becomes question marks."""
+    """Return a name that can be printed and stored, with question marks for what is not UTF-8."""
     return str(path).encode(errors="replace").decode()
-
-
-def _is_large(path: Path) -> bool:
-    """Return whether a file is over the limit of a body; a compressed file counts from a tenth of it."""
-    limit = settings.HUD_MAX_BODY_BYTES
-    return path.stat().st_size > (limit // 10 if path.suffix == ".gz" else limit)
-
-
-def _whole(path: Path, parameters: Parameters) -> Receipt:
-    body = path.read_bytes()
-    return ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -126,7 +117,7 @@ def _files(paths: list[Path]) -> list[Path]:
 
 
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """Upload parameters of a folder, and of those of its files whose names fit a pattern."""
+    """Upload parameters of a folder, and of its files by patterns of their names."""
 
     provenance: str = ""
     parameters: dict[str, str | int | bool] = {}
@@ -134,7 +125,7 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _manifest_parameters(path: Path) -> dict[str, str]:
-    """Return what the folder's manifest says of this file: the folder's parameters, then the file's own."""
+    """Return the parameters of the folder's manifest for this file; the file's own win."""
     place = path.parent / MANIFEST
     if not place.exists():
         return {}
