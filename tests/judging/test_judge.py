@@ -28,7 +28,7 @@ def verdicts() -> list[str]:
     return list(Verdict.objects.order_by("at").values_list("verdict", flat=True))
 
 
-def test_a_quiet_series_has_no_rows_and_a_step_has_one() -> None:
+def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
     for day in range(20):
         upload(2500 + day % 3, day)
     call_command("judge", "--once")
@@ -77,7 +77,7 @@ def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
     assert verdicts() == ["regressed"]
 
 
-def test_what_cannot_run_is_no_failure_and_no_baseline() -> None:
+def test_a_case_that_cannot_run_is_neither_failure_nor_baseline() -> None:
     """A number and a word: measured, then unsupported, then measured again, then failed."""
     for day, status in enumerate(("ok", "unsupported", "not_run", "ok", "failed")):
         for name, word in (("speedup", None), ("accuracy", "pass")):

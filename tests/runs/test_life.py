@@ -325,21 +325,21 @@ def stored() -> type[Machine]:
     return type("StoredMachine", (Machine,), {"accelerators": accelerators})
 
 
-def test_the_pure_world_ends_in_true_states() -> None:
+def test_the_pure_model_ends_in_valid_states() -> None:
     play(Machine, 200)
 
 
 @pytest.mark.soak
-def test_the_pure_world_twenty_thousand_times() -> None:
+def test_the_pure_model_twenty_thousand_times() -> None:
     play(Machine, 20_000)
 
 
 @pytest.mark.django_db
-def test_the_stored_world_ends_in_the_same_states(stored: type[Machine]) -> None:
+def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
     play(stored, 140)
 
 
 @pytest.mark.soak
 @pytest.mark.django_db
-def test_the_stored_world_two_thousand_times(stored: type[Machine]) -> None:
+def test_the_database_two_thousand_times(stored: type[Machine]) -> None:
     play(stored, 2000)
