@@ -79,7 +79,13 @@ def raw_body(description: str, content: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "description": description, "content": kinds}}
 
 
-def parameter(place: str, name: str, description: str = "", **schema: Any) -> dict[str, Any]:
+def parameter(location: str, name: str, description: str = "", **schema: Any) -> dict[str, Any]:
     """Describe a header or query parameter that a call reads itself."""
     described = {"description": description} if description else {}
-    return {"in": place, "name": name, "required": False, "schema": {"type": "string", **schema}, **described}
+    return {
+        "in": location,
+        "name": name,
+        "required": False,
+        "schema": {"type": "string", **schema},
+        **described,
+    }

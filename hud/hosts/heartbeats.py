@@ -9,7 +9,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import connection
 
-GAP_S = 15  # a longer gap between heartbeats was an outage of ours
+GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 
 
 def beat(name: str) -> None:

@@ -85,7 +85,7 @@ class RecordParser:
         return taken
 
     def skip_faults(self) -> None:
-        """Skip what is wrong instead of refusing the upload for it."""
+        """Turn the faults into skipped records, so that they do not refuse the upload."""
         self.skipped += [Skipped(fault.pointer, fault.detail, fault.line).to_json() for fault in self.faults]
         self.faults = []
 

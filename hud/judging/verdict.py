@@ -26,8 +26,8 @@ _NOISE_WINDOW = 100
 
 @dataclass(frozen=True)
 class Rule:
-    """How a metric is judged. Floors are what a change must exceed; `prior_noise` is the relative
-    standard deviation between processes that a series with little history is taken to have."""
+    """The rule by which a metric is judged. A change must exceed the floors. `prior_noise` is the assumed
+    relative standard deviation between processes of a series with little history."""
 
     direction: Literal["up", "down", "none"] = "down"
     kind: Literal["timing", "deterministic", "status"] = "timing"
@@ -39,8 +39,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`change` is relative to `baseline` and signed as the value moved; `factor` is the change in units
-    of the noise that a single new value has against its baseline."""
+    """The result of judging a run. `change` is relative to `baseline`, with the sign of the value's movement;
+    `factor` is the change in units of the noise of one new value against its baseline."""
 
     verdict: Word
     change: float | None = None

@@ -33,7 +33,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-        parser.add_argument("--dry-run", action="store_true", help="say what would happen; store nothing")
+        parser.add_argument("--dry-run", action="store_true", help="print what would happen; store nothing")
         parser.add_argument("--json", action="store_true", help="print receipts as JSON")
         for field in fields(Parameters):
             if field.name not in {"filename", "dry_run"}:
@@ -42,30 +42,22 @@ class Command(BaseCommand):
                 )
 
     def handle(self, *args: Any, paths: list[Path], **options: Any) -> None:
-        given = {
-            name.removeprefix("given_"): value
-            for name, value in options.items()
-            if name.startswith("given_") and value
-        }
-        if options["dry_run"]:
-            given["dry_run"] = "1"
-        missing = [path for path in paths if not path.exists()]
-        if missing:
-            self.stderr.write(f"no such file or folder: {missing[0]}")
+        given = {field.name: options.get(f"given_{field.name}") or "" for field in fields(Parameters)}
+        given["dry_run"] = "1" if options["dry_run"] else ""
+        given = {name: value for name, value in given.items() if value}
+        if missing := next((path for path in paths if not path.exists()), None):
+            self.stderr.write(f"no such file or folder: {missing}")
             sys.exit(_USAGE)
-        outcomes = [self._one(path, given) for path in _files(paths)]
+        outcomes = [self._store(path, given) for path in _files(paths)]
         if not outcomes:
             self.stderr.write("no result files there (.json, .jsonl, .csv, .gz)")
             sys.exit(_USAGE)
-        if options["json"]:
-            self.stdout.write(json.dumps([outcome for outcome, _good in outcomes]))
-        else:
-            for outcome, _good in outcomes:
-                self.stdout.write(_line(outcome))
-        if not all(good for _outcome, good in outcomes):
+        for line in [json.dumps(outcomes)] if options["json"] else map(_line, outcomes):
+            self.stdout.write(line)
+        if any("error" in outcome for outcome in outcomes):
             sys.exit(_REFUSED)
 
-    def _one(self, path: Path, given: dict[str, str]) -> tuple[dict[str, Any], bool]:
+    def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
         try:
             parameters = Parameters.parse(
                 {**_manifest_parameters(path), **given, "filename": _shown(path.name)}
@@ -78,10 +70,10 @@ class Command(BaseCommand):
                 receipt = ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
-            return {"file": _shown(path), "error": error.detail, "errors": faults}, False
+            return {"file": _shown(path), "error": error.detail, "errors": faults}
         except (CannotSplit, OSError, UnicodeDecodeError) as error:
-            return {"file": _shown(path), "error": str(error), "errors": []}, False
-        return {"file": _shown(path), **receipt.to_json()}, True
+            return {"file": _shown(path), "error": str(error), "errors": []}
+        return {"file": _shown(path), **receipt.to_json()}
 
     def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
         """Store a file that is over the limit of a body in pieces, as one run in one transaction."""
@@ -126,13 +118,13 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 def _manifest_parameters(path: Path) -> dict[str, str]:
     """Return the parameters of the folder's manifest for this file; the file's own win."""
-    place = path.parent / MANIFEST
-    if not place.exists():
+    source = path.parent / MANIFEST
+    if not source.exists():
         return {}
     try:
-        manifest = msgspec.json.decode(place.read_bytes(), type=_Manifest)
+        manifest = msgspec.json.decode(source.read_bytes(), type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadUpload(f"{place}: {error}") from error
+        raise BadUpload(f"{source}: {error}") from error
     parameters = dict(manifest.parameters)
     if manifest.provenance:
         parameters["provenance"] = manifest.provenance
