@@ -96,21 +96,19 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     }
 
 
-def _token(request: HttpRequest) -> uuid.UUID:
+def _lease(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
+    """Return the task, token and host of a call as keyword arguments. Raise Problem 403 or 409."""
     try:
-        return uuid.UUID(request.headers.get("X-Task-Token", ""))
+        token = uuid.UUID(request.headers.get("X-Task-Token", ""))
     except ValueError:
         raise Problem(409, "X-Task-Token is no lease", code="lease_broken") from None
+    return {"uid": uid, "token": token, "host": host_of(request)}
 
 
-@router.post(
-    "/tasks/{uuid:uid}/progress",
-    response={200: dict[str, Any], **_LOST},
-    openapi_extra=_LEASE,
-)
+@router.post("/tasks/{uuid:uid}/progress", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
     """Extend the lease; the answer says whether to stop."""
-    task = tasks.leased_task(uid=uid, token=_token(request), host=host_of(request))
+    task = tasks.leased_task(**_lease(request, uid))
     return {"cancel": tasks.report(task=task, progress=given.model_dump())}
 
 
@@ -121,10 +119,7 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     """Deliver v3 records of the task, all of its suite."""
-    receipt = deliveries.take_results(
-        uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
-    )
-    return receipt.to_json()
+    return deliveries.take_results(**_lease(request, uid), body=body_of(request)).to_json()
 
 
 @router.put(
@@ -136,14 +131,8 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     """Append a piece of the log at its offset."""
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
-    size = logs.append(
-        uid=uid,
-        token=_token(request),
-        host=host_of(request),
-        offset=offset,
-        data=bytes_of(request, settings.HUD_MAX_BODY_BYTES),
-    )
-    return {"size": size}
+    lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_BODY_BYTES)
+    return {"size": logs.append(**lease, offset=offset, data=data)}
 
 
 @router.put(
@@ -154,9 +143,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """Store a file that the task left behind."""
     kept = logs.keep_artifact(
-        uid=uid,
-        token=_token(request),
-        host=host_of(request),
+        **_lease(request, uid),
         kind=kind,
         data=bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES),
         sha256=request.headers.get("X-Sha256", ""),
@@ -168,14 +155,7 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
 def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, Any]:
     """End the task."""
     try:
-        task = tasks.finish(
-            uid=uid,
-            token=_token(request),
-            host=host_of(request),
-            status=given.status,
-            code=given.code,
-            reason=given.reason,
-        )
+        task = tasks.finish(**_lease(request, uid), status=given.status, code=given.code, reason=given.reason)
     except ValueError as error:
         raise Problem(422, str(error)) from error
     return {"state": task.state}

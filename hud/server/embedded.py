@@ -55,8 +55,9 @@ class Server:
         """Return whether it accepts work now; False while it starts, recovers or is down."""
         if self.name == "postgres":
             with suppress(psycopg.OperationalError):
-                address = {"host": str(self.run), "port": PORT, "user": "hud", "dbname": "hud"}
-                psycopg.connect(**address, connect_timeout=2).close()
+                psycopg.connect(
+                    host=str(self.run), port=PORT, user="hud", dbname="hud", connect_timeout=2
+                ).close()
                 return True
             return False
         with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psycopg
 
@@ -222,7 +223,7 @@ def _host_is_attached(options: Options, *, since: float) -> bool:
     known = json.loads((options.data / "host.json").read_text())
     database = embedded.database_settings(options.data)
     names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
-    address = {name: database.get(key) for name, key in names.items()}
+    address: dict[str, Any] = {name: database.get(key) for name, key in names.items()}
     with suppress(psycopg.Error), psycopg.connect(**address, connect_timeout=5) as connection:
         statement = (
             "SELECT detached_at IS NOT NULL OR last_beat >= to_timestamp(%s) FROM hud_host WHERE name = %s"
