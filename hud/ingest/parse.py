@@ -114,7 +114,9 @@ class RecordParser:
             self.skipped.append(Skipped(item.pointer, reasons.UNEXPECTED, item.line).to_json())
             return
         numbers, target = _numbers(metric), _target(metric)
-        _check_names(record, metric)
+        names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
+        if empty := [part for part, name in names.items() if not name.strip()]:
+            raise WrongRecord(f"/{empty[0]}/name", "the name is empty")
         extra = metric.extra_info or {}
         status = extra.get("status")
         status = status if isinstance(status, str) and status in STATUSES else ""
@@ -235,13 +237,6 @@ def _target(metric: Metric) -> float | None:
 def _number(value: float | str) -> float | None:
     found = number(value) if isinstance(value, str) else finite(value)
     return found if found is not None and abs(found) <= _MAX_VALUE else None
-
-
-def _check_names(record: Record, metric: Metric) -> None:
-    names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
-    for part, name in names.items():
-        if not name.strip():
-            raise WrongRecord(f"/{part}/name", "the name is empty")
 
 
 def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:

@@ -86,7 +86,7 @@ def request_suite(selection: Selection, options: RunOptions) -> Run:
 
 
 def _device(resources: ResourceRequest, default: str) -> str:
-    """Return the requested device; else cuda if the requested host has a GPU, cpu if it has none."""
+    """Return the requested device; else the requested host's, cuda if it has a GPU; else the default."""
     if resources.device or resources.host is None:
         return resources.device or default
     found = Accelerator.objects.filter(host=resources.host, present=True, device="cuda")
