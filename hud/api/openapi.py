@@ -81,11 +81,5 @@ def raw_body(description: str, content: dict[str, Any]) -> dict[str, Any]:
 
 def parameter(location: str, name: str, description: str = "", **schema: Any) -> dict[str, Any]:
     """Describe a header or query parameter that a call reads itself."""
-    described = {"description": description} if description else {}
-    return {
-        "in": location,
-        "name": name,
-        "required": False,
-        "schema": {"type": "string", **schema},
-        **described,
-    }
+    given = {"in": location, "name": name, "required": False, "schema": {"type": "string", **schema}}
+    return given | ({"description": description} if description else {})
