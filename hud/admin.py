@@ -1,4 +1,4 @@
-"""Django's admin: schedules."""
+"""Django's admin pages for schedules."""
 
 from __future__ import annotations
 

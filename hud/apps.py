@@ -1,4 +1,4 @@
-"""The application, and what `manage.py check` looks at. Each finding says what to do."""
+"""The Django application and its checks for `manage.py check`."""
 
 from __future__ import annotations
 
@@ -24,79 +24,53 @@ class HudConfig(AppConfig):
         checks.register(check_data_folder)
         checks.register(check_private_files)
         checks.register(check_database_version, checks.Tags.database)
-        checks.register(check_embedded_servers, deploy=True)
-        checks.register(check_public_read, deploy=True)
+        checks.register(check_deployment, deploy=True)
 
 
 def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:
-    """Everything the application writes goes below HUD_DATA."""
+    """Return an error if HUD_DATA, where all files go, cannot be written."""
     folder: Path = settings.HUD_DATA
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return []
-    return [
-        checks.Error(
-            f"HUD_DATA={folder} cannot be written.",
-            hint="Name a folder that this user may write, or change the owner of this one.",
-            id="hud.E001",
-        )
-    ]
+    hint = "Name a folder that this user may write, or change the owner of this one."
+    return [checks.Error(f"HUD_DATA={folder} cannot be written.", hint=hint, id="hud.E001")]
 
 
 def check_private_files(**_options: Any) -> list[checks.CheckMessage]:
-    """Secrets below HUD_DATA are for their owner alone."""
-    open_files = [
-        name
-        for name in _PRIVATE_FILES
-        if (settings.HUD_DATA / name).exists() and (settings.HUD_DATA / name).stat().st_mode & 0o077
-    ]
+    """Warn of secrets below HUD_DATA that other users can read."""
+    paths = [settings.HUD_DATA / name for name in _PRIVATE_FILES]
     return [
-        checks.Warning(
-            f"{settings.HUD_DATA / name} can be read by other users.", hint=f"chmod 600 {name}", id="hud.W002"
-        )
-        for name in open_files
+        checks.Warning(f"{path} can be read by other users.", hint=f"chmod 600 {path.name}", id="hud.W002")
+        for path in paths
+        if path.exists() and path.stat().st_mode & 0o077
     ]
 
 
 def check_database_version(
     *, databases: Sequence[str] | None = None, **_options: Any
 ) -> list[checks.CheckMessage]:
-    """The statements are PostgreSQL's own, from 16 on. Asked only where a database is named."""
+    """Return an error for PostgreSQL before 16; only with `--database`."""
     found = {alias: connections[alias].cursor().connection.info.server_version for alias in databases or ()}
+    hint = "Use PostgreSQL 16 or newer."
     return [
-        checks.Error(
-            f"The database {alias!r} is PostgreSQL {version // 10_000}.",
-            hint="Use PostgreSQL 16 or newer.",
-            id="hud.E003",
-        )
+        checks.Error(f"The database {alias!r} is PostgreSQL {version // 10_000}.", hint=hint, id="hud.E003")
         for alias, version in found.items()
         if version < MINIMUM_POSTGRES
     ]
 
 
-def check_embedded_servers(**_options: Any) -> list[checks.CheckMessage]:
-    """Embedded servers are for one machine: nobody backs them up, and no other host can reach them."""
+def check_deployment(**_options: Any) -> list[checks.CheckMessage]:
+    """Mention two decisions of a production site: servers without a backup, and public reading."""
     if not settings.PRODUCTION:
         return []
-    missing = [name for name in ("DATABASE_URL", "REDIS_URL") if not os.environ.get(name)]
-    return [
-        checks.Info(
-            f"{name} is not set, so the embedded server below HUD_DATA is used.",
-            hint=f"Set {name} where other hosts attach or the data must be backed up.",
-            id="hud.I004",
-        )
-        for name in missing
-    ]
-
-
-def check_public_read(**_options: Any) -> list[checks.CheckMessage]:
-    """Whether everybody who reaches the address may read is a decision; production says it aloud."""
-    if not (settings.PRODUCTION and settings.HUD_PUBLIC_READ):
-        return []
-    return [
-        checks.Info(
-            "HUD_PUBLIC_READ=1: whoever reaches this address reads every result without a login.",
-            hint="Set HUD_PUBLIC_READ=0 where that is not meant.",
-            id="hud.I005",
-        )
-    ]
+    found: list[checks.CheckMessage] = []
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        if not os.environ.get(name):
+            text = f"{name} is not set, so the embedded server below HUD_DATA is used."
+            hint = f"Set {name} where other hosts attach or the data must be backed up."
+            found.append(checks.Info(text, hint=hint, id="hud.I004"))
+    if settings.HUD_PUBLIC_READ:
+        text = "HUD_PUBLIC_READ=1: whoever reaches this address reads every result without a login."
+        found.append(checks.Info(text, hint="Set HUD_PUBLIC_READ=0 where that is not meant.", id="hud.I005"))
+    return found

@@ -1,3 +1,3 @@
-"""The place of `hud/server/gunicorn_conf.py` before 2026-11-22, which deployments may still name."""
+"""The former path of `hud/server/gunicorn_conf.py`, which deployments may still use."""
 
 from hud.server.gunicorn_conf import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Every error of the API is RFC 9457 problem+json: title, status, detail, and the place of each fault."""
+"""Errors of the API as RFC 9457 problem+json: title, status, detail and the place of each fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 class Problem(Exception):
-    """Raised anywhere under the API, answered at its edge."""
+    """An error that the API answers with this status."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Problem(Exception):
 
 
 def row_of(kind: type[_Row], pk: int) -> _Row:
-    """Return the row of this id. Raise Problem 404 where there is none."""
+    """Return the row with this id. Raise Problem 404 if there is none."""
     found = kind._default_manager.filter(pk=pk).first()
     if found is None:
         raise Problem(404, f"no {kind._meta.verbose_name} has the id {pk}")
@@ -62,7 +62,7 @@ def row_of(kind: type[_Row], pk: int) -> _Row:
 
 
 class ProblemMiddleware:
-    """Makes errors under the API problem+json that ninja answers in its own words, such as 405."""
+    """Turn errors that ninja answers itself, such as 405, into problem+json."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response

@@ -1,6 +1,6 @@
-"""Every setting, read from the environment; nonsense is refused by name.
+"""Django's settings, from the environment; a wrong value is refused with the variable's name.
 
-`HUD_DATA` (default `var/`) holds everything that is written. Without `DATABASE_URL` and `REDIS_URL` the
+`HUD_DATA` (default `var/`) has all files that are written. Without `DATABASE_URL` and `REDIS_URL` the
 servers are the embedded ones below it (`hud/server/embedded.py`).
 """
 
@@ -43,11 +43,11 @@ HUD_DATA = Path(os.environ.get("HUD_DATA") or BASE_DIR / "var").resolve()
 HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
 HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
-HUD_READ_S = env_number("HUD_READ_S", 30)  # for a request that comes in too slowly
-HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # of one key
+HUD_READ_S = env_number("HUD_READ_S", 30)  # for receiving a request
+HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # by one key
 HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one address
 HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in five minutes, from one address
-HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # whose X-Forwarded-For is believed
+HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
 
 DEBUG = False
@@ -63,7 +63,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_rq",
-    "ninja",  # the API page: its scripts come from the wheel
+    "ninja",  # serves the scripts of the API page from its wheel
     "hud",
     "runner",
 ]
@@ -109,21 +109,21 @@ DATABASES: dict[str, dict[str, Any]] = {
         **embedded.database_settings(HUD_DATA),
     }
 }
-DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4: series and run ids stand in every measurement
+DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4, since every measurement has series and run ids
 
 REDIS_URL = embedded.redis_url(HUD_DATA)
 RQ_QUEUES = queues.Queues(REDIS_URL)
 RQ = {"JOB_CLASS": "rq.job.Job"}
 
-# Life of a task (seconds). Tests scale them down; the database's clock is the only one that counts.
+# Tasks and hosts, in seconds of the database's clock. Tests scale them down.
 HUD_LEASE_S = env_number("HUD_LEASE_S", 45)
 HUD_BEAT_S = env_number("HUD_BEAT_S", 10)
 HUD_LATE_S = env_number("HUD_LATE_S", 30)
 HUD_LOST_S = env_number("HUD_LOST_S", 60)
 HUD_TICK_S = env_number("HUD_TICK_S", 5)
-HUD_GRACE_S = env_number("HUD_GRACE_S", 60)  # no lease is broken this soon after tick itself was away
-HUD_RING_S = env_number("HUD_RING_S", 15)  # an idle accelerator with queued work is rung again after this
-HUD_MAX_ATTEMPTS = 2  # a task lost to infrastructure is tried once more
+HUD_GRACE_S = env_number("HUD_GRACE_S", 60)  # after an outage of tick, before it breaks leases
+HUD_RING_S = env_number("HUD_RING_S", 15)  # between wake-ups of an idle accelerator
+HUD_MAX_ATTEMPTS = 2  # a lost task is tried once more
 HUD_MAX_LOG_BYTES = 64 * 2**20
 HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
 

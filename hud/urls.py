@@ -1,4 +1,4 @@
-"""Every address on one page."""
+"""The URLs of pages and API."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hud.pages.suite import view as suites
 
 
 class _Name(StringConverter):
-    """A name out of the data: no slash, no control character (PostgreSQL refuses NUL)."""
+    """A name from the data, without slashes and control characters (PostgreSQL refuses NUL)."""
 
     regex = r"[^/\x00-\x1f\x7f]{1,60}?"
 
 
 class _DataFormat(StringConverter):
-    """The formats in which every page of tables and charts can be had."""
+    """The data formats of every page of tables and charts."""
 
     regex = "json|csv"
 

@@ -1,4 +1,4 @@
-"""Who may read pages. The API has its own door (`hud/api/auth.py`)."""
+"""Read access to pages. The API checks keys itself (`hud/api/auth.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 class ReadAccessMiddleware:
-    """Sends a visitor to the login where reading is not public."""
+    """Redirect visitors to the login unless reading is public."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response

@@ -1,4 +1,4 @@
-"""Who did what, when. Every action that changes something on a host or opens access writes a line."""
+"""The audit log: every action that changes a host or grants access adds a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of programs: made, found, revoked. Only a key's SHA-256 is kept."""
+"""Create, find and revoke the API keys of programs. Only a key's SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LAST_USE_PRECISION = timedelta(minutes=1)
 
 
 class UnknownScope(ValueError):
-    """A scope that does not exist."""
+    """There is no such scope."""
 
 
 def create_key(
     *, name: str, scopes: list[str], who: str, host: Host | None = None, expires: datetime | None = None
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is shown this once. Raises UnknownScope."""
+    """Return a new key and its secret, which is not stored. Raise UnknownScope."""
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
         raise UnknownScope(f"scopes are {', '.join(SCOPES)}; not {', '.join(unknown) or 'none'}")
@@ -44,13 +44,10 @@ def create_key(
 
 
 def find_key(secret: str) -> ApiKey | None:
-    """The live key of this secret, or None for one unknown, revoked or expired. One indexed look-up."""
-    alive = Q(expires__isnull=True) | Q(expires__gt=Now())
-    key = (
-        ApiKey.objects.select_related("host")
-        .filter(alive, digest=digest(secret), revoked__isnull=True)
-        .first()
-    )
+    """Return the valid key of this secret, or None if it is unknown, revoked or expired. 1 query."""
+    unexpired = Q(expires__isnull=True) | Q(expires__gt=Now())
+    valid = ApiKey.objects.select_related("host").filter(unexpired, revoked__isnull=True)
+    key = valid.filter(digest=digest(secret)).first()
     now = timezone.now()
     if key and (key.last_used is None or now - key.last_used > _LAST_USE_PRECISION):
         ApiKey.objects.filter(pk=key.pk).update(last_used=now)
@@ -58,8 +55,8 @@ def find_key(secret: str) -> ApiKey | None:
 
 
 def take_call(key: ApiKey, per_minute: int) -> int:
-    """Takes one call out of the key's bucket, which refills at `per_minute`; returns 0, or how many
-    seconds to wait where it is empty. One statement, so that concurrent calls cannot overdraw it."""
+    """Take one call from the key's token bucket, which refills at `per_minute`; return 0, or the seconds to
+    wait if it is empty. One statement, so that concurrent calls cannot overdraw it."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

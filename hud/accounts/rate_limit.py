@@ -1,6 +1,6 @@
-"""Limits on guessing: after so many wrong passwords or keys, an address has to wait.
+"""Rate limits on wrong passwords and keys, by address.
 
-Counted in Redis, for all processes together; while that is away, each process counts for itself.
+Attempts are counted in Redis for all processes; while Redis is down, each process counts alone.
 """
 
 from __future__ import annotations
@@ -20,30 +20,28 @@ from redis.exceptions import RedisError
 from hud.hosts import queues
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
-_MOST_ADDRESSES = 10_000  # that one process remembers
+_MOST_ADDRESSES = 10_000  # remembered by one process
 
 
 class RateLimit:
-    """At most `most()` attempts from an address within `window_s`, counted from its first one."""
+    """Permit `most()` attempts from an address within `window_s` of its first one."""
 
     def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
-        self._name = name
-        self._most = most
-        self._window_s = window_s
+        self._name, self._most, self._window_s = name, most, window_s
         self._lock = threading.Lock()
-        self._own: dict[str, tuple[int, float]] = {}  # by address: attempts, and when they are forgotten
+        self._own: dict[str, tuple[int, float]] = {}  # address → (attempts, time of reset)
 
     def take(self, address: str) -> int:
-        """Count an attempt. Return 0, or the seconds to wait after too many."""
+        """Count an attempt; return 0, or the seconds to wait after too many."""
         count, left_s = self._count(address, 1)
         return 0 if count <= self._most() else max(1, left_s)
 
     def give_back(self, address: str) -> None:
-        """Take an attempt back: what was given was right."""
+        """Take an attempt back, since it was right."""
         self._count(address, -1)
 
     def _count(self, address: str, change: int) -> tuple[int, int]:
-        """Attempts within the window, and the seconds that are left of it."""
+        """Return the attempts within the window, and the seconds left of it."""
         key = f"hud:rate_limit:{self._name}:{address}"
         try:
             with queues.connect() as redis, redis.pipeline() as steps:
@@ -73,9 +71,9 @@ KEYS = RateLimit("key", lambda: settings.HUD_WRONG_KEYS, 60)
 
 
 def address_of(request: HttpRequest) -> str:
-    """Return the caller's address: the peer, or the last one that a trusted proxy names.
+    """Return the caller's address: the peer's, or the last one that a trusted proxy names.
 
-    An IPv6 address counts by its network, since one person has all of it.
+    An IPv6 address counts as its /64 network, since one person has all of it.
     """
     address: str = request.META.get("REMOTE_ADDR", "")
     if address in settings.HUD_PROXIES:
@@ -88,7 +86,7 @@ def address_of(request: HttpRequest) -> str:
 
 
 class LoginRateLimitMiddleware:
-    """Guards every form that takes a password; the admin pages have one of their own."""
+    """Limit wrong passwords in the login forms of the site and of its admin pages."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response

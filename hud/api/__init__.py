@@ -1,4 +1,4 @@
-"""The API, `/api/v1/`: results, runs, reading, and what hosts call. Errors are problem+json."""
+"""The API below `/api/v1/`, for programs and hosts. Errors are problem+json."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ def _invalid(error: ValidationError) -> Problem:
     return Problem(422, "the request is not what this call takes", errors=faults)
 
 
-def _http_error(error: HttpError) -> Problem:
-    reason = f": {error.__cause__}" if error.__cause__ else ""
-    return Problem(error.status_code, f"{error}{reason}")
-
-
 def _not_storable(_error: Exception) -> Problem:
     return Problem(422, "a text holds a character, or a number a value, that cannot be stored")
 
@@ -55,7 +50,7 @@ def _database_away(error: Exception) -> Problem:
 
 
 def _disk_full(error: OSError) -> Problem:
-    """Answer for a disk, or a quota, that takes nothing more; any other OSError is an error of ours."""
+    """Answer 507 for a full disk or quota; any other OSError is unexpected."""
     if error.errno not in _FULL:
         return _unexpected(error)
     logger.warning("a file could not be written: %s", error)
@@ -80,7 +75,9 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     BadUpload: results.refusal,
     OtherSuite: lambda error: Problem(422, error.detail, errors=error.faults, code="other_suite"),
     ValidationError: _invalid,
-    HttpError: _http_error,
+    HttpError: lambda error: Problem(
+        error.status_code, f"{error}: {error.__cause__}" if error.__cause__ else str(error)
+    ),
     TooManyFieldsSent: lambda _error: Problem(400, "the query has too many parts"),
     DataError: _not_storable,
     UnicodeEncodeError: _not_storable,

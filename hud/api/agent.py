@@ -1,7 +1,6 @@
-"""The talk between a host and the hud: register, beat, claim, report, deliver, finish.
+"""The protocol between a host and the HUD: register, heartbeat, claim, report, deliver, finish.
 
-A host's key opens this and nothing else; a task of another host does not exist for it. Every call may be
-repeated.
+A host's key permits these calls and no others, and only for the host's own tasks. Every call may be repeated.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.hosts import redis_users, registration
+from hud.ingest import deliveries
 from hud.models import Accelerator
 from hud.problems import Problem
-from hud.runs import deliveries, logs, tasks
+from hud.runs import logs, tasks
 from runner.schema.plan import PROTOCOL
 
-router = Router(tags=["hosts"])
-_HOST = scope("host")
+router = Router(tags=["hosts"], auth=scope("host"))
 _LEASE = {"parameters": [parameter("header", "X-Task-Token", "the token of the task's claim", format="uuid")]}
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
-_LOST: dict[Any, Any] = {(404, 409): Error}  # a task of another host, a lease that is broken
+_LOST: dict[Any, Any] = {(404, 409): Error}  # another host's task; a broken lease
 
 
 @router.post("/hosts/register", auth=None, response={201: dict[str, Any], (403, 429): Error})
 def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
-    """Spends a one-time token for a key of the host's own."""
+    """Exchange a one-time registration token for the host's own key."""
     try:
         host, secret = registration.register(token=given.token, name=given.name)
     except registration.BadToken as error:
@@ -41,13 +40,13 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
         raise Problem(403, str(error)) from error
     redis_users.sync()
     host.refresh_from_db()
-    answer = {"host": host.pk, "name": host.name, "key": secret, "redis_url": redis_users.url_of(host)}
-    return Status(201, answer)
+    redis_url = redis_users.url_of(host)
+    return Status(201, {"host": host.pk, "name": host.name, "key": secret, "redis_url": redis_url})
 
 
-@router.post("/hosts/beat", auth=_HOST, response={200: dict[str, Any], (409, 422): Error})
+@router.post("/hosts/beat", response={200: dict[str, Any], (409, 422): Error})
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
-    """The host lives, and this is what it has."""
+    """Send a heartbeat with the host's facts and devices."""
     host = host_of(request)
     accelerators = registration.beat(
         host=host,
@@ -70,9 +69,9 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     }
 
 
-@router.post("/tasks/claim", auth=_HOST, response={200: dict[str, Any], 204: None, (404, 409): Error})
+@router.post("/tasks/claim", response={200: dict[str, Any], 204: None, (404, 409): Error})
 def claim(request: HttpRequest, given: ClaimIn) -> Any:
-    """The next task for an accelerator, or 204."""
+    """Get the next task for an accelerator, or 204."""
     host = host_of(request)
     if given.protocol != PROTOCOL:
         raise Problem(409, f"this hud speaks protocol {PROTOCOL}", code="other_protocol")
@@ -97,71 +96,54 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     }
 
 
-def _token(request: HttpRequest) -> uuid.UUID:
+def _lease(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
+    """Return the task, token and host of a call as keyword arguments. Raise Problem 403 or 409."""
     try:
-        return uuid.UUID(request.headers.get("X-Task-Token", ""))
+        token = uuid.UUID(request.headers.get("X-Task-Token", ""))
     except ValueError:
         raise Problem(409, "X-Task-Token is no lease", code="lease_broken") from None
+    return {"uid": uid, "token": token, "host": host_of(request)}
 
 
-@router.post(
-    "/tasks/{uuid:uid}/progress",
-    auth=_HOST,
-    response={200: dict[str, Any], **_LOST},
-    openapi_extra=_LEASE,
-)
+@router.post("/tasks/{uuid:uid}/progress", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
-    """Extends the lease; says whether to stop."""
-    task = tasks.leased_task(uid=uid, token=_token(request), host=host_of(request))
+    """Extend the lease; the answer says whether to stop."""
+    task = tasks.leased_task(**_lease(request, uid))
     return {"cancel": tasks.report(task=task, progress=given.model_dump())}
 
 
 @router.put(
     "/tasks/{uuid:uid}/results",
-    auth=_HOST,
     response={200: ReceiptOut, (411, 415): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD}),
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
-    """v3 records of this task, all of its own suite."""
-    receipt = deliveries.take_results(
-        uid=uid, token=_token(request), host=host_of(request), body=body_of(request)
-    )
-    return receipt.to_json()
+    """Deliver v3 records of the task, all of its suite."""
+    return deliveries.take_results(**_lease(request, uid), body=body_of(request)).to_json()
 
 
 @router.put(
     "/tasks/{uuid:uid}/log",
-    auth=_HOST,
     response={200: dict[str, Any], (411, 415): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("bytes of the log", _BYTES),
 )
 def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
-    """A piece of the log at its offset."""
+    """Append a piece of the log at its offset."""
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
-    size = logs.append(
-        uid=uid,
-        token=_token(request),
-        host=host_of(request),
-        offset=offset,
-        data=bytes_of(request, settings.HUD_MAX_BODY_BYTES),
-    )
-    return {"size": size}
+    lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_BODY_BYTES)
+    return {"size": logs.append(**lease, offset=offset, data=data)}
 
 
 @router.put(
     "/tasks/{uuid:uid}/artifacts/{kind}",
-    auth=_HOST,
     response={201: dict[str, Any], (411, 415): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("the file", _BYTES),
 )
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
-    """A file that the task left."""
+    """Store a file that the task left behind."""
     kept = logs.keep_artifact(
-        uid=uid,
-        token=_token(request),
-        host=host_of(request),
+        **_lease(request, uid),
         kind=kind,
         data=bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES),
         sha256=request.headers.get("X-Sha256", ""),
@@ -169,20 +151,11 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
 
 
-@router.post(
-    "/tasks/{uuid:uid}/finish", auth=_HOST, response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE
-)
+@router.post("/tasks/{uuid:uid}/finish", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
 def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, Any]:
-    """Ends the task."""
+    """End the task."""
     try:
-        task = tasks.finish(
-            uid=uid,
-            token=_token(request),
-            host=host_of(request),
-            status=given.status,
-            code=given.code,
-            reason=given.reason,
-        )
+        task = tasks.finish(**_lease(request, uid), status=given.status, code=given.code, reason=given.reason)
     except ValueError as error:
         raise Problem(422, str(error)) from error
     return {"state": task.state}

@@ -1,4 +1,4 @@
-"""Keys and scopes of the API. Cookies mean nothing here, except for reading."""
+"""Keys and scopes of the API. A session cookie permits reading only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hud.problems import Problem
 
 
 def key_of(request: HttpRequest) -> ApiKey | None:
-    """The request's key; None where it brings none. Raises Problem 401 for a key that opens nothing, 429
-    where the address has brought too many of those."""
+    """Return the request's key, None if it has none. Raise Problem 401 for an invalid key, 429 after too many
+    of them from one address."""
     header = request.headers.get("Authorization", "")
     if not header:
         return None
@@ -30,14 +30,14 @@ def key_of(request: HttpRequest) -> ApiKey | None:
 
 
 def count_guess(request: HttpRequest) -> None:
-    """Raises Problem 429 where too many wrong keys or tokens came from this address."""
+    """Count a wrong key or token. Raise Problem 429 after too many from one address."""
     wait_s = rate_limit.KEYS.take(rate_limit.address_of(request))
     if wait_s:
         raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)
 
 
 class Key:
-    """A check for ninja's `auth=`, with what the OpenAPI says of it."""
+    """A check for ninja's `auth=`, with its OpenAPI description."""
 
     openapi_security_schema: ClassVar = SecuritySchema(
         type="http", scheme="bearer", description="A key of this hud: `Authorization: Bearer KEY`"
@@ -51,7 +51,7 @@ class Key:
 
 
 def scope(name: str) -> Key:
-    """A live key with this scope (admin has them all but host)."""
+    """Require a valid key with this scope; admin has every scope but host."""
 
     def check(request: HttpRequest) -> ApiKey:
         key = key_of(request)
@@ -66,7 +66,7 @@ def scope(name: str) -> Key:
 
 @Key
 def reader(request: HttpRequest) -> ApiKey | bool:
-    """Reading: anybody where it is public, else a key with the scope read or a signed-in person."""
+    """Permit public reading, else keys with the scope read and signed-in people."""
     key = key_of(request)
     if key is not None:
         if {"read", "admin"} & set(key.scopes) or settings.HUD_PUBLIC_READ:
@@ -85,13 +85,13 @@ def spend_call(request: HttpRequest, per_minute: int) -> None:
 
 
 def who(request: HttpRequest) -> str:
-    """Return what the audit calls the caller."""
+    """Return the caller's name in the audit."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
     return f"key {key.prefix}"
 
 
 def host_of(request: HttpRequest) -> Host:
-    """The attached host whose key this is. Raises Problem 403 for a key that belongs to no host."""
+    """Return the attached host of the request's key. Raise Problem 403 if it has none."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
     if key.host is None or key.host.detached_at is not None:
         raise Problem(403, "this key belongs to no attached host")

@@ -1,4 +1,4 @@
-"""Reading: experiments and series, as JSON."""
+"""Experiments, series and exports over the API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hud.problems import Problem
 from runner.formats.errors import Fault
 
 router = Router(tags=["reading"])
-_EXPORTS = threading.BoundedSemaphore(2)  # at once in a process: whoever reads slowly holds a thread
+_EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
 
 
 class ExperimentFilter(Schema):
@@ -39,7 +39,7 @@ class ExperimentFilter(Schema):
 
 @router.get("/experiments", auth=reader, response={200: ExperimentsOut, (401, 403, 422): Error})
 def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
-    """Experiments in the order of their ids; `next` is the cursor of the next page."""
+    """List experiments by id; `next` is the cursor of the next page."""
     _check_query(request, ExperimentFilter)
     wanted = {name: value for name, value in given.model_dump(exclude={"cursor", "limit"}).items() if value}
     found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
@@ -53,7 +53,7 @@ def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dic
 
 
 def _check_query(request: HttpRequest, known: type[Schema]) -> None:
-    """A filter that is misspelt must not answer with everything, nor one of two values with its half."""
+    """Raise Problem 422 for unknown and repeated filters, which would return too much or too little."""
     unknown = [name for name in request.GET if name not in known.model_fields]
     if unknown:
         detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(known.model_fields)}"
@@ -84,8 +84,8 @@ class ExportFilter(Schema):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
-class _Released:
-    """An export's pieces; its place is free again when the answer ends, however it ends."""
+class _Export:
+    """The pieces of an export. `close`, which Django calls in any case, lets the next export start."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -114,13 +114,13 @@ class _Released:
     },
 )
 def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
-    """Every measurement that fits, streamed."""
+    """Stream every measurement that matches the filters."""
     _check_query(request, ExportFilter)
     if not _EXPORTS.acquire(blocking=False):
         raise Problem(503, "other exports are running; try again", retry_after_s=5)
     filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
-    rows = _Released(export(given.format, filters))
+    rows = _Export(export(given.format, filters))
     response = StreamingHttpResponse(rows, content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
     return response
@@ -133,13 +133,13 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
     openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
 def get_series(request: HttpRequest, response: HttpResponse, experiment: int, metric: str) -> Any:
-    """Points of a series in its order: commit date, then run time."""
+    """Get the points of a series, ordered by commit date, then run time."""
     stamp = series_stamp(experiment, metric) if experiment < 2**31 and "\0" not in metric else None
     if stamp is None:
         raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
     etag = f'"{stamp.etag}"'
     asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
-    if etag in asked or "*" in asked:  # compared weakly: a compressed answer's tag is a weak one
+    if etag in asked or "*" in asked:  # a compressed answer has a weak tag
         return HttpResponse(status=304, headers={"ETag": etag})
     response["ETag"] = etag
     return series_points(stamp)

@@ -1,4 +1,4 @@
-"""Hosts over the API, for people's scripts: see them, make a token, drain, pause, resume, detach."""
+"""Hosts over the API: list them, create a token, drain, pause, resume, detach."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from hud.runs.run_states import detach_host
 router = Router(tags=["hosts"])
 _ADMIN = scope("admin")
 _ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
+_ACCELERATOR_COLUMNS = ("name", "device", "device_name", "arch", "uuid", "present", "dirty")
 
 
 @router.get("/hosts", auth=reader, response={200: HostsOut, (401, 403): Error})
 def get_hosts(request: HttpRequest) -> dict[str, Any]:
-    """Attached hosts by name, silent ones too until two weeks have passed."""
+    """List attached hosts by name, silent ones for two weeks."""
     found = registration.visible_hosts().prefetch_related("accelerators").order_by("name")
     running = _running()
     return {"items": [_host_out(host, running) for host in found]}
@@ -33,14 +34,14 @@ def get_hosts(request: HttpRequest) -> dict[str, Any]:
 
 @router.get("/queue", auth=reader, response={200: QueueOut, (401, 403): Error})
 def get_queue(request: HttpRequest) -> dict[str, Any]:
-    """Runs that work or wait, in the order in which they are served, and when each will probably start."""
+    """List running and queued runs in the order of service, with estimated starts."""
     found = queue.read()
     return {"items": [line.to_row() for line in found.lines], "more": found.more}
 
 
 @router.post("/hosts/tokens", auth=_ADMIN, response={201: TokenOut, (401, 403): Error})
 def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
-    """A registration token: works once, within an hour, and is shown only now."""
+    """Create a registration token, which works once within an hour and is shown only now."""
     token = registration.create_token(who=who(request))
     command = f"python -m runner attach --hud {request.build_absolute_uri('/').rstrip('/')} --token {token}"
     answer = {"token": token, "expires_in_s": registration.TOKEN_LIFE.total_seconds(), "command": command}
@@ -49,13 +50,13 @@ def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
 
 @router.post("/hosts/{int:host_id}/drain", auth=_ADMIN, response=_ANSWERS)
 def drain(request: HttpRequest, host_id: int, given: DrainIn) -> dict[str, Any]:
-    """It finishes what it runs and takes nothing more."""
+    """Let a host finish its running tasks and take no more."""
     return _do(host_id, lambda host: registration.drain(host=host, note=given.note, who=who(request)))
 
 
 @router.post("/hosts/{int:host_id}/pause", auth=_ADMIN, response=_ANSWERS)
 def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
-    """Like drain, for some minutes."""
+    """Drain a host for some minutes."""
     until = timezone.now() + timedelta(minutes=given.minutes)
     return _do(
         host_id, lambda host: registration.pause(host=host, until=until, note=given.note, who=who(request))
@@ -64,13 +65,13 @@ def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
 
 @router.post("/hosts/{int:host_id}/resume", auth=_ADMIN, response=_ANSWERS)
 def resume(request: HttpRequest, host_id: int) -> dict[str, Any]:
-    """It takes work again."""
+    """Let a host take work again."""
     return _do(host_id, lambda host: registration.resume(host=host, who=who(request)))
 
 
 @router.post("/hosts/{int:host_id}/detach", auth=_ADMIN, response=_ANSWERS)
 def detach(request: HttpRequest, host_id: int) -> dict[str, Any]:
-    """Its keys end; runs asked of this very host are cancelled."""
+    """Detach a host: revoke its keys and cancel the runs requested for it."""
     return _do(host_id, lambda host: detach_host(host=host, who=who(request)))
 
 
@@ -82,7 +83,7 @@ def _do(host_id: int, act: Callable[[Host], None]) -> dict[str, Any]:
 
 
 def _running() -> dict[int | None, int]:
-    """Ids of runs by accelerator."""
+    """Return the id of the running run by accelerator."""
     return dict(Task.objects.filter(state="running").values_list("accelerator_id", "run_id"))
 
 
@@ -101,17 +102,11 @@ def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
         "accelerators": [
             {
                 "id": item.pk,
-                "name": item.name,
-                "device": item.device,
-                "device_name": item.device_name,
-                "arch": item.arch,
-                "uuid": item.uuid,
-                "present": item.present,
-                "dirty": item.dirty,
+                **{name: getattr(item, name) for name in _ACCELERATOR_COLUMNS},
                 "suites": item.catalog.get("suites", []),
                 "environments": item.catalog.get("pythons", []),
                 "run": running.get(item.pk),
             }
-            for item in sorted(host.accelerators.all(), key=lambda one: one.name)
+            for item in sorted(host.accelerators.all(), key=lambda item: item.name)
         ],
     }

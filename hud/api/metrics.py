@@ -1,4 +1,4 @@
-"""`/metrics`: what a Prometheus server wants to know, in its text format."""
+"""`/metrics` in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Model, QuerySet
+from django.db.models import Count, Model
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -18,25 +18,28 @@ from hud.models import Run, Task, Upload
 from hud.problems import Problem
 from hud.runs.states import RunState, TaskState
 
-Samples = Iterable[tuple[str, float]]  # labels as they stand in the line, value
+Samples = Iterable[tuple[str, float]]  # (labels as in the line, value)
 _HOST_STATES = ("online", "late", "lost", "paused", "drained")
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """For whoever has a key with the scope admin, and for everybody where reading is public."""
+    """Answer a key with the scope admin, and everybody if reading is public."""
     try:
         key = key_of(request)
     except Problem as problem:
         return problem.response()
     if not settings.HUD_PUBLIC_READ and (key is None or "admin" not in key.scopes):
         return Problem(401 if key is None else 403, "this needs a key with the scope admin").response()
+    queued = Run.objects.filter(state=RunState.QUEUED)
+    oldest = queued.order_by("created").first()
+    oldest_s = max((timezone.now() - oldest.created).total_seconds(), 0.0) if oldest else 0.0
     text = "".join(
         [
             _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState)),
             _gauge("hud_tasks", "Tasks of runs by state.", _by_state(Task, TaskState)),
-            _gauge("hud_queue_length", "Runs that wait for an accelerator.", [("", _queued().count())]),
-            _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", _oldest_s())]),
+            _gauge("hud_queue_length", "Runs that wait for an accelerator.", [("", queued.count())]),
+            _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", oldest_s)]),
             _gauge("hud_hosts", "Attached hosts by state.", _hosts()),
             _gauge("hud_beacon_age_seconds", "Since a process went round last.", _heartbeats()),
             _gauge("hud_uploads", "Uploads taken in.", [("", Upload.objects.count())]),
@@ -54,15 +57,6 @@ def _gauge(name: str, meaning: str, samples: Samples) -> str:
 def _by_state(model: type[Model], states: Iterable[str]) -> Samples:
     counted = dict(model._default_manager.values_list("state").annotate(n=Count("pk")).order_by())
     return [(f'{{state="{state}"}}', counted.get(state, 0)) for state in states]
-
-
-def _queued() -> QuerySet[Run]:
-    return Run.objects.filter(state=RunState.QUEUED)
-
-
-def _oldest_s() -> float:
-    oldest = _queued().order_by("created").first()
-    return max((timezone.now() - oldest.created).total_seconds(), 0.0) if oldest else 0.0
 
 
 def _hosts() -> Samples:

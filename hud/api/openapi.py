@@ -1,5 +1,4 @@
-"""What ninja lacks: strict JSON bodies, and an OpenAPI document in which errors are problem+json, calls need
-a key, and every call lists its errors."""
+"""Additions to ninja: strict JSON bodies, and the errors and keys of every call in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -31,11 +30,11 @@ _BODY = {400: "the body is not of its format", 413: "the body is over the limit"
 
 
 class StrictParser(Parser):
-    """Reads JSON bodies as strictly as uploads: no NaN, no duplicate key, no NUL (PostgreSQL)."""
+    """Parse JSON bodies as strictly as uploads: no NaN, no duplicate key, no NUL (PostgreSQL)."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        """Raise ValueError, which ninja makes a 400."""
-        body = request.body.removeprefix(b"\xef\xbb\xbf")  # with which some editors begin a text
+        """Return the parsed body. Raise ValueError, which ninja turns into a 400."""
+        body = request.body.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some editors write
         value: dict[str, Any] = orjson.loads(body)
         json_text.refuse_nul(body)
         if problem := json_text.problem(body):
@@ -61,26 +60,26 @@ def _complete(operation: dict[str, Any]) -> None:
         content = response.get("content", {})
         if content.get("application/json", {}).get("schema") == _ERROR:
             response["content"] = {PROBLEM: content["application/json"]}
-    said = dict(_AWAY)
+    errors = dict(_AWAY)
     if operation.get("security"):
-        said |= _KEY
+        errors |= _KEY
     if any(parameter["in"] == "path" for parameter in operation["parameters"]):
-        said |= _PATH
+        errors |= _PATH
     if operation["parameters"] or "requestBody" in operation:
-        said |= _GIVEN
+        errors |= _GIVEN
     if "requestBody" in operation:
-        said |= _BODY
-    for status, words in said.items():
-        responses.setdefault(status, {"description": words, "content": {PROBLEM: {"schema": _ERROR}}})
+        errors |= _BODY
+    for status, text in errors.items():
+        responses.setdefault(status, {"description": text, "content": {PROBLEM: {"schema": _ERROR}}})
 
 
 def raw_body(description: str, content: dict[str, Any]) -> dict[str, Any]:
-    """`openapi_extra` of a call that reads its body itself; `content` has a schema for each content type."""
+    """Return `openapi_extra` for a call that reads its body itself; `content` maps types to schemas."""
     kinds = {kind: {"schema": schema} for kind, schema in content.items()}
     return {"requestBody": {"required": True, "description": description, "content": kinds}}
 
 
-def parameter(place: str, name: str, description: str = "", **schema: Any) -> dict[str, Any]:
-    """A header or a part of the query that a call reads itself."""
-    said = {"in": place, "name": name, "required": False, "schema": {"type": "string", **schema}}
-    return said | ({"description": description} if description else {})
+def parameter(location: str, name: str, description: str = "", **schema: Any) -> dict[str, Any]:
+    """Describe a header or query parameter that a call reads itself."""
+    given = {"in": location, "name": name, "required": False, "schema": {"type": "string", **schema}}
+    return given | ({"description": description} if description else {})

@@ -1,4 +1,4 @@
-"""`POST /api/v1/results`: ingestion of results, and its import jobs."""
+"""The ingestion API, `POST /api/v1/results`, and its import jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runner.formats.errors import MalformedUpload, UploadTooLarge
 from runner.formats.parameters import Parameters
 
 router = Router(tags=["results"])
-_GZIP = b"\x1f\x8b"  # a compressed file says so itself, whatever its sender forgot to
+_GZIP = b"\x1f\x8b"  # detected also without a Content-Encoding
 _CONTENT: dict[str, Any] = {  # for people: the format is detected from the content
     "application/json": {"type": "array", "items": RECORD},
     "application/x-ndjson": RECORD,
@@ -29,7 +29,7 @@ _CONTENT: dict[str, Any] = {  # for people: the format is detected from the cont
 }
 
 _SWITCH, _TIME = {"enum": ["0", "1"]}, {"format": "date-time"}
-_UNLIKE: dict[str, Any] = {  # upload parameters that are not just any text
+_SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
     "format": {"enum": list(FORMATS)},
     "batch_size": {"pattern": "^[1-9][0-9]{0,8}$"},
     "commit": {"pattern": "^[0-9A-Za-z._-]{1,64}$"},
@@ -56,7 +56,7 @@ def bytes_of(request: HttpRequest, most: int) -> bytes:
     """Return the body as it is. Raise Problem 411, 413 or 400."""
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
-        # under WSGI a chunked body would read as empty: never an empty success
+        # under WSGI a chunked body reads as empty, which would be a false success
         raise Problem(411, "say Content-Length; a chunked body cannot be read here")
     if int(length) > most:
         raise Problem(413, f"the body is over {most} bytes")
@@ -85,21 +85,21 @@ def refusal(error: BadUpload) -> Problem:
     },
     openapi_extra={
         "parameters": [
-            *(parameter("query", field.name, **_UNLIKE.get(field.name, {})) for field in fields(Parameters)),
+            *(parameter("query", field.name, **_SCHEMAS.get(field.name, {})) for field in fields(Parameters)),
             parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),
             parameter("header", "Content-Encoding", enum=["identity", "gzip"]),
         ],
     }
     | raw_body(
         "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"
-        f" another tool, told by its content or named by `format`: {', '.join(FORMATS)}. Also gzip. At most"
-        f" {settings.HUD_MAX_BODY_BYTES} bytes inflated; over {settings.HUD_MAX_RECORDS} records it becomes"
-        " an import job (202).",
+        " another tool, detected from the content or given as `format`:"
+        f" {', '.join(FORMATS)}. Also gzip. At most {settings.HUD_MAX_BODY_BYTES} bytes inflated; over"
+        f" {settings.HUD_MAX_RECORDS} records it becomes an import job (202).",
         _CONTENT,
     ),
 )
 def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
-    """Store an upload whole or not at all; the same again stores nothing new."""
+    """Store an upload completely or not at all. Uploads are idempotent."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
     idempotency_key = request.headers.get("Idempotency-Key", "")
     if len(idempotency_key) > 200 or "\0" in idempotency_key:
@@ -116,7 +116,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
             parameters,
             key=key,
             idempotency_key=idempotency_key,
-            # a dry run keeps nothing, so there would be no job to ask about
+            # a dry run keeps nothing, so there could be no job
             max_records=None if parameters.is_dry_run else settings.HUD_MAX_RECORDS,
         )
     except TooManyRecords:
@@ -131,7 +131,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
 
 @router.get("/imports/{uuid:uid}", auth=reader, response={200: ImportOut, (401, 403, 404): Error})
 def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
-    """Return how far an import job is; at its end its receipt, or the problem it was refused for."""
+    """Get the progress of an import job; at its end the receipt or the problem."""
     job = Import.objects.filter(uid=uid).first()
     if job is None:
         raise Problem(404, "no import has this id")

@@ -1,4 +1,4 @@
-"""Runs over the API: start, watch, cancel, read the log."""
+"""Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ _MAX_LOG_PIECE_BYTES = 512 * 1024
 
 @router.post("/runs", auth=scope("run"), response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
-    """A rerun of an experiment, or a run of a suite's cases. With `base_environment` both environments are
-    measured in turn, and `repeats` are process pairs; `new_options` are inductor's and hold for `environment`
-    alone, against itself where no base is named. `knobs` go before an experiment's own (null: the suite's own
-    value); where they make it another experiment, the run is that one's."""
+    """Request a rerun of an experiment or a run of a suite's cases. `base_environment` makes it an A/B
+    comparison, in which `repeats` counts process pairs. `new_options` are inductor options of the candidate,
+    by default compared with the same environment without them. `knobs` replace an experiment's parameters
+    (null: the suite's default); if they describe another experiment, the run belongs to that one."""
     spend_call(request, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
     host, device, knobs = _host(given.host), given.device, given.knobs or {}
-    if given.experiment is None and host is None:
-        device = device or _only_device(given.arch)
+    if given.experiment is None and host is None and not device:
+        kinds = {item.device for item in matching.attached() if given.arch in {"", item.arch}}
+        device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
@@ -58,19 +59,13 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
 
 
 def _check_subject(given: RunIn) -> None:
-    """A run is of an experiment or of a suite. Raises Problem 422."""
+    """Raise Problem 422 unless the body names either an experiment or a suite."""
     if given.experiment is None and not given.suite:
         raise Problem(422, "say what to run: `experiment` with an id, or `suite` with a name")
     for name in ("suite", "cases"):
         if given.experiment is not None and getattr(given, name):
             words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
             raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
-
-
-def _only_device(arch: str) -> str:
-    """cpu where no attached accelerator (of this arch) is anything else; '' leaves it to the suite."""
-    kinds = {item.device for item in matching.attached() if arch in {"", item.arch}}
-    return "cpu" if kinds == {"cpu"} else ""
 
 
 def _host(name: str) -> Host | None:
@@ -111,9 +106,8 @@ def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
 def get_log(
     request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
 ) -> HttpResponse:
-    """Bytes of one task's log (the running or last one unless `task` names its position; of its latest
-    attempt unless `attempt` names an earlier one) from `start`; `X-Next-Offset` says where to go on,
-    `X-More` whether more will come."""
+    """Read a task's log from the byte `start`. The default is the running or last task (else `task` is its
+    position) and its latest attempt. `X-Next-Offset` says where to go on, `X-More` whether more will come."""
     if not 0 <= start < 2**62:
         raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
     run = row_of(Run, run_id)
@@ -131,8 +125,8 @@ def get_log(
 
 @router.get("/runs/{int:run_id}/artifacts", auth=reader, response={200: ArtifactsOut, (401, 403, 404): Error})
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    """The files that the run's tasks left, each with its size and the address to get it from."""
-    return {"items": [one.to_row() for one in artifacts_of(row_of(Run, run_id))]}
+    """List the files that the run's tasks left behind, with sizes and URLs."""
+    return {"items": [item.to_row() for item in artifacts_of(row_of(Run, run_id))]}
 
 
 @router.get(
@@ -146,7 +140,7 @@ def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     },
 )
 def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
-    """One of them, as a download."""
+    """Download an artifact."""
     row_of(Run, run_id)
     kept = row_of(Artifact, artifact_id)
     response = artifact_response(kept) if kept.task.run_id == run_id else None

@@ -1,4 +1,4 @@
-"""Schedules over the API: runs that come of themselves, seen by readers, made and changed by admins."""
+"""Schedules over the API: readers list them, admins create and change them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ERRORS: dict[Any, Any] = {(401, 403, 404, 422): Error}
 
 @router.get("/schedules", auth=reader, response={200: SchedulesOut, (401, 403): Error})
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
-    """Every schedule by name: what it asks for, when it comes next, what its last time gave."""
+    """List schedules by name, with their next and last due times."""
     return {"items": [line.to_row() for line in query.read()]}
 
 
 @router.post("/schedules", auth=_ADMIN, response={201: ScheduleOut, (401, 403, 422): Error})
 def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, Any]]:
-    """A new schedule: a cron expression (minute, hour, day of month, month, day of week), a suite with
+    """Create a schedule: a cron expression (minute, hour, day of month, month, day of week), a suite with
     filters, an environment, and the labels that an accelerator must have."""
     try:
         made = schedules.create(who=who(request), **given.model_dump())
@@ -40,7 +40,7 @@ def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, A
 
 @router.put("/schedules/{int:schedule_id}", auth=_ADMIN, response={200: ScheduleOut, **_ERRORS})
 def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> dict[str, Any]:
-    """Other settings for it, all of them; `enabled` switches it on and off."""
+    """Replace all settings of a schedule; `enabled` switches it on and off."""
     found = row_of(Schedule, schedule_id)
     try:
         changed = schedules.update(schedule=found, who=who(request), **given.model_dump())
@@ -51,7 +51,7 @@ def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> d
 
 @router.delete("/schedules/{int:schedule_id}", auth=_ADMIN, response={204: None, **_ERRORS})
 def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
-    """It comes no more; its runs stay."""
+    """Delete a schedule; its runs stay."""
     schedules.delete(schedule=row_of(Schedule, schedule_id), who=who(request))
     return Status(204, None)
 

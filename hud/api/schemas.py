@@ -1,4 +1,4 @@
-"""Shapes of the API, as its OpenAPI shows them."""
+"""Request and response bodies of the API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 from ninja import Schema
 from pydantic import ConfigDict, Field, field_validator
 
-MAX_FACTS_BYTES = 1024 * 1024  # what a host says of itself; some 15 kB for each of its interpreters
+MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
 
@@ -89,13 +89,13 @@ class SeriesOut(Schema):
     next: str | None
 
 
-class Asked(Schema):
-    """A body that a person writes: nothing in it is passed over, and `true` or "1" is no 1."""
+class StrictBody(Schema):
+    """A body that people write: unknown keys are refused, and `true` or "1" is no 1."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class RunIn(Asked):
+class RunIn(StrictBody):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     suite: str = Field("", max_length=60)
     cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
@@ -113,7 +113,7 @@ class RunIn(Asked):
 
 
 class PlaceOut(Schema):
-    """What a host, or one accelerator of it, does instead of taking a queued run."""
+    """Why a host or an accelerator does not take a queued run now."""
 
     name: str
     state: str
@@ -159,11 +159,11 @@ class ArtifactsOut(Schema):
     items: list[ArtifactOut]
 
 
-class DrainIn(Asked):
+class DrainIn(StrictBody):
     note: str = Field("", max_length=500)
 
 
-class PauseIn(Asked):
+class PauseIn(StrictBody):
     minutes: int = Field(ge=1, le=30 * 24 * 60)
     note: str = Field("", max_length=500)
 
@@ -218,7 +218,7 @@ class QueueOut(Schema):
     more: int
 
 
-class ScheduleIn(Asked):
+class ScheduleIn(StrictBody):
     name: str = Field(min_length=1, max_length=100)
     cron: str = Field(max_length=100)
     time_zone: str = Field("UTC", max_length=60)
@@ -254,13 +254,13 @@ class TokenOut(Schema):
     command: str
 
 
-class Told(Schema):
-    """A body that a host writes; a newer one's may say more."""
+class HostBody(Schema):
+    """A body that hosts write; a newer host may send further keys."""
 
     model_config = ConfigDict(strict=True)
 
 
-class DeviceIn(Told):
+class DeviceIn(HostBody):
     name: str = Field(max_length=40, pattern=r"^(cpu|cuda:[0-9]{1,3})$")
     device: str = Field(max_length=20)
     device_name: str = Field("", max_length=200)
@@ -271,7 +271,7 @@ class DeviceIn(Told):
     pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
 
 
-class BeatIn(Told):
+class BeatIn(HostBody):
     protocol: int
     sent_at: float
     facts: dict[str, Any] = Field({}, description=f"at most {MAX_FACTS_BYTES} bytes as JSON")
@@ -280,31 +280,31 @@ class BeatIn(Told):
 
     @field_validator("facts")
     @classmethod
-    def _not_too_many(cls, facts: dict[str, Any]) -> dict[str, Any]:
+    def _limit_facts(cls, facts: dict[str, Any]) -> dict[str, Any]:
         if len(orjson.dumps(facts)) > MAX_FACTS_BYTES:
             raise ValueError(f"the facts are over {MAX_FACTS_BYTES} bytes as JSON")
         return facts
 
 
-class RegisterIn(Told):
+class RegisterIn(HostBody):
     token: str = Field(max_length=200)
     name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
-class ClaimIn(Told):
+class ClaimIn(HostBody):
     protocol: int
     accelerator: int = Field(ge=1, le=2**31 - 1)
     nonce: str = Field(min_length=1, max_length=64)
 
 
-class ProgressIn(Told):
+class ProgressIn(HostBody):
     phase: str = Field("", max_length=40)
     done: int = Field(0, ge=0, le=10**9)
     total: int = Field(0, ge=0, le=10**9)
     label: str = Field("", max_length=200)
 
 
-class FinishIn(Told):
+class FinishIn(HostBody):
     status: str = Field(max_length=20)
     code: str = Field("", max_length=2000)
     reason: str = Field("", max_length=20000)

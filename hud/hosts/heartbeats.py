@@ -1,7 +1,7 @@
-"""When each background process last went round, on the database's clock.
+"""Heartbeats of the background processes, on the database's clock.
 
-`tick` breaks leases only while it may trust that silence is the host's and not our own: a gap in its
-own rounds, or in the web's, starts a grace period.
+`tick` breaks leases only while a host's silence cannot be ours: a gap in the heartbeats of tick or web starts
+a grace period.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import connection
 
-GAP_S = 15  # rounds further apart than this were an outage of ours
+GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 
 
 def beat(name: str) -> None:
-    """Note a round of process `name`; a start or a gap of over `GAP_S` moves `trusted_from`."""
+    """Store a heartbeat of process `name`. A start or a gap of over `GAP_S` moves `trusted_from`."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -32,14 +32,14 @@ def beat(name: str) -> None:
 
 
 def restart(name: str) -> None:
-    """Note that process `name` has just started: what was silent may have been silent because of us."""
+    """Store that process `name` has just started, which begins a grace period."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM hud_beacon WHERE name = %s", [name])
     beat(name)
 
 
 def trusted() -> bool:
-    """Return whether tick and web have both been going round without a gap for the grace period."""
+    """Return whether tick and web have sent heartbeats without a gap for the grace period."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

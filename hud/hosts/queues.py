@@ -1,7 +1,7 @@
-"""RQ's queues as django-rq wants them configured.
+"""The configuration of RQ's queues for django-rq.
 
-Each accelerator has its own queue, made when a host attaches; django-rq knows only the names in its settings.
-So every name is known here, with the settings of `default`.
+Each accelerator has its own queue, made when a host attaches, but django-rq knows only the names in its
+settings. So this mapping answers any name with the settings of `default`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from redis.retry import Retry
 
 
 class Queues(dict[str, dict[str, Any]]):
-    """`RQ_QUEUES`: any name has the default's configuration; messages are JSON, never pickles."""
+    """`RQ_QUEUES`: the same configuration for any name; messages are JSON, never pickles."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
             default={
                 "URL": url,
                 "SERIALIZER": "rq.serializers.JSONSerializer",
-                "DEFAULT_TIMEOUT": -1,  # launch.py owns time limits
+                "DEFAULT_TIMEOUT": -1,  # the runner enforces time limits
                 "DEFAULT_RESULT_TTL": 0,  # PostgreSQL holds the results
             }
         )
@@ -32,7 +32,7 @@ class Queues(dict[str, dict[str, Any]]):
 
 
 def connect() -> Redis:
-    """A connection that gives up after a second: redis-py would retry for seconds, and raise after that."""
+    """Return a connection that gives up after a second; by default redis-py would retry for several."""
     return Redis.from_url(
         settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1, retry=Retry(NoBackoff(), 0)
     )

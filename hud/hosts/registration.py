@@ -1,11 +1,10 @@
-"""Hosts: they register, beat, and are drained, paused or detached. States come from the last beat and
-the database's clock, so nobody has to write "late" down."""
+"""Register, drain, pause and detach hosts. Their states follow from the last heartbeat."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,17 +20,17 @@ from hud.accounts.keys import create_key, digest
 from hud.models import Accelerator, ApiKey, Host
 from runner.schema.plan import PROTOCOL
 
-HIDDEN_AFTER = timedelta(days=14)  # of silence; such a host counts no more, until it beats again
-TOKEN_LIFE = timedelta(hours=1)  # of a registration token
+HIDDEN_AFTER = timedelta(days=14)  # of silence; the host reappears with its next heartbeat
+TOKEN_LIFE = timedelta(hours=1)  # registration tokens
 _REGISTER = "register"  # the scope of a token; no key can be given it
 
 
 class OtherProtocol(ValueError):
-    """The host's runner speaks another version of the talk between agent and hud."""
+    """The host's runner speaks another version of the protocol between host and HUD."""
 
 
 class BadToken(ValueError):
-    """A registration token that is unknown, used or expired."""
+    """The registration token is unknown, used or expired."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Device:
 
 
 def state_of(host: Host, now: datetime) -> str:
-    """detached, lost, paused, drained, late or online."""
+    """Return detached, lost, paused, drained, late or online."""
     if host.detached_at:
         return "detached"
     age_s = (now - host.last_beat).total_seconds() if host.last_beat else float("inf")
@@ -63,27 +62,39 @@ def state_of(host: Host, now: datetime) -> str:
 
 
 def note_of(host: Host, state: str) -> str:
-    """Why it takes no work, while it takes none."""
+    """Return why a paused or drained host takes no work, else ''."""
     return host.note if state in {"paused", "drained"} else ""
 
 
 def visible_hosts() -> QuerySet[Host]:
-    """Hosts that are attached and were heard, or at least made, in the last two weeks."""
+    """Return the attached hosts that sent a heartbeat, or were created, within HIDDEN_AFTER."""
     since = Now() - HIDDEN_AFTER
     heard = Q(last_beat__gt=since) | Q(last_beat__isnull=True, created__gt=since)
     return Host.objects.filter(heard, detached_at__isnull=True)
 
 
 def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return why a host does not offer a suite, by the suite's name. A host may say anything."""
-    said = facts.get("lacking")
-    if not isinstance(said, dict):
+    """Return why a host does not offer a suite, by the suite's name. A host may report anything."""
+    reported = facts.get("lacking")
+    if not isinstance(reported, dict):
         return {}
-    return {name: "" if why is None else str(why)[:300] for name, why in sorted(said.items())}
+    return {name: "" if why is None else str(why)[:300] for name, why in sorted(reported.items())}
+
+
+def inductor_options(accelerators: Iterable[Accelerator], interpreter: str) -> dict[str, Any]:
+    """Return the inductor options, with their kinds, that the interpreter has on every accelerator's host."""
+    reports = []
+    for accelerator in accelerators:
+        report: Any = accelerator.host.facts
+        for name in ("pythons", interpreter, "inductor_options"):
+            report = report.get(name) if isinstance(report, dict) else None
+        reports.append(report if isinstance(report, dict) else {})
+    first, *others = reports or [{}]
+    return {name: kind for name, kind in first.items() if all(item.get(name) == kind for item in others)}
 
 
 def register(*, token: str, name: str) -> tuple[Host, str]:
-    """Spends a one-time token; returns the host and its own key. Raises BadToken."""
+    """Register a host with a one-time token; return the host and its new key. Raise BadToken."""
     with transaction.atomic():
         spent = ApiKey.objects.filter(
             digest=digest(token), scopes=[_REGISTER], revoked__isnull=True, expires__gt=Now()
@@ -105,7 +116,7 @@ def register(*, token: str, name: str) -> tuple[Host, str]:
 
 
 def create_token(*, who: str) -> str:
-    """A registration token, for one use within TOKEN_LIFE."""
+    """Return a registration token for one use within TOKEN_LIFE."""
     token = "hudt_" + secrets.token_urlsafe(24)
     ApiKey.objects.create(
         name="registration token",
@@ -127,7 +138,7 @@ def beat(
     labels: dict[str, str],
     devices: list[Device],
 ) -> dict[str, Accelerator]:
-    """Notes that a host lives and what it has. Raises OtherProtocol."""
+    """Store a heartbeat; return the host's accelerators by name. Raise OtherProtocol."""
     if protocol != PROTOCOL:
         raise OtherProtocol(f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one")
     with transaction.atomic():
@@ -135,6 +146,8 @@ def beat(
             last_beat=Now(), facts=facts, labels=labels, clock_skew_s=sent_at - time.time()
         )
         for device in devices:
+            built_in = {"host": host.name, "accelerator": device.name}  # a host cannot override these
+            built_in |= {"device": device.device, "arch": device.arch}
             Accelerator.objects.update_or_create(
                 host=host,
                 name=device.name,
@@ -146,7 +159,7 @@ def beat(
                     "dirty": device.dirty,
                     "present": True,
                     "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
-                    "labels": _labels(host, labels, device),
+                    "labels": {**labels, **built_in},
                 },
             )
         Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
@@ -155,24 +168,17 @@ def beat(
     return {item.name: item for item in Accelerator.objects.filter(host=host, present=True)}
 
 
-def _labels(host: Host, given: Mapping[str, str], device: Device) -> dict[str, str]:
-    """Return those its host was given, and the built-in ones, which nobody can change."""
-    built_in = {"host": host.name, "accelerator": device.name, "device": device.device, "arch": device.arch}
-    return {**given, **built_in}
-
-
 def drain(*, host: Host, note: str, who: str) -> None:
-    """The host finishes what it runs and claims nothing more."""
+    """Let a host finish its running tasks and claim no more."""
     Host.objects.filter(pk=host.pk).update(drained=True, note=note[:500])
     audit.note(who=who, action="host.drain", subject=host.name, detail={"note": note})
 
 
 def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
-    """Like drain, until a time."""
+    """Drain a host until a time."""
     Host.objects.filter(pk=host.pk).update(paused_until=until, note=note[:500])
-    audit.note(
-        who=who, action="host.pause", subject=host.name, detail={"until": until.isoformat(), "note": note}
-    )
+    detail = {"until": until.isoformat(), "note": note}
+    audit.note(who=who, action="host.pause", subject=host.name, detail=detail)
 
 
 def resume(*, host: Host, who: str) -> None:
@@ -181,7 +187,7 @@ def resume(*, host: Host, who: str) -> None:
 
 
 def detach(*, host: Host, who: str) -> None:
-    """End the host's keys. `run_states.detach_host` also cancels the runs that only it could take."""
+    """Detach a host and revoke its keys. `run_states.detach_host` also cancels the runs requested for it."""
     with transaction.atomic():
         Host.objects.filter(pk=host.pk).update(detached_at=Now())
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())

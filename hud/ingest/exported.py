@@ -1,5 +1,5 @@
-"""Our own export: `benchmark.extra_info.hud` holds the identity as it is stored, and the run the record
-belongs to, so that taking an export in again gives the same rows. It wins over all else."""
+"""Records of our own export: `benchmark.extra_info.hud` has the stored identity and the run. It wins over
+all other fields, so that ingesting an export gives the same rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The run that an exported measurement belongs to."""
 
     uid: UUID
-    at: str  # ISO 8601: its place in every series
+    at: str  # ISO 8601; the run's position in every series
     at_source: Literal["commit", "run", "upload"]
     source: _Text = ""
     external_id: _Text | None = None
@@ -31,7 +31,7 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     commit: _Text = ""
     branch: _Text = ""
     repo: _Text = ""
-    environment: _Text = ""  # of a run in pairs
+    environment: _Text = ""  # of an A/B comparison
     base_environment: _Text = ""
 
     def key(self) -> RunKey:
@@ -51,7 +51,7 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What our store knew of a measurement that it exported, as it stood there."""
+    """The stored identity of an exported measurement, and its run."""
 
     suite: str
     case: str
@@ -75,10 +75,7 @@ class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def exported(record: Record) -> Exported | None:
-    """Return what our export wrote into the record, None for a record of another origin.
-
-    Raise WrongRecord where it is not complete.
-    """
+    """Return what our export added, None for other records. Raise WrongRecord if it is incomplete."""
     value = info_of(record).get("hud")
     if not isinstance(value, dict):
         return None

@@ -1,7 +1,6 @@
-"""Import jobs: uploads with more records than one request may carry, ingested in the background.
+"""Import jobs: ingest uploads in the background that have too many records for one request.
 
-The body waits in a file, the row says how far it is. A job that was interrupted starts again: it stores in
-one transaction, so nothing of the first try is there.
+The body is a file, the row has the progress. A job is one transaction, so an interrupted one starts again.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from hud.ingest.receive import Content, Receipt, ingest, keep_key
+from hud.ingest.receive import Content, ingest, keep_key
 from hud.models import ApiKey, Import
 from hud.server.embedded import make_folder
 from runner.formats.errors import BadUpload
@@ -27,9 +26,9 @@ _LOCK_SPACE = 7_014_002
 def submit(
     body: bytes, parameters: Parameters, *, key: ApiKey | None = None, idempotency_key: str = ""
 ) -> Import:
-    """Put a body aside for `process_pending`; the same content with the same parameters is the same job.
+    """Store a body for `process_pending`; the same content with the same parameters is the same job.
 
-    Raise BadUpload for a body of no format, KeyInUse or KeyMisused for its idempotency key.
+    Raise BadUpload for an unknown format, KeyInUse or KeyMisused for the idempotency key.
     """
     content_key = Content.of(body, parameters).request_key
     with transaction.atomic():
@@ -53,13 +52,13 @@ def body_path(job: Import) -> Path:
 
 
 def process_pending() -> bool:
-    """Ingest one waiting import; return False where none waits. Any number of processes may call it."""
+    """Ingest one queued import; return False if there is none. Several processes may call this."""
     waiting = Import.objects.filter(state__in=[Import.State.QUEUED, Import.State.RUNNING]).order_by("pk")
     for job in waiting[:10]:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK_SPACE, job.pk])
             if not cursor.fetchone()[0]:
-                continue  # another process is at it
+                continue  # another process ingests it
             try:
                 _process(job)
             finally:
@@ -74,22 +73,27 @@ def _process(job: Import) -> None:
         body = body_path(job).read_bytes()
         with transaction.atomic():
             receipt = ingest(body, Parameters.parse(job.parameters), key=job.key, on_progress=_reporter(job))
-            _end(job, receipt)
+            Import.objects.filter(pk=job.pk).update(
+                state=Import.State.DONE,
+                done_records=receipt.stored + receipt.duplicates + len(receipt.skipped),
+                receipt=receipt.to_json(),
+                finished=Now(),
+            )
     except BadUpload as error:
         _fail(job, error.detail, [fault.to_json() for fault in error.faults])
     except OSError as error:
         _fail(job, f"its body cannot be read: {error.strerror}", [])
     except (OperationalError, InterfaceError):
-        raise  # the database is away: the job starts again when it is back
+        raise  # the database is down; the job starts again when it is back
     except Exception:
-        # one bad import must not hold up those behind it, nor the verdicts
+        # a bad import must not block later ones and the verdicts
         logger.exception("import %s ends with an error of ours", job.pk)
         _fail(job, "an error of ours; it is in the log", [])
     body_path(job).unlink(missing_ok=True)
 
 
 def _reporter(job: Import) -> Callable[[int], None]:
-    """Report progress over a connection of its own: the import's transaction shows nothing until its end."""
+    """Return a callback that stores progress over a second connection, outside the import's transaction."""
 
     def report(done: int) -> None:
         other = connections.create_connection("default")
@@ -100,15 +104,6 @@ def _reporter(job: Import) -> Callable[[int], None]:
             other.close()
 
     return report
-
-
-def _end(job: Import, receipt: Receipt) -> None:
-    Import.objects.filter(pk=job.pk).update(
-        state=Import.State.DONE,
-        done_records=receipt.stored + receipt.duplicates + len(receipt.skipped),
-        receipt=receipt.to_json(),
-        finished=Now(),
-    )
 
 
 def _fail(job: Import, detail: str, errors: list[dict[str, object]]) -> None:

@@ -1,6 +1,6 @@
-"""Records → measurements: names normalised to this project's words, values to numbers.
+"""Turn records into measurements: normalise names, parse values, check limits.
 
-Everything that decides which series a number belongs to happens here and in the formats' `describe`.
+This and the formats' `describe` decide to which series a number belongs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runner.schema.statistics import value_of
 from runner.schema.statuses import status_of
 from runner.schema.suite import knobs_key, value_rule
 
-_MAX_IDENTITY_BYTES = 2000  # PostgreSQL's index takes some 2,700 a row
+_MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {  # characters, in the order of an identity
     "suite": 60,
@@ -40,7 +40,7 @@ _LIMITS = {  # characters, in the order of an identity
     "device": 40,
     "arch": 100,
 }
-_ALWAYS_FITS = 40  # characters in each text: within all limits, also together
+_ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MAX_SAMPLES = 100_000
 _MAX_VALUE = 1e300
 _MAX_MESSAGE = 300  # characters of a reason or a warning
@@ -48,8 +48,7 @@ _MAX_MESSAGE = 300  # characters of a reason or a warning
 
 @dataclass(frozen=True)
 class ExpectedValue:
-    """A target without a measurement. `margin` is the relative noise the writer allows on the bad side before
-    the target counts as missed."""
+    """A target without a measurement. `margin` is the relative noise by which a value may miss it."""
 
     metric: str
     case: str
@@ -60,13 +59,13 @@ class ExpectedValue:
 
     @property
     def limit(self) -> float:
-        """The last value that still counts as reached."""
+        """Return the worst value that still reaches the target."""
         slack = abs(self.value) * self.margin
         return self.value - slack if metric_info(self.metric).direction == "up" else self.value + slack
 
 
 class RecordParser:
-    """Turns the records of one upload into measurements; collects what cannot be one."""
+    """Parse the records of one upload into measurements, and collect faults and skipped records."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -75,9 +74,9 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.expected: list[ExpectedValue] = []
-        self.unsaid: set[str] = set()  # parts of an identity that neither content, parameter nor name says
+        self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
-        self._environments_said: dict[tuple[bytes, str, str], Environment] = {}
+        self._environments_by_facts: dict[tuple[bytes, str, str], Environment] = {}
         self._run_keys = RunKeys()
 
     def flush(self) -> list[ParsedMeasurement]:
@@ -86,7 +85,7 @@ class RecordParser:
         return taken
 
     def skip_faults(self) -> None:
-        """Skip what is wrong instead of refusing the upload for it."""
+        """Turn the faults into skipped records, so that they do not refuse the upload."""
         self.skipped += [Skipped(fault.pointer, fault.detail, fault.line).to_json() for fault in self.faults]
         self.faults = []
 
@@ -101,7 +100,7 @@ class RecordParser:
             except WrongRecord as error:
                 self.faults.append(Fault(item.pointer + error.pointer, error.detail, item.line))
             except (ValueError, OverflowError, RecursionError):
-                # a text beyond what Python reads, such as a number of 5,000 digits or a list 100,000 deep
+                # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
         else:
             self._warn(item.text)
@@ -115,7 +114,9 @@ class RecordParser:
             self.skipped.append(Skipped(item.pointer, reasons.UNEXPECTED, item.line).to_json())
             return
         numbers, target = _numbers(metric), _target(metric)
-        _check_names(record, metric)
+        names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
+        if empty := [part for part, name in names.items() if not name.strip()]:
+            raise WrongRecord(f"/{empty[0]}/name", "the name is empty")
         extra = metric.extra_info or {}
         status = extra.get("status")
         status = status if isinstance(status, str) and status in STATUSES else ""
@@ -172,14 +173,14 @@ class RecordParser:
             self.warnings.append(words)
 
     def _with_hints(self, item: LocatedRecord) -> Parameters:
-        """Return the upload's parameters; where they are silent, with what the file's name suggests."""
+        """Return the upload's parameters, completed by the hints of the file's name."""
         if not item.hints:
             return self.parameters
-        silent = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
-        return replace(self.parameters, **silent)
+        missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
+        return replace(self.parameters, **missing)
 
     def _expect(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
-        """Keep what a record without a value says that it should be."""
+        """Keep the target of a record without a value."""
         names = measurement.metric, measurement.case
         if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
             raise WrongRecord("", "a name is too long")
@@ -197,10 +198,10 @@ class RecordParser:
         )
 
     def _environment(self, record: Record, facts: bytes, device_name: str, given: Parameters) -> Environment:
-        """Records of one upload mostly say the same here; only what is new is read."""
+        """Return the record's environment, from a cache, since most records of an upload share it."""
         device = text(info_of(record).get("device")) or given.device
-        said = (facts, device, device_name)
-        found = self._environments_said.get(said)
+        key = (facts, device, device_name)
+        found = self._environments_by_facts.get(key)
         if found is None:
             found = Environment.from_record(record)
             found.torch = found.torch or given.torch
@@ -208,7 +209,8 @@ class RecordParser:
             found.driver = found.driver or given.driver
             if not found.gpu and device not in {"cpu", ""}:
                 found.gpu = device_name
-            found = self._environments_said[said] = self._environments.setdefault(found.fingerprint(), found)
+            found = self._environments.setdefault(found.fingerprint(), found)
+            self._environments_by_facts[key] = found
         return found
 
 
@@ -223,7 +225,7 @@ def _numbers(metric: Metric) -> list[float]:
 
 
 def _target(metric: Metric) -> float | None:
-    """Return the record's target; 0 is how PyTorch's scripts write that there is none."""
+    """Return the record's target. PyTorch's scripts write 0 for none."""
     if metric.target_value is None:
         return None
     found = _number(metric.target_value)
@@ -237,16 +239,9 @@ def _number(value: float | str) -> float | None:
     return found if found is not None and abs(found) <= _MAX_VALUE else None
 
 
-def _check_names(record: Record, metric: Metric) -> None:
-    names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
-    for part, name in names.items():
-        if not name.strip():
-            raise WrongRecord(f"/{part}/name", "the name is empty")
-
-
 def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:
-    """Return the word for an outcome: what our own runner, or an export of ours, writes beside its status, or
-    without numbers the text that stands in the place of a value, in a list or as JSON."""
+    """Return the code of an outcome: the one that our runner or export wrote beside the status, or, without
+    numbers, the texts in place of values, as a list or JSON."""
     code = extra.get("code")
     if status and isinstance(code, str) and code:
         return code[:200]
@@ -264,8 +259,8 @@ def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | Non
 
 
 def _is_outcome(status: str, code: str | None, metric: str) -> bool:
-    """True where a record without numbers says how it ended. `ok` is no outcome of a metric whose values are
-    numbers: it has no value."""
+    """Return whether a record without numbers has an outcome. For a numeric metric `ok` is none: it has no
+    value."""
     if status not in {"", "ok"}:
         return True
     if code is None:
@@ -274,20 +269,20 @@ def _is_outcome(status: str, code: str | None, metric: str) -> bool:
 
 
 def _status_of_code(code: str | None, metric: str) -> str:
-    """Return the status that a code stands for. An unknown word is an outcome only of a status metric."""
+    """Return the status of a code. An unknown code is an outcome only for a status metric."""
     if not code:
         return "ok"
     return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
 
 
 def _message(extra: dict[str, Any]) -> str | None:
-    """Return the reason of a status and the warning of a value, in one text."""
+    """Return the reason of a status and the warning of a value as one text."""
     words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
     return "; ".join(filter(None, words))[:_MAX_MESSAGE].strip() or None
 
 
 def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
-    """Warn that a single sample includes compilation and warm-up, where other values leave the first out."""
+    """Warn that a single sample includes compilation and warm-up, if the metric otherwise excludes it."""
     if measurement.status != "ok" or len(measurement.samples) != 1:
         return None
     if value_rule(measurement.suite, measurement.metric) != "steady":
@@ -297,19 +292,19 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 
 
 def _normalise_names(measurement: ParsedMeasurement) -> None:
-    item = measurement
-    if item.knobs:
-        item.knobs_key = knobs_key({name: _bounded(value) for name, value in item.knobs.items()})
-    item.metric = nfc(item.metric)
-    texts = item.identity[:8]
+    if measurement.knobs:
+        knobs = {name: _bounded(value) for name, value in measurement.knobs.items()}
+        measurement.knobs_key = knobs_key(knobs)
+    measurement.metric = nfc(measurement.metric)
+    texts = measurement.identity[:8]
     if not "".join(texts).isascii():
-        item.suite, item.case, item.knobs_key, item.mode, item.dtype, item.backend, item.device, item.arch = (
-            map(nfc, texts)
-        )
+        names = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
+        for name, value in zip(names, texts, strict=True):
+            setattr(measurement, name, nfc(value))
 
 
 def _bounded(value: Any) -> Any:
-    """Return a number beyond 64 bits as text, since JSON's readers disagree about those."""
+    """Return a number beyond 64 bits as text, since JSON readers disagree about it."""
     is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_a_number and abs(value) >= 2**63 else value
 
@@ -330,7 +325,7 @@ def _check_limits(measurement: ParsedMeasurement) -> None:
 
 
 def _check_values(suite: str, metric: str, samples: list[float]) -> None:
-    """Raise WrongRecord for what cannot be stored, and for a negative bandwidth, time or amount of memory."""
+    """Raise WrongRecord for values that cannot be stored or are negative for an unsigned metric."""
     if len(samples) > _MAX_SAMPLES:
         raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
     summed = value_rule(suite, metric) == "sum"

@@ -1,16 +1,15 @@
-"""Verdict rows of touched series: read the history once, judge each point from the touched one on, write.
+"""Write the verdicts of series with new measurements: read the history once, judge from the first new point.
 
-Ingest marks the run in its own transaction (`TouchedRun`), the judge marks the run's series once it is
-complete (`Series.touched_at`); pages read what is written here and never compute history.
+Ingestion marks the run in its own transaction (`TouchedRun`). Once the run is complete, its series are marked
+(`Series.touched_at`) and judged. Pages read these rows and compute no history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Any
 
 from django.db import connection, transaction
 
@@ -20,34 +19,26 @@ from hud.models import Verdict as VerdictRow
 from runner.schema.statistics import median
 
 _HISTORY = 100
-_SILENT = {"unchanged", "new"}  # no row where there is nothing to say
+_SILENT = {"unchanged", "new"}  # verdicts without a row
 
 
 @dataclass(frozen=True)
 class _Point:
+    """The measurements of one run in one environment."""
+
     run_id: int
     environment_id: int
     at: datetime
     class_key: str
-    good: bool  # the status of each of its fresh processes is ok
-    ran: bool  # else it could not run, or nobody let it
-    medians: tuple[float, ...]  # one for each fresh process; empty where none gave a number
+    good: bool  # every fresh process has the status ok
+    ran: bool  # False if it could not run or was not allowed to
+    medians: tuple[float, ...]  # one for each fresh process that gave a number
 
 
-def work_off(limit: int = 200) -> int:
-    """Judges up to `limit` touched series whose runs are complete; returns how many it did."""
-    _mark_series()
-    done = 0
-    for series in _touched(limit):
-        judge_series(series)
-        done += 1
-    return done
-
-
-def _mark_series() -> None:
-    """Marks the series of complete runs that got measurements. What comes in meanwhile brings a row of its
-    own, in the transaction of its measurements, and so is never missed."""
+def process_pending(limit: int = 200) -> int:
+    """Judge up to `limit` touched series whose runs are complete; return how many."""
     with connection.cursor() as cursor:
+        # a measurement that arrives meanwhile adds its own row in its transaction, so that none is missed
         cursor.execute(
             """
             WITH taken AS (
@@ -63,34 +54,30 @@ def _mark_series() -> None:
             """,
             [list(ACTIVE)],
         )
-
-
-def _touched(limit: int) -> list[Series]:
-    busy = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
-    return list(
-        Series.objects.select_related("metric", "experiment")
-        .filter(touched_at__isnull=False)
-        .exclude(pk__in=busy)
-        .order_by("touched_at")[:limit]
-    )
+    unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
+    touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
+    pending = list(touched.exclude(pk__in=unfinished).order_by("touched_at")[:limit])
+    for series in pending:
+        judge_series(series)
+    return len(pending)
 
 
 def judge_series(series: Series) -> None:
-    """Writes the verdicts of one series from its touched point on, in one transaction."""
+    """Write the verdicts of a series from its touched point on, in one transaction."""
     since = series.touched_at
     if since is None:
         return
     with transaction.atomic():
-        # a measurement that comes in meanwhile marks its run, and with it this series, anew
+        # a measurement that arrives meanwhile marks its run, and so this series, again
         if not Series.objects.filter(pk=series.pk, touched_at=since).update(touched_at=None):
             return
-        rows = list(_verdict_rows(series, _points(series), since))
+        rows = list(_verdict_rows(series, since))
         VerdictRow.objects.filter(series=series, at__gte=since).delete()
         VerdictRow.objects.bulk_create(rows)
 
 
 def _points(series: Series) -> list[_Point]:
-    """Without runs in pairs: they try something out, and their two sides are judged against each other."""
+    """Return the points of a series in order, without A/B runs, whose sides are compared with each other."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -102,39 +89,41 @@ def _points(series: Series) -> list[_Point]:
             [series.pk],
         )
         rows = cursor.fetchall()
-    return [_point(list(group)) for _place, group in groupby(rows, key=lambda row: row[:4])]
+    points = []
+    for (run_id, environment_id, at, class_key), group in groupby(rows, key=lambda row: row[:4]):
+        outcomes = [row[4:] for row in group]
+        medians = tuple(value for _status, value in outcomes if value is not None)
+        statuses = {STATUS_NAMES.get(status, "failed") for status, _value in outcomes}
+        # a process that failed does not hide the values of the others
+        ran = bool(medians) or not statuses <= NEVER_RAN
+        points.append(_Point(run_id, environment_id, at, class_key, statuses == {"ok"}, ran, medians))
+    return points
 
 
-def _point(rows: Sequence[tuple[Any, ...]]) -> _Point:
-    """Of the rows of one run in one environment: a process that failed does not hide what the others gave."""
-    run_id, environment_id, at, class_key = rows[0][:4]
-    medians = tuple(row[5] for row in rows if row[5] is not None)
-    statuses = {STATUS_NAMES.get(row[4], "failed") for row in rows}
-    good, ran = statuses == {"ok"}, bool(medians) or not statuses <= NEVER_RAN
-    return _Point(run_id, environment_id, at, class_key, good, ran, medians)
-
-
-def _verdict_rows(series: Series, points: Sequence[_Point], since: datetime) -> Iterator[VerdictRow]:
-    """What never ran is not judged, and nothing is judged against it."""
+def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
+    """Yield the rows of the points from `since` on. Points that never ran neither get nor influence one."""
     rule = rule_of(series.metric)
     earlier: dict[str, list[_Point]] = {}
-    for place, point in enumerate(point for point in points if point.ran):
+    for index, point in enumerate(point for point in _points(series) if point.ran):
         history = earlier.setdefault(point.class_key, [])
         if point.at >= since:
-            verdict = _judge_status(history, point) if rule.kind == "status" else _judge(history, point, rule)
-            first_of_class = verdict.verdict == "new" and place > 0
+            verdict = _judge_point(history, point, rule)
+            first_of_class = verdict.verdict == "new" and index > 0
             if first_of_class or verdict.verdict not in _SILENT:
-                yield _row(series, point, verdict)
+                yield VerdictRow(
+                    run_id=point.run_id,
+                    series=series,
+                    environment_id=point.environment_id,
+                    at=point.at,
+                    **asdict(verdict),
+                )
         history.append(point)
 
 
-def _judge(history: Sequence[_Point], point: _Point, rule: Rule) -> Verdict:
-    values = [median(one.medians) for one in history[-_HISTORY:] if one.medians]
-    return judge(values, point.medians, rule)
-
-
-def _judge_status(history: Sequence[_Point], point: _Point) -> Verdict:
-    """Of a metric that is a word, such as accuracy: passing or not is what changes."""
+def _judge_point(history: Sequence[_Point], point: _Point, rule: Rule) -> Verdict:
+    if rule.kind != "status":
+        values = [median(earlier.medians) for earlier in history[-_HISTORY:] if earlier.medians]
+        return judge(values, point.medians, rule)
     if not history:
         return Verdict("new")
     if history[-1].good == point.good:
@@ -142,23 +131,8 @@ def _judge_status(history: Sequence[_Point], point: _Point) -> Verdict:
     return Verdict("improved" if point.good else "regressed", baseline_n=len(history))
 
 
-def _row(series: Series, point: _Point, verdict: Verdict) -> VerdictRow:
-    return VerdictRow(
-        run_id=point.run_id,
-        series=series,
-        environment_id=point.environment_id,
-        verdict=verdict.verdict,
-        change=verdict.change,
-        noise=verdict.noise,
-        factor=verdict.factor,
-        baseline=verdict.baseline,
-        baseline_n=verdict.baseline_n,
-        at=point.at,
-    )
-
-
 def rule_of(metric: Metric) -> Rule:
-    """The metric's rule from the registry."""
+    """Return the rule of a metric of the registry."""
     return Rule(
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
@@ -168,9 +142,9 @@ def rule_of(metric: Metric) -> Rule:
 
 
 def prior_noise(floor: float) -> float:
-    """Relative noise between processes that a short series is taken to have, by its metric's floor.
+    """Return the assumed relative noise between processes of a short series, by its metric's floor.
 
-    Seen on H200 cards: device time (floor 3 %) repeats within 0.2 %, but 1 % over two cards; call time
+    Measured on H200 cards: device time (floor 3 %) repeats within 0.2 %, but 1 % over two cards; call time
     (5 %) of small kernels moves by 3 to 7 % with its host; compile time (15 %) by 5 % and more.
     """
     return 0.01 if floor <= 0.03 else 0.03 if floor <= 0.05 else floor / 3

@@ -1,7 +1,7 @@
-"""Two environments measured in turn: what their process pairs say of a metric. Numbers only.
+"""A/B comparison: judge a metric from pairs of processes. Numbers only.
 
-A pair has one fresh process of each side on one accelerator, one after the other. Its log ratio is one
-value; Student's t over the pairs tells whether there is a change (measuring rule 18).
+A pair is one fresh process of each side, one after the other on one accelerator. Its log ratio is one value;
+Student's t over the pairs decides whether there is a change (measuring rule 18).
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ Word = Literal["confirmed", "dismissed", "inconclusive"]
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """`base` and `new` are geometric means over the pairs, as the change is; without a pair the sides'
-    medians, None for a side without a value. `change` is None where values are not positive and differ, so
-    that there is no ratio. `better` is None without a confirmed change or where the metric has no
-    direction."""
+    """The result of a comparison.
+
+    `base` and `new` are geometric means over the pairs, like the change; without a pair they are the sides'
+    medians, None for a side without a value. `change` is None if the values have no ratio. `better` is None
+    without a confirmed change or if the metric has no direction.
+    """
 
     base: float | None
     new: float | None
@@ -37,11 +39,11 @@ def judge_pairs(
     direction: Literal["up", "down", "none"],
     kind: Literal["timing", "deterministic", "status"] = "timing",
 ) -> PairVerdict:
-    """Compares the values of both sides, pair by pair; None where a process gave no value.
+    """Compare the values of both sides pair by pair; None stands for a process without a value.
 
-    `confirmed` is a change past the floor of 2 % that its 95 % interval does not deny, of a deterministic
-    metric any; `dismissed` is an interval within the floor; all else is `inconclusive`, and so is anything
-    from fewer than five pairs. Raises ValueError where the sides are not equally long.
+    `confirmed`: a change past the 2 % floor that its 95 % interval does not contradict, or any change of a
+    deterministic metric. `dismissed`: the interval lies within the floor. `inconclusive`: everything else,
+    and fewer than five pairs. Raise ValueError if the sides differ in length.
     """
     both = [(a, b) for a, b in zip(base, new, strict=True) if a is not None and b is not None]
     try:
@@ -53,10 +55,8 @@ def judge_pairs(
     better = None
     if word == "confirmed" and relative and direction != "none":
         better = (relative > 0) == (direction == "up")
-    middles = pair_middles(both) if both else (_median(base), _median(new))
-    return PairVerdict(*middles, len(both), change, word, better)
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return median(there) if there else None
+    if both:
+        return PairVerdict(*pair_middles(both), len(both), change, word, better)
+    sides = ([value for value in side if value is not None] for side in (base, new))
+    base_median, new_median = (median(side) if side else None for side in sides)
+    return PairVerdict(base_median, new_median, 0, change, word, better)

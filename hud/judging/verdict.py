@@ -1,4 +1,4 @@
-"""Is a new value better, worse, or the same as its series was? Numbers only.
+"""Decide whether a new value is better or worse than its series was. Numbers only.
 
 A change counts when it is past the metric's relative floor and its absolute floor and the noise of its
 own series, all three. Noise comes from the history's first differences, so that slow drift and accepted
@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from runner.schema.statistics import MAD_TO_SD, median
 
 Word = Literal["improved", "unchanged", "regressed", "inconclusive", "failed", "new"]
-_SHORT = 8  # fewer earlier values than this say little of their own noise
+_SHORT = 8  # fewer earlier values than this tell little about their noise
 _BASELINE = 16  # the level is the median of this many latest values
 _NOISE_WINDOW = 100
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a metric is judged. Floors are what a change must exceed; `prior_noise` is the relative
-    standard deviation between processes that a series with little history is taken to have."""
+    """The rule by which a metric is judged. A change must exceed the floors. `prior_noise` is the assumed
+    relative standard deviation between processes of a series with little history."""
 
     direction: Literal["up", "down", "none"] = "down"
     kind: Literal["timing", "deterministic", "status"] = "timing"
@@ -39,8 +39,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`change` is relative to `baseline` and signed as the value moved; `factor` is the change in units
-    of the noise that a single new value has against its baseline."""
+    """The result of judging a run. `change` is relative to `baseline`, with the sign of the value's movement;
+    `factor` is the change in units of the noise of one new value against its baseline."""
 
     verdict: Word
     change: float | None = None
@@ -51,9 +51,9 @@ class Verdict:
 
 
 def judge(history: Sequence[float], samples: Sequence[float], rule: Rule) -> Verdict:
-    """Verdict on a run's samples; `history` are earlier medians of the same environment class, oldest first.
+    """Judge a run's samples against `history`: earlier medians of the same environment class, oldest first.
 
-    Without samples the run failed; without history the series is new. Raises ValueError for NaN or infinity.
+    Without samples the run failed; without history the series is new. Raise ValueError for NaN or infinity.
     """
     if not all(map(math.isfinite, history)) or not all(map(math.isfinite, samples)):
         raise ValueError("a verdict needs finite numbers")
@@ -81,7 +81,7 @@ def judge(history: Sequence[float], samples: Sequence[float], rule: Rule) -> Ver
 
 
 def series_noise(history: Sequence[float], prior: float) -> float:
-    """Relative standard deviation of one value around its level, from first differences (log space).
+    """Return the relative standard deviation of a value around its level, from first log differences.
 
     Differences of independent values have √2 of their deviation; a positive lag-1 correlation of the
     values makes differences too small, so it is put back. A short history leans on the prior.
@@ -100,11 +100,11 @@ def series_noise(history: Sequence[float], prior: float) -> float:
     if values.size < _SHORT:
         weight = (values.size - 1) / (_SHORT - 1)
         own = math.sqrt(weight * own**2 + (1 - weight) * prior**2)
-    return max(own, prior / 10)  # equal values to the last digit are a clock's, not the world's
+    return max(own, prior / 10)  # equal values only show a coarse clock
 
 
 def _lag_1(logs: NDArray[np.float64]) -> float:
-    """Lag-1 correlation after steps are taken out by a running median, so a step is not correlation."""
+    """Return the lag-1 correlation; a running median removes steps first, which are not correlation."""
     if logs.size < 12:
         return 0.0
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(logs, 3, mode="edge"), 7)
@@ -116,7 +116,7 @@ def _lag_1(logs: NDArray[np.float64]) -> float:
 
 
 def _judge_exact(history: Sequence[float], value: float, rule: Rule) -> Verdict:
-    """Graph breaks, kernels, recompiles: any change from the latest value is one."""
+    """Judge a count, such as graph breaks or kernels: any change from the latest value counts."""
     baseline = history[-1]
     word: Word = "unchanged" if value == baseline else _word(value - baseline, rule)
     return Verdict(word, _relative(baseline, value), 0.0, None, baseline, len(history))
@@ -129,7 +129,7 @@ def _word(difference: float, rule: Rule) -> Word:
 
 
 def _difference(baseline: float, value: float) -> float:
-    """Log ratio for positive values; for others the difference against the larger magnitude."""
+    """Return the log ratio of positive values, else the difference relative to the larger magnitude."""
     if baseline > 0 and value > 0:
         return math.log(value) - math.log(baseline)
     scale = max(abs(baseline), abs(value))

@@ -1,4 +1,4 @@
-"""Files that tasks left, for a person to save."""
+"""Downloads of the files that tasks leave behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.http import FileResponse
 from hud.models import Artifact
 from hud.runs import logs
 
-_SUFFIXES = {  # what the runner writes as each kind; a host's own kinds have none
+_SUFFIXES = {  # by kind, for the kinds that the runner writes
     "compile_phases": ".json",
     "generated_code": ".txt",
     "gpu_state": ".json",
@@ -20,13 +20,16 @@ _SUFFIXES = {  # what the runner writes as each kind; a host's own kinds have no
 
 
 def artifact_response(kept: Artifact) -> FileResponse | None:
-    """The file as a download, never shown: a host may have put anything into it. None where it is gone."""
+    """Return the file as a download, or None if it is gone. It is never shown: a host may send anything."""
     path = logs.artifact_path(kept)
     if path is None:
         return None
-    name = f"run-{kept.task.run_id}-task-{kept.task.position}-{kept.kind}-{kept.pk}"
-    name += _SUFFIXES.get(kept.kind, "")
-    content_type = "application/octet-stream"
-    response = FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)
+    suffix = _SUFFIXES.get(kept.kind, "")
+    response = FileResponse(
+        path.open("rb"),
+        as_attachment=True,
+        filename=f"run-{kept.task.run_id}-task-{kept.task.position}-{kept.kind}-{kept.pk}{suffix}",
+        content_type="application/octet-stream",
+    )
     response["X-Content-Type-Options"] = "nosniff"
     return response

@@ -1,4 +1,4 @@
-"""Logs and artifacts of tasks: files below `HUD_DATA`, under names the server makes."""
+"""Logs and artifacts of tasks: files below `HUD_DATA`, under names that the server chooses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 class WrongOffset(ValueError):
-    """The log does not end where this piece begins; `size_bytes` says where it ends."""
+    """The log has `size_bytes`, and this piece does not begin there."""
 
     def __init__(self, size_bytes: int) -> None:
         super().__init__(f"the log ends at {size_bytes}")
@@ -26,22 +26,22 @@ class WrongOffset(ValueError):
 
 
 class TooLarge(ValueError):
-    """Over the limit for logs or artifacts."""
+    """A log or an artifact is over its limit."""
 
 
 class BadArtifact(ValueError):
-    """A kind that is no plain word, or content that is not what its checksum says."""
+    """The kind is no plain word, or the content does not match its checksum."""
 
 
 def log_path(task: Task, attempt: int | None = None) -> Path:
-    """Of its latest attempt, unless an earlier one is named."""
+    """Return the log of the latest attempt, unless an earlier one is given."""
     name = f"{task.uid}-{task.attempt if attempt is None else attempt}.log"
     return Path(settings.HUD_DATA) / "tasklogs" / str(task.run_id) / name
 
 
 def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: bytes) -> int:
-    """Adds a piece at its offset; returns the log's size in bytes. A piece that is there already is
-    taken as said again. Raises WrongOffset, TooLarge, LeaseBroken, UnknownTask."""
+    """Write a piece of a log at its offset; return the log's size in bytes. A repeated piece changes nothing.
+    Raise WrongOffset, TooLarge, LeaseBroken, UnknownTask."""
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         if offset > task.log_bytes:
@@ -54,7 +54,7 @@ def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: b
             make_folder(path.parent)
             path.touch(mode=0o600)
             with path.open("r+b") as file:
-                file.seek(task.log_bytes)  # over what a crash may have left behind the committed size
+                file.seek(task.log_bytes)  # a crash may have left bytes beyond the committed size
                 file.truncate()
                 file.write(new)
             Task.objects.filter(pk=task.pk).update(log_bytes=task.log_bytes + len(new))
@@ -62,7 +62,7 @@ def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: b
 
 
 def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> bytes:
-    """At most `limit` bytes of a task's log from `start`: of its latest attempt, or of one that was lost."""
+    """Return at most `limit` bytes of a log from `start`, of the latest attempt unless another is given."""
     path = log_path(task, attempt)
     if not path.exists():
         return b""
@@ -75,7 +75,7 @@ def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> b
 
 
 def artifact_path(artifact: Artifact) -> Path | None:
-    """Where its row says it lies, as long as that is below the artifacts; None where its file is gone."""
+    """Return the path of an artifact's file; None if it is gone or not below the artifacts' folder."""
     folder = (Path(settings.HUD_DATA) / "artifacts").resolve()
     path = (Path(settings.HUD_DATA) / artifact.path).resolve()
     return path if path.is_relative_to(folder) and path.is_file() else None
@@ -84,7 +84,7 @@ def artifact_path(artifact: Artifact) -> Path | None:
 def keep_artifact(
     *, uid: uuid.UUID, token: uuid.UUID, host: Host, kind: str, data: bytes, sha256: str
 ) -> Artifact:
-    """Stores a file of the task, once. Raises BadArtifact, TooLarge, LeaseBroken, UnknownTask."""
+    """Store a file of the task, once. Raise BadArtifact, TooLarge, LeaseBroken, UnknownTask."""
     if not _KIND.fullmatch(kind):
         raise BadArtifact("an artifact's kind is a word of at most 40 small letters, digits and underscores")
     if len(data) > settings.HUD_MAX_ARTIFACT_BYTES:
@@ -94,14 +94,11 @@ def keep_artifact(
         raise BadArtifact("the content does not match its checksum")
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
-        known = Artifact.objects.filter(task=task, kind=kind, sha256=digest).first()
-        if known:
+        if known := Artifact.objects.filter(task=task, kind=kind, sha256=digest).first():
             return known
-        path = Path("artifacts") / str(task.run_id) / f"{uuid.uuid4()}"
-        whole = Path(settings.HUD_DATA) / path
-        make_folder(whole.parent)
-        whole.touch(mode=0o600)
-        whole.write_bytes(data)
-        return Artifact.objects.create(
-            task=task, kind=kind, path=str(path), size_bytes=len(data), sha256=digest
-        )
+        path = f"artifacts/{task.run_id}/{uuid.uuid4()}"
+        file = Path(settings.HUD_DATA) / path
+        make_folder(file.parent)
+        file.touch(mode=0o600)
+        file.write_bytes(data)
+        return Artifact.objects.create(task=task, kind=kind, path=path, size_bytes=len(data), sha256=digest)

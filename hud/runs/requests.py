@@ -1,6 +1,6 @@
-"""Requests for runs: of one experiment again, or of (part of) a suite.
+"""Request runs: of one experiment again, or of a suite or part of it.
 
-PostgreSQL is the truth; Redis only carries wake-ups. `hud/runs/tasks.py` hands the tasks to hosts.
+Runs and tasks are rows; Redis only carries wake-ups. `hud/runs/tasks.py` hands the tasks to hosts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
+from hud.hosts import registration
 from hud.models import Accelerator, Experiment, Run, Task
 from hud.models import Firing as ScheduleTrigger
-from hud.pages.hosts import facts
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import inductor_options
@@ -31,8 +31,8 @@ _NO_KNOBS: Mapping[str, KnobValue | None] = MappingProxyType({})
 
 
 class InvalidRunRequest(ValueError):
-    """The request cannot be run; the text says why. `knob` names the knob that is wrong, if it is one, and
-    `options` has a reason for each option of inductor that is."""
+    """The request cannot be run. `knob` names the wrong case parameter, and `options` gives a reason for each
+    wrong inductor option."""
 
     def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(text)
@@ -42,61 +42,59 @@ class InvalidRunRequest(ValueError):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where a run goes, how often each task is repeated, and who asks for it.
+    """Where a run goes, how often each task is repeated, and who requests it.
 
-    With a base environment each task is a pair, one process in either environment. `new_options` are
-    inductor's and hold for the new side alone; they need no other base than the environment itself.
+    A base environment or `new_options` make the run an A/B comparison: each task is one process of each side.
+    `new_options` are inductor options of the candidate; its own environment is the default baseline.
     """
 
     resources: ResourceRequest
     who: str
     repeats: int = 1
     new_options: Mapping[str, OptionValue] = field(default_factory=dict)
-    interactive: bool = True  # a person waits: it goes ahead of a schedule's runs
-    trigger: ScheduleTrigger | None = None  # the schedule's due time that asks for it
+    interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
+    trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
 
 
 def request_rerun(
     experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
 ) -> Run:
-    """Request a run of one experiment. `knobs` replace the experiment's own, as in `spec_of`; where they
-    make it another experiment, the run is that one's. Raise InvalidRunRequest."""
+    """Request a run of an experiment. `knobs` replace its case parameters, as in `spec_of`; if they describe
+    another experiment, the run belongs to that one. Raise InvalidRunRequest."""
     spec = spec_of(experiment, device=_device(options.resources, experiment.device), knobs=knobs)
-    other = _is_other(spec, experiment)
-    subject = _experiment_of(spec, experiment.arch) if other else experiment
+    subject: Experiment | None = experiment
+    title = experiment.title
+    if _is_other(spec, experiment):
+        subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
     earlier = Run.objects.filter(experiment=subject).order_by("-created").values_list("pk", flat=True)
     return request_run(
         [spec],
-        _on_device(options, spec.device),
-        title=f"{experiment.suite}: {_title(spec, experiment) if other else experiment.title}",
+        options,
+        title=f"{experiment.suite}: {title}",
         experiment=subject,
         retry_of=earlier.first() if subject else None,
     )
 
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
-    """Request a run of (part of) a suite; without a device, on the host's. Raise InvalidRunRequest."""
+    """Request a run of a suite or part of it, by default on the host's device. Raise InvalidRunRequest."""
     if not selection.device:
         selection = replace(selection, device=_device(options.resources, "cuda"))
     specs = plan_suite(selection)
     cases = ", ".join(selection.cases) or "all cases"
-    return request_run(specs, _on_device(options, specs[0].device), title=f"{selection.suite}: {cases}")
+    return request_run(specs, options, title=f"{selection.suite}: {cases}")
 
 
 def _device(resources: ResourceRequest, default: str) -> str:
-    """Return the device that was asked for, else what the host works on: cuda where it has a GPU."""
+    """Return the requested device; else the requested host's, cuda if it has a GPU; else the default."""
     if resources.device or resources.host is None:
         return resources.device or default
     found = Accelerator.objects.filter(host=resources.host, present=True, device="cuda")
     return "cuda" if found.exists() else "cpu"
 
 
-def _on_device(options: RunOptions, device: str) -> RunOptions:
-    return replace(options, resources=replace(options.resources, device=device))
-
-
 def plan_suite(selection: Selection) -> list[TaskSpec]:
-    """Return the tasks of (part of) a suite. Raise InvalidRunRequest for what the catalogue has not."""
+    """Return the tasks of a suite or part of it. Raise InvalidRunRequest if the suite has no such part."""
     try:
         return plan(selection)
     except BadRequest as error:
@@ -114,7 +112,7 @@ def request_run(
     """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
     check_size(specs, options.repeats)
     new_options = dict(options.new_options)
-    resources = options.resources
+    resources = replace(options.resources, device=options.resources.device or specs[0].device)
     if resources.base_environment or new_options:
         environment = resources.environment or DEFAULT_ENVIRONMENT
         base = resources.base_environment or environment
@@ -125,7 +123,14 @@ def request_run(
     if problem:
         raise InvalidRunRequest(problem)
     if new_options:
-        _check_options(new_options, specs, facts.inductor_options(able, resources.environment))
+        kinds = registration.inductor_options(able, resources.environment)
+        if problems := inductor_options.problems(new_options, kinds):
+            text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+            raise InvalidRunRequest(f"options of inductor cannot be set: {text}", options=problems)
+        for spec in specs:
+            if not SUITES[spec.suite].takes_inductor_options(spec):
+                task = f"{spec.suite}/{spec.case} ({spec.backend})"
+                raise InvalidRunRequest(f"{task} takes no options of inductor")
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
@@ -151,27 +156,14 @@ def request_run(
             watched=options.interactive,
         )
         Task.objects.bulk_create(
-            Task(run=run, position=process * len(specs) + place, process=process, spec=spec.to_json())
+            Task(run=run, position=process * len(specs) + index, process=process, spec=spec.to_json())
             for process in range(options.repeats)
-            for place, spec in enumerate(specs)
+            for index, spec in enumerate(specs)
         )
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=run.request)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     run.refresh_from_db()
     return run
-
-
-def _check_options(
-    options: Mapping[str, object], specs: Sequence[TaskSpec], kinds: inductor_options.Kinds
-) -> None:
-    """Raise InvalidRunRequest for options that cannot be set there and for tasks that take none."""
-    problems = inductor_options.problems(options, kinds)
-    if problems:
-        said = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        raise InvalidRunRequest(f"options of inductor cannot be set: {said}", options=problems)
-    for spec in specs:
-        if not SUITES[spec.suite].takes_inductor_options(spec):
-            raise InvalidRunRequest(f"{spec.suite}/{spec.case} ({spec.backend}) takes no options of inductor")
 
 
 def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
@@ -186,17 +178,16 @@ def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
 def spec_of(
     experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
 ) -> TaskSpec:
-    """Return the task that measures this experiment on a device. `knobs` replace its own; None stands for the
-    suite's default. Raise InvalidRunRequest."""
-    if experiment.suite not in SUITES:
-        raise InvalidRunRequest(
-            f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
-        )
-    offered = {knob.name for knob in SUITES[experiment.suite].knobs}
-    unknown = next((name for name in knobs if name not in offered), "")
-    if unknown:
+    """Return the task that measures this experiment on a device. `knobs` replace its case parameters; None
+    stands for the suite's default. Raise InvalidRunRequest."""
+    suite = SUITES.get(experiment.suite)
+    if suite is None:
+        known = ", ".join(sorted(SUITES))
+        raise InvalidRunRequest(f"the runner has no suite {experiment.suite!r} here; it has: {known}")
+    known_knobs = {knob.name for knob in suite.knobs}
+    if unknown := next((name for name in knobs if name not in known_knobs), ""):
         raise InvalidRunRequest(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
-    said = {**SUITES[experiment.suite].asked_knobs(experiment.knobs), **knobs}
+    asked = {**suite.asked_knobs(experiment.knobs), **knobs}
     (spec,) = plan_suite(
         Selection(
             experiment.suite,
@@ -206,14 +197,14 @@ def spec_of(
             dtypes=[experiment.dtype],
             backends=[experiment.backend],
             dynamic=experiment.dynamic,
-            knobs={name: value for name, value in said.items() if value is not None},
+            knobs={name: value for name, value in asked.items() if value is not None},
         )
     )
     return spec
 
 
 def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
-    """Return whether a rerun's task measures another experiment, whatever its device."""
+    """Return whether a task measures another experiment than this one, apart from the device."""
     suite = SUITES[spec.suite]
     asked = suite.asked_knobs(experiment.knobs)
     if not asked.keys() <= {knob.name for knob in suite.knobs}:
@@ -224,7 +215,7 @@ def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
 
 
 def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
-    """Return the experiment that a task measures, if it is one and has been measured on that arch."""
+    """Return the one experiment that a task measures, if it has been measured on that architecture."""
     found = SUITES[spec.suite].expected(spec, {})
     if len(found) != 1:
         return None
@@ -242,7 +233,7 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
 
 
 def _title(spec: TaskSpec, experiment: Experiment) -> str:
-    """Return the title for a rerun whose knobs make it a different experiment."""
+    """Return the title of a rerun whose case parameters describe a different experiment."""
     suite = SUITES[spec.suite]
     knobs = {
         name: "+".join(map(str, value)) if isinstance(value, list) else value

@@ -1,7 +1,6 @@
-"""How a run's state follows from its tasks, and how a run is cancelled.
+"""Derive a run's state from its tasks, and cancel runs.
 
-The state is derived (`states.py`) and ends once; terminal states never change. Rows are locked tasks first,
-then their run.
+`states.py` has the rules; a terminal state never changes. Locks are taken on tasks first, then on their run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ _UNENDED = (states.TaskState.QUEUED, states.TaskState.RUNNING)
 
 
 def task_state(row: Task) -> states.Task:
-    """Return what decides about a task, read from its row."""
     return states.Task(states.TaskState(row.state), row.attempt, row.token, row.status)
 
 
@@ -28,34 +26,31 @@ def update_run_state(run_id: int) -> None:
     if run.state not in ACTIVE:
         return
     rows = list(Task.objects.filter(run_id=run_id).order_by("position").defer("spec", "progress"))
-    state, place = states.run_state([task_state(row) for row in rows])
+    state, decisive = states.run_state([task_state(row) for row in rows])
     if state == run.state:
         return
     run.state = state
-    if state == State.QUEUED:  # all of it was handed back
+    if state == State.QUEUED:  # all tasks were handed back
         run.started, run.host_name = None, ""
     elif state == State.RUNNING:
         run.started = Now()
     else:
         run.finished = Now()
-    if place is not None:
-        said = _cancelled_by(run) if state == State.CANCELLED else rows[place].status
-        run.reason = (rows[place].reason or said)[:500]
+    if decisive is not None:
+        reason = rows[decisive].reason
+        if not reason and state == State.CANCELLED:  # the host that stopped it does not know who asked
+            asked = Audit.objects.filter(
+                at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
+            ).first()
+            reason = f"cancelled by {asked.who}" if asked else "cancelled"
+        run.reason = (reason or rows[decisive].status)[:500]
     run.save(update_fields=["state", "reason", "started", "finished", "host_name"])
 
 
-def _cancelled_by(run: Run) -> str:
-    """For a task that its host stopped: the host knows only that somebody asked for it."""
-    asked = Audit.objects.filter(
-        at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
-    ).first()
-    return f"cancelled by {asked.who}" if asked else "cancelled"
-
-
 def cancel(*, run: Run, who: str) -> None:
-    """End queued tasks now and tell a running one with its next report. Twice is the same as once."""
+    """End the queued tasks now and the running one at its next report. Cancelling again changes nothing."""
     with transaction.atomic():
-        # every task that could move is held, so that none slips back into the queue unseen
+        # lock every task that could move, so that none returns to the queue unseen
         unended = Task.objects.select_for_update().filter(run=run, state__in=_UNENDED)
         rows = list(unended.order_by("pk"))
         asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(
@@ -75,9 +70,9 @@ def cancel(*, run: Run, who: str) -> None:
 
 
 def detach_host(*, host: Host, who: str) -> None:
-    """Detach a host and cancel the runs asked of this very host, since nobody else may take them.
+    """Detach a host and cancel the runs requested for it, which no other host may take.
 
-    What it still runs is lost when its lease ends, and goes to another host.
+    Other tasks that it still runs are lost when their leases end, and go to another host.
     """
     registration.detach(host=host, who=who)
     for run in Run.objects.filter(host=host, state__in=ACTIVE):

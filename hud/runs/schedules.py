@@ -1,8 +1,8 @@
-"""Schedules: runs that come of themselves, by cron expression and time zone.
+"""Schedules: request runs at the times of a cron expression in a time zone.
 
 `manage.py tick` fires each due time once: a `Firing` row, unique by schedule and time, in one transaction
-with its runs. Of times that were missed, only the latest is made up. Nobody watches what a schedule asks
-for, so a person's rerun goes ahead of it between two of its tasks.
+with its runs. After an outage only the latest missed time is made up. A person's rerun goes ahead of
+scheduled runs, between two of their tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -30,22 +29,23 @@ from runner.suites import SUITES
 
 logger = logging.getLogger(__name__)
 FIELDS = "minute, hour, day of month, month, day of week"
-CEILINGS = "daily ceilings"  # name of the schedule that every installation has
-_CLOCK_CHANGE = timedelta(hours=2)  # no zone's clocks are set by more, when they are set twice a year
+CEILINGS = "daily ceilings"  # the schedule of every new installation
+_CLOCK_CHANGE = timedelta(hours=2)  # daylight saving moves no clock by more
 _NAMES = "jan feb mar apr may jun jul aug sep oct nov dec mon tue wed thu fri sat sun".replace(" ", "|")
 _CRON_FIELD = re.compile(rf"([\d*/,#L-]|{_NAMES})+", re.IGNORECASE)
 
 
 def check(schedule: Schedule) -> None:
-    """Raises ValidationError, by field, for what could never fire."""
-    faults = {
-        "cron": _cron_fault(schedule.cron),
-        "time_zone": _zone_fault(schedule.time_zone),
-        "labels": _labels_fault(schedule.labels),
-        "suite": _request_fault(schedule),
-    }
-    found = {field: text for field, text in faults.items() if text}
-    if found:
+    """Raise ValidationError, by field, for a schedule that could never fire."""
+    faults = {"cron": _cron_fault(schedule.cron), "suite": _request_fault(schedule)}
+    if _zone(schedule.time_zone) is None:
+        faults["time_zone"] = f"{schedule.time_zone!r} is no time zone; one is UTC, another Europe/Berlin"
+    labels: Any = schedule.labels
+    if not isinstance(labels, dict) or not all(
+        isinstance(text, str) for pair in labels.items() for text in pair
+    ):
+        faults["labels"] = 'labels are an object of texts, as {"gpu": "h200"}'
+    if found := {field: text for field, text in faults.items() if text}:
         raise ValidationError(found)
 
 
@@ -61,16 +61,6 @@ def _cron_fault(cron: str) -> str:
     except (ValueError, KeyError) as error:
         return f"this never comes: {error}"
     return ""
-
-
-def _zone_fault(name: str) -> str:
-    return "" if _zone(name) else f"{name!r} is no time zone; one is UTC, another Europe/Berlin"
-
-
-def _labels_fault(labels: Any) -> str:
-    if isinstance(labels, dict) and all(isinstance(text, str) for pair in labels.items() for text in pair):
-        return ""
-    return 'labels are an object of texts, as {"gpu": "h200"}'
 
 
 def _request_fault(schedule: Schedule) -> str:
@@ -95,23 +85,23 @@ def selection_of(schedule: Schedule, device: str) -> Selection:
     )
 
 
-# What people do with them. Each writes an audit row.
+# Changes by people; each writes an audit row.
 
 
 def create(*, who: str, **fields: Any) -> Schedule:
-    """Create a schedule; its first due time is yet to come. Raise ValidationError."""
+    """Create a schedule. Raise ValidationError."""
     return save(Schedule(**fields), who=who)
 
 
 def update(*, schedule: Schedule, who: str, **fields: Any) -> Schedule:
-    """Other settings; due times that have passed by then are not made up. Raises ValidationError."""
+    """Change a schedule. Raise ValidationError."""
     for name, value in fields.items():
         setattr(schedule, name, value)
     return save(schedule, who=who)
 
 
 def save(schedule: Schedule, *, who: str) -> Schedule:
-    """Checks and stores a new or changed schedule. Raises ValidationError."""
+    """Check and store a schedule; due times before now are not made up. Raise ValidationError."""
     schedule.active_from = Now()
     schedule.clean_fields(exclude=["active_from", "created"])
     schedule.validate_unique()
@@ -119,73 +109,63 @@ def save(schedule: Schedule, *, who: str) -> Schedule:
     with transaction.atomic():
         action = "schedule.change" if schedule.pk else "schedule.create"
         schedule.save()
-        audit.note(who=who, action=action, subject=f"schedule {schedule.name}", detail=_said(schedule))
+        skipped = {"id", "name", "created", "active_from"}
+        columns = [field.name for field in Schedule._meta.concrete_fields if field.name not in skipped]
+        detail = {name: getattr(schedule, name) for name in columns}
+        audit.note(who=who, action=action, subject=f"schedule {schedule.name}", detail=detail)
     schedule.refresh_from_db()
     return schedule
 
 
 def enable(*, schedule: Schedule, who: str) -> None:
-    """It fires from the next due time on."""
+    """Let a schedule fire from its next due time on."""
     if Schedule.objects.filter(pk=schedule.pk, enabled=False).update(enabled=True, active_from=Now()):
         audit.note(who=who, action="schedule.enable", subject=f"schedule {schedule.name}")
 
 
 def disable(*, schedule: Schedule, who: str, reason: str = "") -> None:
-    """It fires no more; its runs go on."""
+    """Stop a schedule from firing; its runs go on."""
     if Schedule.objects.filter(pk=schedule.pk, enabled=True).update(enabled=False):
-        audit.note(
-            who=who,
-            action="schedule.disable",
-            subject=f"schedule {schedule.name}",
-            detail={"reason": reason} if reason else None,
-        )
+        detail = {"reason": reason} if reason else None
+        audit.note(who=who, action="schedule.disable", subject=f"schedule {schedule.name}", detail=detail)
 
 
 def delete(*, schedule: Schedule, who: str) -> None:
-    """Its runs stay."""
+    """Delete a schedule; its runs stay."""
     with transaction.atomic():
         audit.note(who=who, action="schedule.delete", subject=f"schedule {schedule.name}")
         schedule.delete()
 
 
-def _said(schedule: Schedule) -> dict[str, Any]:
-    skipped = {"id", "name", "created", "active_from"}
-    return {
-        field.name: getattr(schedule, field.name)
-        for field in Schedule._meta.concrete_fields
-        if field.name not in skipped
-    }
-
-
-def ship() -> None:
-    """The schedule that every installation begins with. One that exists stays as its operator left it."""
+def create_default() -> None:
+    """Create the schedule of every new installation, unless it exists, changed or not."""
     Schedule.objects.get_or_create(
         name=CEILINGS, defaults={"cron": "10 4 * * *", "suite": suites.CEILINGS, "everywhere": True}
     )
 
 
-# When
-
-
 def next_due(schedule: Schedule, after: datetime) -> datetime:
-    """The first due time after a moment."""
+    """Return the first due time after a moment."""
     times = _due_times(schedule, after - _CLOCK_CHANGE, forwards=True)
     return next(due for due in times if due > after)
 
 
 def latest_due(schedule: Schedule, now: datetime) -> datetime:
-    """The last due time that has come."""
+    """Return the latest due time that is not in the future."""
     times = _due_times(schedule, now + _CLOCK_CHANGE, forwards=False)
     return next(due for due in times if due <= now)
 
 
 def _due_times(schedule: Schedule, start: datetime, *, forwards: bool) -> Iterator[datetime]:
-    """Due times from `start` on, or back from it. They are those of a clock on the wall: a time that it
-    leaves out comes as much later as it went forward; one that it shows twice comes once, or twice where
-    every hour counts. croniter itself goes astray when it walks back over such a change."""
+    """Yield due times from `start` forwards or backwards. Raise ValueError for an unknown time zone.
+
+    They are times of a wall clock. A time that daylight saving skips comes as much later as the clock went
+    forward; a repeated one comes once, or twice if every hour is due. croniter alone goes wrong when it walks
+    backwards over such a change.
+    """
     zone = _zone(schedule.time_zone)
     if zone is None:
-        raise ValueError(_zone_fault(schedule.time_zone))
+        raise ValueError(f"{schedule.time_zone!r} is no time zone")
     every_hour = schedule.cron.split()[1].startswith("*")
     walls = croniter(schedule.cron, start.astimezone(zone).replace(tzinfo=None))
     while True:
@@ -197,53 +177,46 @@ def _due_times(schedule: Schedule, start: datetime, *, forwards: bool) -> Iterat
 def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
-    except (ValueError, KeyError, OSError):  # a folder's name, an unknown one, one too long
+    except (ValueError, KeyError, OSError):  # a folder, an unknown name, a name that is too long
         return None
 
 
-# Firing
-
-
 def fire_due(now: datetime | None = None) -> list[Firing]:
-    """Fires what is due, on the database's clock unless `now` is given."""
-    now = now or _database_now()
-    fired = []
+    """Fire every schedule that is due at `now`, by default the time of the database."""
+    if now is None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp()")
+            (now,) = cursor.fetchone()
+    assert now
+    fired: list[Firing] = []
     for schedule in Schedule.objects.filter(enabled=True).order_by("pk"):
         try:
             due = latest_due(schedule, now)
-        except ValueError as error:  # written by other means than `save`
+        except ValueError as error:  # not written by `save`
             disable(schedule=schedule, who="tick", reason=str(error))
             continue
         if due >= schedule.active_from and not schedule.firings.filter(due=due).exists():
-            firing = fire(schedule, due)
-            fired += [firing] if firing else []
+            fired += filter(None, [fire(schedule, due)])
     return fired
 
 
 def fire(schedule: Schedule, due: datetime) -> Firing | None:
-    """Asks for the runs of one due time, in one transaction; None where another tick was first."""
+    """Request the runs of one due time in one transaction; return None if another tick has done it."""
     try:
         with transaction.atomic():
             firing = Firing.objects.create(schedule=schedule, due=due)
-            reasons = [reason for place in _places(schedule) if (reason := _request(schedule, firing, place))]
-            Firing.objects.filter(pk=firing.pk).update(reason="; ".join(reasons)[:1000])
+            reasons = [_request(schedule, firing, *target) for target in _targets(schedule)]
+            Firing.objects.filter(pk=firing.pk).update(reason="; ".join(filter(None, reasons))[:1000])
     except IntegrityError:
         return None
     firing.refresh_from_db()
     return firing
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where one run of a schedule goes: on any accelerator that fits, or on this one."""
-
-    device: str
-    accelerator: Accelerator | None = None
-
-
-def _places(schedule: Schedule) -> list[_Place]:
+def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
+    """Return the device of each run, and its accelerator if it may not run on any other."""
     if not schedule.everywhere:
-        return [_Place(schedule.device or "cuda")]
+        return [(schedule.device or "cuda", None)]
     devices = [schedule.device] if schedule.device else SUITES[schedule.suite].devices
     accelerators = matching.attached()
     able = [
@@ -255,14 +228,14 @@ def _places(schedule: Schedule) -> list[_Place]:
             accelerators,
         )[0]
     ]
-    return [_Place(item.device, item) for item in able] or [_Place(devices[0])]
+    return [(item.device, item) for item in able] or [(devices[0], None)]
 
 
-def _request(schedule: Schedule, firing: Firing, place: _Place) -> str:
-    """Asks for one run; returns why there is none, or ''."""
+def _request(schedule: Schedule, firing: Firing, device: str, accelerator: Accelerator | None) -> str:
+    """Request one run; return why there is none, or ''."""
     labels, host = dict(schedule.labels), None
-    if place.accelerator:
-        labels["accelerator"], host = place.accelerator.name, place.accelerator.host
+    if accelerator:
+        labels["accelerator"], host = accelerator.name, accelerator.host
     waiting = Run.objects.filter(
         firing__schedule=schedule, state=State.QUEUED, cancel_asked=None, host=host, labels=labels
     ).first()
@@ -270,9 +243,9 @@ def _request(schedule: Schedule, firing: Firing, place: _Place) -> str:
         return f"run {waiting.pk} of an earlier time has not started yet"
     try:
         requests.request_suite(
-            selection_of(schedule, place.device),
+            selection_of(schedule, device),
             requests.RunOptions(
-                ResourceRequest(place.device, host, labels=labels, environment=schedule.environment),
+                ResourceRequest(device, host, labels=labels, environment=schedule.environment),
                 who=f"schedule {schedule.name}",
                 repeats=schedule.repeats,
                 interactive=False,
@@ -282,10 +255,3 @@ def _request(schedule: Schedule, firing: Firing, place: _Place) -> str:
     except requests.InvalidRunRequest as error:
         return str(error)
     return ""
-
-
-def _database_now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-    return now

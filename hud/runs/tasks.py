@@ -1,7 +1,7 @@
-"""Work under lease: claim, progress, results, finish, loss. `hud/runs/states.py` says what follows from each.
+"""Tasks under lease: claim, report, finish, lose. `hud/runs/states.py` has the rules.
 
-Every write of a host is fenced by the token of its claim: once `break_leases` has given a task up, the
-old token writes nothing any more. Until then, late results are taken.
+Every write of a host is fenced by the token of its claim: after `break_leases` has taken the task back, the
+old token writes nothing. Until then late results are accepted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from hud.runs.run_states import task_state, update_run_state
 from hud.runs.states import TaskState
 from runner.schema.records import STATUSES
 
-HANDED_BACK = "handed_back"  # code of a task that its host gives back undone
+HANDED_BACK = "handed_back"  # code of a task that its host returns without having run it
 _LOST, _GIVEN_BACK = "task.lost", "task.handed_back"  # actions in the audit
 LeaseBroken = states.StaleToken
 
 
 class UnknownTask(LookupError):
-    """No such task for this host."""
+    """This host has no such task."""
 
 
 @dataclass(frozen=True)
@@ -52,42 +52,38 @@ _NEXT = f"""
 
 
 def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
-    """The next task for an accelerator, or None. The same nonce gets the same task again, even where the
-    host has been paused meanwhile."""
+    """Return the next task for an accelerator, or None. The same nonce gets the same task again, even if the
+    host has been paused since."""
     running = Task.objects.select_related("run").filter(accelerator=accelerator, state=TaskState.RUNNING)
     for task in running:
         return Claim(task, task.run) if task.nonce == nonce else None
     try:
         with transaction.atomic():
-            return _claim_next(accelerator, nonce)
+            with connection.cursor() as cursor:
+                cursor.execute(_NEXT, {"accelerator": accelerator.pk})
+                row = cursor.fetchone()
+            if row is None:
+                return None
+            task = Task.objects.get(pk=row[0])
+            _save(
+                task,
+                task_state(task).claimed(uuid.uuid4(), cancelling=False),
+                accelerator=accelerator,
+                nonce=nonce[:64],
+                lease_until=lease_end(),
+                started=Now(),
+                progress={},
+                log_bytes=0,
+            )
+            Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
+            task.refresh_from_db()
+            return Claim(task, Run.objects.get(pk=task.run_id))
     except IntegrityError:
         return None  # another process of this host claimed for the same accelerator at the same moment
 
 
-def _claim_next(accelerator: Accelerator, nonce: str) -> Claim | None:
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT, {"accelerator": accelerator.pk})
-        row = cursor.fetchone()
-    if row is None:
-        return None
-    task = Task.objects.get(pk=row[0])
-    _save(
-        task,
-        task_state(task).claimed(uuid.uuid4(), cancelling=False),
-        accelerator=accelerator,
-        nonce=nonce[:64],
-        lease_until=lease_end(),
-        started=Now(),
-        progress={},
-        log_bytes=0,
-    )
-    Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
-    task.refresh_from_db()
-    return Claim(task, Run.objects.get(pk=task.run_id))
-
-
 def _save(row: Task, after: states.Task, **columns: Any) -> None:
-    """Writes what a task has become, and what its run is by that."""
+    """Write a task's new state, then its run's."""
     if after.state is TaskState.QUEUED:
         columns = {"lease_until": None, "accelerator": None, "nonce": "", **columns}
     elif after.ended:
@@ -103,34 +99,26 @@ def lease_end() -> Combinable:
 
 
 def _cancelling(row: Task) -> bool:
-    """Whether its run was asked to stop; `row` is locked, as `run_states.cancel` would lock it."""
+    """Return whether the run was cancelled. `row` is locked, as `run_states.cancel` would lock it."""
     return Run.objects.filter(pk=row.run_id, cancel_asked__isnull=False).exists()
 
 
 def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
-    """A task of this host, or of none; its token tells whether this host had it last.
-
-    Raises UnknownTask for another host's, LeaseBroken where this host had it before that one.
-    """
+    """Return a task that this host or no host has. Raise UnknownTask for another host's task, but LeaseBroken
+    if this host had it before."""
     task = (Task.objects.select_for_update() if lock else Task.objects.all()).filter(uid=uid).first()
     others = Accelerator.objects.exclude(host=host)
     if task is not None and not (task.accelerator_id and others.filter(pk=task.accelerator_id).exists()):
         return task
-    if task is not None and _was_with(task, host):
-        raise LeaseBroken("this task has gone to another host")
+    if task is not None:  # the audit has a row for each task that a host lost or handed back
+        audited = Audit.objects.filter(subject=f"run {task.run_id}", action__in=(_LOST, _GIVEN_BACK))
+        if audited.filter(detail__contains={"task": str(task.uid), "host": host.pk}).exists():
+            raise LeaseBroken("this task has gone to another host")
     raise UnknownTask("no such task for this host")
 
 
-def _was_with(task: Task, host: Host) -> bool:
-    """Whether a host had this task and lost it or gave it back: the audit has a row for each."""
-    said = {"task": str(task.uid), "host": host.pk}
-    return Audit.objects.filter(
-        subject=f"run {task.run_id}", action__in=(_LOST, _GIVEN_BACK), detail__contains=said
-    ).exists()
-
-
 def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None:
-    """`task` as it was while its host still had it."""
+    """Audit that a host no longer has `task`, which is unchanged so far."""
     accelerator = task.accelerator
     assert accelerator
     detail = {
@@ -144,14 +132,14 @@ def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None
 
 
 def leased_task(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
-    """The running task of this token. Raises UnknownTask for another host's, LeaseBroken for an old token."""
+    """Return the running task of this token. Raise UnknownTask, or LeaseBroken for an old token."""
     task = _find(uid, host, lock=lock)
     task_state(task).written(token)
     return task
 
 
 def report(*, task: Task, progress: dict[str, Any]) -> bool:
-    """Extend the lease and keep the progress; return whether to stop. Raise LeaseBroken."""
+    """Extend the lease and store the progress; return whether to stop. Raise LeaseBroken."""
     kept = Task.objects.filter(pk=task.pk, token=task.token, state=TaskState.RUNNING).update(
         lease_until=lease_end(), progress=progress
     )
@@ -161,9 +149,9 @@ def report(*, task: Task, progress: dict[str, Any]) -> bool:
 
 
 def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:
-    """Ends a task, once; the same call again answers the same.
+    """End a task, or queue it again if it was handed back. Repeating the call changes nothing.
 
-    Raises LeaseBroken, UnknownTask, and ValueError for a status that cannot be.
+    Raise LeaseBroken, UnknownTask, and ValueError for a status that a task cannot have.
     """
     if status not in STATUSES and status != states.CANCELLED:
         raise ValueError(f"a task ends as one of {', '.join(STATUSES)} or cancelled, not {status!r}")
@@ -186,7 +174,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
 
 
 def break_leases() -> list[int]:
-    """Gives up on tasks whose lease has ended on the database's clock; tried again once. Returns their ids.
+    """Take back tasks whose lease has ended on the database's clock; return their ids. Each is retried once.
 
     Only `manage.py tick` calls this, and only while `heartbeats.trusted()`.
     """
@@ -195,18 +183,15 @@ def break_leases() -> list[int]:
     for task_id in list(expired.values_list("pk", flat=True)):
         with transaction.atomic():
             task = expired.select_for_update().filter(pk=task_id).first()
-            if task is not None:
-                _lose(task)
-                broken.append(task_id)
+            if task is None:
+                continue
+            after = task_state(task).lease_broken(
+                cancelling=_cancelling(task), max_attempts=settings.HUD_MAX_ATTEMPTS
+            )
+            assert task.accelerator
+            where = f"{task.accelerator.host.name}/{task.accelerator.name}"
+            word = {TaskState.QUEUED: "lost once", TaskState.CANCELLED: "cancelled"}.get(after.state, "lost")
+            _note_given_up(task, _LOST, who="tick", now=after.state)
+            _save(task, after, reason=f"{word}: host silent on {where}, attempt {task.attempt}")
+            broken.append(task_id)
     return broken
-
-
-def _lose(task: Task) -> None:
-    after = task_state(task).lease_broken(
-        cancelling=_cancelling(task), max_attempts=settings.HUD_MAX_ATTEMPTS
-    )
-    assert task.accelerator
-    where = f"{task.accelerator.host.name}/{task.accelerator.name}"
-    again = {TaskState.QUEUED: "lost once", TaskState.CANCELLED: "cancelled"}.get(after.state, "lost")
-    _note_given_up(task, _LOST, who="tick", now=after.state)
-    _save(task, after, reason=f"{again}: host silent on {where}, attempt {task.attempt}")

@@ -1,6 +1,6 @@
 """Wake idle accelerators with a job in Redis that says "there is work".
 
-It carries no truth: `manage.py tick` repeats a lost one, a superfluous one finds nothing to claim.
+`manage.py tick` repeats a lost wake-up; a superfluous one finds nothing to claim.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import uuid
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
-from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
@@ -22,7 +21,7 @@ from hud.runs import matching
 
 logger = logging.getLogger(__name__)
 _FUNCTION = "runner.host.jobs.work"  # by name only: the web process never imports the runner's jobs
-_TTL_S = 120  # a job that nobody takes by then is stale; tick rings again
+_TTL_S = 120  # a job that no host has taken by then is stale; tick rings again
 
 
 _WAITING = f"""
@@ -39,21 +38,18 @@ _WAITING = f"""
 
 
 def ring_for(run_id: int) -> int:
-    """Ring every idle accelerator that could take a task of this run now; return how many."""
+    """Wake every idle accelerator that could take a task of this run now; return how many."""
     return _ring_all(run=run_id, again_s=0)
 
 
 def ring_idle(*, again_s: float | None = None) -> int:
-    """Ring each idle accelerator that has queued work and was not rung for `again_s` (HUD_RING_S); return how
-    many.
-
-    This restores what a lost Redis, or a crash between commit and ringing, has swallowed.
-    """
+    """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
+    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost."""
     return _ring_all(run=None, again_s=settings.HUD_RING_S if again_s is None else again_s)
 
 
 def _ring_all(*, run: int | None, again_s: float) -> int:
-    """Ring as far as Redis answers: an outage costs one time-out, however many accelerators wait."""
+    """Stop at the first failure, so that an outage of Redis costs one time-out."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, {"run": run, "lost": settings.HUD_LOST_S, "again": again_s})
         waiting = cursor.fetchall()
@@ -62,22 +58,18 @@ def _ring_all(*, run: int | None, again_s: float) -> int:
     try:
         with queues.connect() as redis:
             for pk, run_uid in waiting:
-                _ring(redis, accelerators[pk], run_uid)
+                accelerator = accelerators[pk]
+                Queue(accelerator.queue, connection=redis, serializer=JSONSerializer).enqueue(
+                    _FUNCTION,
+                    run_uid,
+                    job_id=f"host-{accelerator.host_id}-{uuid.uuid4()}",  # the host's Redis user may touch it
+                    job_timeout=-1,
+                    result_ttl=0,
+                    failure_ttl=3600,
+                    ttl=_TTL_S,
+                )
                 rung.append(pk)
     except (RedisError, OSError) as error:
         logger.warning("accelerators could not be woken: %s", error)
     Accelerator.objects.filter(pk__in=rung).update(rung_at=Now())
     return len(rung)
-
-
-def _ring(redis: Redis, accelerator: Accelerator, run_uid: str) -> None:
-    """One job on the accelerator's queue, under a name that its host's own Redis user may touch."""
-    Queue(accelerator.queue, connection=redis, serializer=JSONSerializer).enqueue(
-        _FUNCTION,
-        run_uid,
-        job_id=f"host-{accelerator.host_id}-{uuid.uuid4()}",
-        job_timeout=-1,
-        result_ttl=0,
-        failure_ttl=3600,
-        ttl=_TTL_S,
-    )

@@ -1,9 +1,8 @@
-"""PostgreSQL and Redis that the project runs itself, from wheels.
+"""Embedded PostgreSQL and Redis, from wheels.
 
-Used until `DATABASE_URL` and `REDIS_URL` name servers; `make up`, `manage.py` and the tests all come here.
-Both listen on unix sockets in one folder that only their owner may enter, never on TCP. Only the binaries of
-PostgreSQL's wheel are run: its Python API, as root, opens every parent folder to all users and leaves the
-server behind.
+`make up`, `manage.py` and the tests use them until `DATABASE_URL` and `REDIS_URL` name servers. Both listen
+on unix sockets in one folder that only their owner may enter, never on TCP. Only the binaries of PostgreSQL's
+wheel are used: its Python API, as root, opens every parent folder to all users and leaves the server behind.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
 
-MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path ends at 107 bytes, and its name stands behind the folder's
+MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 NOBODY = 65534
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma in a host means two hosts, a space ends an address
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two hosts, a space end an address
 _INSTALLS = {18: "pginstall18", 16: "pginstall"}
 _LOCALES = {18: ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale"), 16: ("--locale=C",)}
 
 
 class EmbeddedError(RuntimeError):
-    """An embedded server cannot run here. The text is one line that says what to do."""
+    """An embedded server cannot run here. The message is one line and says what to do."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """One server, as it is run in the foreground."""
+    """A server that runs in the foreground."""
 
     name: str
     command: tuple[str, ...]
@@ -53,14 +52,26 @@ class Server:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def answers(self) -> bool:
-        """True when it takes work now; False while it starts, recovers or is away."""
-        return _postgres_answers(self.run) if self.name == "postgres" else _redis_answers(self.run)
+        """Return whether it accepts work now; False while it starts, recovers or is down."""
+        if self.name == "postgres":
+            with suppress(psycopg.OperationalError):
+                psycopg.connect(
+                    host=str(self.run), port=PORT, user="hud", dbname="hud", connect_timeout=2
+                ).close()
+                return True
+            return False
+        with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+            connection.settimeout(2)
+            connection.connect(str(self.run / "redis.sock"))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        return False
 
 
 def secret_key(data: Path, *, required: bool) -> str:
-    """The key of this installation, made once and kept in `secret_key` below the data folder.
+    """Return the secret key of this installation, which is created once below the data folder.
 
-    Raises ValueError where `required`: a production site names its own.
+    Raise ValueError if `required`: a production site sets its own.
     """
     if required:
         raise ValueError("SECRET_KEY is not set; HUD_ENV=production needs one of at least 50 characters")
@@ -70,14 +81,14 @@ def secret_key(data: Path, *, required: bool) -> str:
     make_folder(data)
     draft = path.with_suffix(f".{os.getpid()}")
     write_private(draft, secrets.token_urlsafe(64))
-    with suppress(FileExistsError):  # another process was first: its key counts
+    with suppress(FileExistsError):  # another process was first; its key counts
         os.link(draft, path)
     draft.unlink()
     return path.read_text()
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, complete or not at all."""
+    """Write a file that only its owner may read, completely or not at all."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     draft.touch(mode=0o600)
     draft.write_text(text)
@@ -85,14 +96,14 @@ def write_private(path: Path, text: str) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """Creates a folder that only its owner may enter, and those above it likewise; what exists stays."""
+    """Create a folder that only its owner may enter, and its missing parents likewise."""
     for missing in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
 def run_folder(data: Path) -> Path:
-    """Folder of the sockets: `run` below the data folder, or a short stand-in where that would not do."""
+    """Return the folder of the sockets: `run` below the data folder, or a short path if that is unusable."""
     folder = data / "run"
     if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER_BYTES and _PLAIN_PATH.fullmatch(str(folder)):
         return folder
@@ -101,7 +112,7 @@ def run_folder(data: Path) -> Path:
 
 
 def database_settings(data: Path) -> dict[str, Any]:
-    """Django's settings for the database of `DATABASE_URL`, or for the embedded one."""
+    """Return Django's settings for the database of `DATABASE_URL`, or for the embedded one."""
     url = os.environ.get("DATABASE_URL", "")
     if not url:
         return {"NAME": "hud", "USER": "hud", "HOST": str(run_folder(data)), "PORT": PORT}
@@ -125,12 +136,12 @@ def database_settings(data: Path) -> dict[str, Any]:
 
 
 def redis_url(data: Path) -> str:
-    """`REDIS_URL`, or the address of the embedded Redis."""
+    """Return `REDIS_URL`, or the URL of the embedded Redis."""
     return os.environ.get("REDIS_URL") or f"unix://{run_folder(data)}/redis.sock?db=0"
 
 
 def servers(data: Path) -> list[Server]:
-    """The servers that nobody else provides, ready to be started. Raises EmbeddedError."""
+    """Return the servers that the environment does not provide, ready to start. Raise EmbeddedError."""
     needed = []
     if not os.environ.get("DATABASE_URL"):
         needed.append(postgres(data))
@@ -140,7 +151,7 @@ def servers(data: Path) -> list[Server]:
 
 
 def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
-    """PostgreSQL over `data/pg`, which is created on first use (by `major`; later its own version counts).
+    """Return PostgreSQL over `data/pg`, which version `major` creates on first use.
 
     `durable=False` is for tests: it is faster and may lose everything when the machine stops.
     """
@@ -164,26 +175,18 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
 
 
 def redis(data: Path) -> Server:
-    """Redis over `data/redis`, with an append-only file: what was queued survives a kill."""
+    """Return Redis over `data/redis`, with an append-only file, so that queues survive a kill."""
     run = _private_run_folder(make_folder(data))
     command = [*dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
     command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "700"]
     command += ["--dir", str(make_folder(data / "redis")), "--appendonly", "yes", "--appendfsync", "everysec"]
-    command += [
-        "--save",
-        "",
-        "--maxmemory-policy",
-        "noeviction",
-        "--daemonize",
-        "no",
-        "--loglevel",
-        "warning",
-    ]
+    command += ["--save", "", "--maxmemory-policy", "noeviction"]
+    command += ["--daemonize", "no", "--loglevel", "warning"]
     return Server("redis", tuple(command), signal.SIGTERM, run, _server_environment())
 
 
 def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Popen[bytes]:
-    """Starts a server and waits until it answers. Raises EmbeddedError with the end of its log."""
+    """Start a server and wait until it answers. Raise EmbeddedError with the end of its log."""
     with log.open("ab") as file:
         process = subprocess.Popen(
             server.command, env=dict(server.environment), stdout=file, stderr=file, start_new_session=True
@@ -199,7 +202,7 @@ def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Pop
 
 
 def stop(server: Server, process: subprocess.Popen[bytes], *, timeout_s: float = 20) -> None:
-    """Ends a server that `start` began; one that is gone already is fine."""
+    """Stop a server that `start` began, unless it has ended already."""
     process.send_signal(server.stop_signal)
     try:
         process.wait(timeout_s)
@@ -210,7 +213,7 @@ def stop(server: Server, process: subprocess.Popen[bytes], *, timeout_s: float =
 
 @contextmanager
 def running(needed: list[Server], logs: Path) -> Iterator[None]:
-    """Runs servers for as long as the block lasts."""
+    """Run servers for as long as the block lasts."""
     with ExitStack() as stack:
         for server in needed:
             process = start(server, make_folder(logs) / f"{server.name}.log")
@@ -223,7 +226,7 @@ def _private_run_folder(data: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if folder.is_symlink() or status.st_uid not in {os.getuid(), NOBODY if os.getuid() == 0 else os.getuid()}:
-        raise EmbeddedError(f"{folder} belongs to somebody else; remove it, or choose a shorter HUD_DATA")
+        raise EmbeddedError(f"{folder} belongs to another user; remove it, or choose a shorter HUD_DATA")
     folder.chmod(0o700)
     return folder
 
@@ -233,12 +236,12 @@ def _server_environment() -> dict[str, str]:
 
 
 def dies_with_parent(signal_name: str) -> tuple[str, ...]:
-    """Prefix that ends a server when whoever started it was killed, so that none is ever left behind."""
+    """Return a command prefix that ends a server when the process that started it was killed."""
     return ("setpriv", "--pdeathsig", signal_name) if shutil.which("setpriv") else ()
 
 
 def _package_folder(package: str) -> Path | None:
-    spec = importlib.util.find_spec(package)  # finds it without running its __init__
+    spec = importlib.util.find_spec(package)  # does not run its __init__
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
@@ -263,9 +266,9 @@ def _redis_binary() -> str:
 
 @functools.cache
 def unprivileged_prefix(binaries: Path) -> tuple[str, ...]:
-    """Prefix that takes root's rights away, since PostgreSQL refuses to run with them; () for other users.
+    """Return a command prefix that drops root's rights, which PostgreSQL refuses; () for other users.
 
-    A user namespace keeps root's files readable; where none may be made, the server runs as nobody.
+    A user namespace keeps root's files readable; if none can be created, the server runs as nobody.
     """
     if os.geteuid() != 0:
         return ()
@@ -287,7 +290,7 @@ def _succeeds(*command: str) -> bool:
 
 
 def _create_cluster(cluster: Path, binaries: Path, major: int, unprivileged: tuple[str, ...]) -> None:
-    draft = cluster.with_name("pg.new")  # renamed when it is whole: a killed initdb leaves no half cluster
+    draft = cluster.with_name("pg.new")  # renamed when complete: a killed initdb leaves no half cluster
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
     _give_to_server(cluster.parent, draft, draft, unprivileged)
@@ -311,7 +314,7 @@ def _create_cluster(cluster: Path, binaries: Path, major: int, unprivileged: tup
 
 
 def _give_to_server(data: Path, cluster: Path, run: Path, unprivileged: tuple[str, ...]) -> None:
-    """Makes root's files those of the user the server runs as; an ordinary user's are so already."""
+    """Change the owner of root's files to the user that the server runs as."""
     if os.geteuid() != 0:
         return
     owner = NOBODY if unprivileged[0] == "setpriv" else 0
@@ -329,7 +332,7 @@ def _give_to_server(data: Path, cluster: Path, run: Path, unprivileged: tuple[st
 
 
 def _forget_dead_postmaster(cluster: Path) -> None:
-    """Removes the lock of a server that was killed, where its process number is somebody else's now."""
+    """Remove the lock of a killed server whose process id belongs to another process by now."""
     lock = cluster / "postmaster.pid"
     with suppress(FileNotFoundError, IndexError):
         number = lock.read_text().split()[0]
@@ -339,20 +342,3 @@ def _forget_dead_postmaster(cluster: Path) -> None:
             alive = False
         if not alive:
             lock.unlink()
-
-
-def _postgres_answers(run: Path) -> bool:
-    try:
-        psycopg.connect(host=str(run), port=PORT, user="hud", dbname="hud", connect_timeout=2).close()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def _redis_answers(run: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
-        connection.settimeout(2)
-        connection.connect(str(run / "redis.sock"))
-        connection.sendall(b"PING\r\n")
-        return connection.recv(64).startswith(b"+PONG")
-    return False

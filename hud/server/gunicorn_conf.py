@@ -1,4 +1,4 @@
-"""gunicorn's settings: a few processes of threads, one listening address, and a sign of life."""
+"""Settings of gunicorn: processes, threads, the listening address, and the heartbeat of the web."""
 
 from __future__ import annotations
 
@@ -19,32 +19,31 @@ threads = 4
 timeout = 60
 graceful_timeout = 5
 control_socket_disable = True  # it would write to the home folder
-os.umask(0o077)  # what people sent is for nobody else on this machine
-preload_app = True  # one import for all processes, and a fault in it ends the master at once
+os.umask(0o077)  # uploads are private to this user
+preload_app = True  # one import for all processes; an error in it ends the master at once
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk
 
-BEAT_S = 10  # tick breaks no lease while the web has not been going round for a while
+BEAT_S = 10  # without these heartbeats tick breaks no lease
 
 
 def post_fork(_server: Any, _worker: Any) -> None:
-    """A killed master must not leave workers that hold the port, not even while their clients hold them:
-    so no SIGTERM, whose graceful end waits for every thread. What was imported stays, so that the collector
-    need not look at it again at every round."""
+    """Kill the worker with its master, so that it does not hold the port: SIGTERM would wait for its threads.
+    Freeze what was imported, so that the garbage collector skips it."""
     die_with_parent(signal.SIGKILL)
     gc.freeze()
 
 
 def post_worker_init(_worker: Any) -> None:
-    # imported here and not in the thread, where a request's own imports could get in the way
+    # imported here, since imports in the thread could deadlock with those of a request
     from django.db import close_old_connections  # noqa: PLC0415 - needs settings
 
     from hud.hosts.heartbeats import beat  # noqa: PLC0415
 
-    def sign_of_life() -> None:
+    def heartbeat() -> None:
         close_old_connections()
         beat("web")
 
-    threading.Thread(target=_repeat, args=[sign_of_life], name="beacon", daemon=True).start()
+    threading.Thread(target=_repeat, args=[heartbeat], name="heartbeat", daemon=True).start()
 
 
 def _repeat(work: Callable[[], None]) -> None:
@@ -52,6 +51,6 @@ def _repeat(work: Callable[[], None]) -> None:
     while True:
         try:
             work()
-        except Exception:  # whatever it was: without this thread no lease would be broken any more
-            logging.getLogger("gunicorn.error").exception("no sign of life")
+        except Exception:  # without this thread no lease would ever be broken
+            logging.getLogger("gunicorn.error").exception("no heartbeat")
         pause.wait(BEAT_S)

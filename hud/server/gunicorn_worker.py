@@ -1,7 +1,7 @@
-"""gunicorn's threads, given to whole requests only: a slow sender costs a socket and no thread.
+"""A gunicorn worker whose threads get complete requests only: a slow sender costs a socket and no thread.
 
-Requests come in beside each other in the worker's main loop, each with a deadline; what gunicorn itself
-refuses is answered in problem+json, as the API answers.
+The main loop receives all requests concurrently, each with a deadline. Requests that gunicorn itself refuses
+are answered in problem+json, like those of the API.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from hud.server.incoming import Incoming
 
-_STATUS: dict[type[Exception], HTTPStatus] = {  # of what gunicorn refuses; else 400
+_STATUS: dict[type[Exception], HTTPStatus] = {  # of requests that gunicorn refuses; else 400
     errors.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
     errors.LimitRequestHeaders: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     errors.UnsupportedTransferCoding: HTTPStatus.NOT_IMPLEMENTED,
@@ -31,15 +31,15 @@ _STATUS: dict[type[Exception], HTTPStatus] = {  # of what gunicorn refuses; else
     errors.InvalidResponseHeader: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 _PIECE_BYTES = 256 * 1024
-_PIECES = 8  # read of one connection before the others have their turn
-_SLOWEST_BYTES_PER_S = 20_000  # who sends at least as fast gets the time it takes
-_MAX_WAITING_BYTES = 2**30  # of bodies that are promised to this worker
-_LEAVE_S = 2  # for the other side to read its answer before the connection goes
+_PIECES = 8  # read from one connection before the next one
+_SLOWEST_BYTES_PER_S = 20_000  # a faster sender never meets its deadline
+_MAX_WAITING_BYTES = 2**30  # announced bodies of all requests that this worker receives
+_LINGER_S = 2  # for the client to read its answer before the connection closes
 _SEND_BYTES = 4 * 2**20
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
-    """`HUD_READ_S`: seconds for a request that comes in too slowly, and for an answer nobody reads."""
+    """`HUD_READ_S` limits slow requests, and answers that the client does not read."""
 
     def init_process(self) -> None:
         self._read_s = settings.HUD_READ_S
@@ -48,7 +48,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
         self._leaving: set[TConn] = set()
         super().init_process()
 
-    # Main loop: everything here must not wait.
+    # Main loop: nothing here may block.
 
     def accept(self, listener: socket.socket) -> None:
         try:
@@ -58,12 +58,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
                 raise
             return
         self.nr_conns += 1
-        with suppress(OSError):  # as much as the system allows: a page fits, and its thread need not wait
+        with suppress(OSError):  # a page fits into the buffer, so that its thread need not wait
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         self._await(TConn(self.cfg, sock, client, listener.getsockname()), self._read_s)
 
     def _await(self, conn: TConn, patience_s: float, begun: bytes = b"") -> None:
-        """Waits for the connection's next request, of which `begun` is there."""
+        """Wait for the connection's next request, whose first bytes are `begun`."""
         conn.sock.setblocking(False)
         conn.timeout = time.monotonic() + (self._read_s if begun else patience_s)
         self._incoming[conn] = Incoming(self._most_bytes)
@@ -80,7 +80,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
                 return
 
     def _read(self, conn: TConn, sock: socket.socket) -> bytes:
-        """What has come in, b'' for nothing. A connection that has ended is dropped."""
+        """Return the received bytes, b'' for none. Drop a connection that has ended."""
         try:
             data = sock.recv(_PIECE_BYTES)
         except BlockingIOError:
@@ -108,10 +108,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
             )
             self._refuse(conn, status)
         elif incoming.body_bytes != known:
-            self._meet_body(conn, incoming)
+            self._expect_body(conn, incoming)
 
-    def _meet_body(self, conn: TConn, incoming: Incoming) -> None:
-        """The head is there, and a body is to come."""
+    def _expect_body(self, conn: TConn, incoming: Incoming) -> None:
+        """Accept or refuse the body that a complete head announces."""
         if sum(other.body_bytes for other in self._incoming.values()) > _MAX_WAITING_BYTES:
             self._refuse(conn, HTTPStatus.SERVICE_UNAVAILABLE)
         elif incoming.expects_continue:
@@ -119,7 +119,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
                 conn.sock.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _hand_over(self, conn: TConn) -> None:
-        """To a thread: gunicorn parses what is there in whole."""
+        """Give a complete request to a thread, where gunicorn parses it."""
         self.poller.unregister(conn.sock)
         conn.incoming = self._incoming.pop(conn)
         conn.parser = RequestParser(self.cfg, conn.incoming, conn.client)
@@ -127,12 +127,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
         self.enqueue_req(conn)
 
     def finish_request(self, conn: TConn, future: Future[Any]) -> None:
-        """After the thread: the next request, or the end."""
+        """Wait for the next request or close the connection, after a thread has answered."""
         incoming: Incoming = conn.incoming
         incoming.close()
         goes_on = not future.cancelled() and future.exception() is None and future.result()
         if goes_on and not incoming.cut:
-            patience_s = self.cfg.keepalive if self.alive else min(self.cfg.keepalive, _LEAVE_S)
+            patience_s = self.cfg.keepalive if self.alive else min(self.cfg.keepalive, _LINGER_S)
             self._await(conn, patience_s, incoming.rest)
         elif incoming.cut or incoming.rest:
             self._leave(conn)
@@ -147,19 +147,19 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
         self._leave(conn)
 
     def _leave(self, conn: TConn) -> None:
-        """Closing at once, with bytes unread, would take the answer away from the other side."""
+        """Close later: with bytes unread, closing at once would discard the answer on its way."""
         try:
             conn.sock.setblocking(False)
             conn.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self._close(conn)
             return
-        conn.timeout = time.monotonic() + _LEAVE_S
+        conn.timeout = time.monotonic() + _LINGER_S
         self._leaving.add(conn)
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._read, conn))
 
     def _drop(self, conn: TConn) -> None:
-        """Of a connection in the main loop's care: closes it without a word."""
+        """Close a connection of the main loop without an answer."""
         self.poller.unregister(conn.sock)
         incoming = self._incoming.pop(conn, None)
         if incoming:
@@ -172,7 +172,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
         conn.close()
 
     def murder_pending(self) -> None:
-        """gunicorn asks for this every second."""
+        """End overdue connections; gunicorn calls this every second."""
         now = time.monotonic()
         for conn in [conn for conn in [*self._incoming, *self._leaving] if conn.timeout <= now]:
             incoming = self._incoming.get(conn)
@@ -182,7 +182,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
                 self._drop(conn)
 
     def _cap_keepalive(self, deadline: float) -> None:
-        """A worker that stops waits no longer than this for requests that have not begun."""
+        """Limit the wait of a stopping worker for requests that have not begun."""
         for conn, incoming in self._incoming.items():
             if not incoming.received_bytes:
                 conn.timeout = min(conn.timeout, deadline)
@@ -194,11 +194,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
         try:
             return super().handle_request(request, conn)
         except TimeoutError:
-            self.log.info("nobody reads the answer to %s", request.uri)
+            self.log.info("the client does not read the answer to %s", request.uri)
             return False
 
     def _keepalive_after(self, _conn: TConn, keepalive: Any) -> bool:
-        """A body that nobody read is not on the socket any more."""
+        """Keep the connection even if the application left the body unread: the socket has none of it."""
         return bool(keepalive)
 
     def handle_error(self, request: Any, client: socket.socket, address: Any, error: Exception) -> None:
@@ -215,7 +215,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
 
 
 def _problem(status: HTTPStatus) -> bytes:
-    """A whole answer, with which the connection ends."""
+    """Return a complete answer, after which the connection closes."""
     body = orjson.dumps(
         {"type": "about:blank", "title": status.phrase, "status": status, "detail": status.description}
     )

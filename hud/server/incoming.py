@@ -1,4 +1,4 @@
-"""A request while its bytes come in: how far it is, and what the worker's thread will read of it."""
+"""A request while it is received, and then the source from which gunicorn's thread reads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from typing import IO
 
 MAX_HEAD_BYTES = 64 * 1024
-_IN_MEMORY_BYTES = 256 * 1024  # of a body; the rest goes to a file, so that many slow ones stay small
+_IN_MEMORY_BYTES = 256 * 1024  # of a request; larger ones go to a file
 _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _ANY_LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:", re.IGNORECASE)
@@ -16,10 +16,10 @@ _EXPECTS = re.compile(rb"\r\nExpect[ \t]*:[ \t]*100-continue[ \t]*(?=\r\n)", re.
 
 
 class Incoming:
-    """One request. `complete`: a thread may have it; `body_bytes`: as its head says, 0 until that is there.
+    """One request. `complete`: a thread may read it. `body_bytes`: the announced length, 0 before the head.
 
-    A body over `most_bytes`, or one without a length, is not waited for: the application refuses those by
-    their head alone, and the connection ends after it (`cut`).
+    A body over `most_bytes`, or one without a length, is not received: the application refuses it by its head
+    alone, and the connection closes afterwards (`cut`).
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -40,7 +40,7 @@ class Incoming:
 
     @property
     def one_line(self) -> bool:
-        """True while not even the first line is there."""
+        """Return whether not even the first line is complete."""
         return b"\r\n" not in self._head
 
     def feed(self, data: bytes) -> None:
@@ -62,14 +62,14 @@ class Incoming:
             self._file.seek(0)
 
     def _read_head(self, head: bytes) -> int:
-        """Keeps the head for the thread; returns how many bytes of a body are to be waited for."""
+        """Store the head for the thread; return how many bytes of a body to receive."""
         lengths = _LENGTH.findall(head)
         self.body_bytes = int(lengths[0]) if lengths else 0
-        # a length that is not understood here might be by the application: then nothing may follow it
+        # the application may understand a length that is unclear here, so nothing may follow this request
         unclear = len(lengths) != len(_ANY_LENGTH.findall(head)) or len(lengths) > 1
         self.cut = unclear or bool(_CODED.search(head)) or self.body_bytes > self._most_bytes
         self.expects_continue = bool(_EXPECTS.search(head)) and not self.cut
-        head = _EXPECTS.sub(b"", head)  # answered by the worker: nothing is to come any more
+        head = _EXPECTS.sub(b"", head)  # the worker has answered it
         if self.cut:
             line, _, fields = head.partition(b"\r\n")
             head = line + b"\r\nConnection: close\r\n" + fields
@@ -77,7 +77,7 @@ class Incoming:
         return 0 if self.cut else self.body_bytes
 
     def recv(self, size: int) -> bytes:
-        """As a socket's: what the thread reads."""
+        """Read like a socket."""
         return self._file.read(size)
 
     def close(self) -> None:

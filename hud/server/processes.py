@@ -1,4 +1,4 @@
-"""Ties between processes, as Linux knows them. Elsewhere they are simply not tied."""
+"""Ties between parent and child processes, on Linux only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
-    """Ask the kernel to signal this process when its parent is gone, however it went."""
+    """Ask the kernel to signal this process when its parent has ended in any way."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, number)
 
 

@@ -1,4 +1,4 @@
-"""Static files of the project: everything in `static/`, and plotly.js out of the plotly wheel."""
+"""Static files: everything in `static/`, and plotly.js from the plotly wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLOTLY_FILE = "plotly.min.js"
 
 
 class ProjectFinder(FileSystemFinder):
-    """Django's finder over `STATICFILES_DIRS`; takes one file of the plotly wheel and leaves the rest."""
+    """Find files in `STATICFILES_DIRS`, but only one file of the plotly wheel."""
 
     def find_location(self, root: str, path: str, prefix: str | None = None) -> str | None:
         if prefix == PLOTLY_PREFIX and path != f"{PLOTLY_PREFIX}/{PLOTLY_FILE}":

@@ -1,7 +1,7 @@
 """Keep programs running: start them in order, restart dead ones, stop them in the opposite order.
 
-circus does the supervising. This file adds stages (circus stops all at once), signals (circus reloads on
-SIGHUP), limited logs, and an end of everything that a program left behind.
+circus supervises. This file adds stages (circus stops all programs at once), signals (circus reloads on
+SIGHUP), limited logs, and an end to the processes that a program leaves behind.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tornado.ioloop import IOLoop
 from hud.server.processes import adopt_orphans
 
 MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
-CHECK_S = 0.5  # dead programs are looked for this often
+CHECK_S = 0.5  # between checks for dead programs
 YOUNG_S = 10  # a program that dies younger than this has probably failed to start
-MAX_WAIT_S = 8  # below YOUNG_S: waiting must not look like living
+MAX_WAIT_S = 8  # below YOUNG_S, so that a wait does not count as life
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Program:
 
 
 class LogFile:
-    """What a program writes: `<name>.log` and one predecessor, each of limited size."""
+    """The output of a program: `<name>.log` and one predecessor, each of limited size."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,11 +63,17 @@ class LogFile:
 
 
 class Supervisor:
-    """Runs stages of programs inside an asyncio loop: `start` each stage, then `stop` once for all."""
+    """Run stages of programs in an asyncio loop: `start` each stage, finally `stop` all."""
 
     def __init__(self, stages: Sequence[Sequence[Program]], *, run: Path, logs: Path) -> None:
-        """`run`: folder of circus's sockets, which only its owner may enter. `logs`: folder of the logs."""
-        _log_to(logs / "supervisor.log")
+        """Prepare the stages. `run` is the private folder of circus's sockets, `logs` that of the logs."""
+        handler = logging.handlers.RotatingFileHandler(
+            logs / "supervisor.log", maxBytes=MAX_LOG_BYTES, backupCount=1
+        )
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        circus_logger.handlers[:] = [handler]
+        circus_logger.setLevel(logging.INFO)
+        circus_logger.propagate = False
         adopt_orphans()
         self._stages = [[_watcher(program, logs) for program in stage] for stage in stages]
         self._arbiter = Arbiter(
@@ -81,18 +87,18 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop_asked.set)
 
-    # circus's public start and stop refuse while it looks for dead programs, and stop one at a time:
-    # hence _start and _stop, which its own arbiter calls.
+    # circus's public start and stop refuse to run during its check for dead programs, and stop one at a time.
+    # So this calls _start and _stop, as circus's own arbiter does.
 
     async def start(self, stage: int) -> None:
-        """Start one stage, and from now on restart its programs when they die."""
+        """Start a stage, and restart its programs when they die."""
         if not self._arbiter.running:
             await self._arbiter.start()
         for watcher in self._stages[stage]:
             await watcher._start()
 
     async def stop(self) -> None:
-        """Stop the stages, last one first, then whatever their programs left behind."""
+        """Stop the stages, last one first, then the processes that their programs left behind."""
         for stage in reversed(self._stages):
             await asyncio.gather(*(watcher._stop() for watcher in stage))
         while self._arbiter.running:
@@ -105,9 +111,9 @@ class Supervisor:
 
 
 class PatientWatcher(Watcher):  # type: ignore[misc]
-    """Brings a dead program back at once; one that keeps dying young waits longer each time.
+    """Restart a dead program at once, but wait longer each time for one that keeps dying young.
 
-    Otherwise a program that cannot start would take a whole core from what is being measured.
+    Otherwise a program that cannot start would take a whole core from the benchmarks.
     """
 
     processes: dict[int, Any]
@@ -118,7 +124,7 @@ class PatientWatcher(Watcher):  # type: ignore[misc]
     def manage_processes(self) -> Any:
         for number, process in list(self.processes.items()):
             if process.status in {DEAD_OR_ZOMBIE, UNEXISTING}:
-                self._let_go(process)
+                self._release_pipes(process)
                 del self.processes[number]
         wait_s = min(0.5 * 2**self._early_deaths, MAX_WAIT_S) if self._early_deaths > 1 else 0
         if self.is_active() and not self.processes and time.monotonic() < self._spawned_at + wait_s:
@@ -128,12 +134,12 @@ class PatientWatcher(Watcher):  # type: ignore[misc]
     def reap_process(self, pid: int, status: int | None = None) -> None:
         process = self.processes.get(pid)
         if process is not None:
-            self._let_go(process)
+            self._release_pipes(process)
         super().reap_process(pid, status)
 
-    def _let_go(self, process: Any) -> None:
-        """Takes a dead program's last words and forgets its pipes. circus would keep listening on their
-        numbers, which the next program's pipes may get, and could then never start that one."""
+    def _release_pipes(self, process: Any) -> None:
+        """Log a dead program's last output and forget its pipes. circus would keep listening on their
+        numbers, and could never start the next program whose pipes get the same numbers."""
         redirector = self.stream_redirector
         if redirector is None:
             return
@@ -165,11 +171,3 @@ def _watcher(program: Program, logs: Path) -> Watcher:
         autostart=False,
         singleton=True,
     )
-
-
-def _log_to(path: Path) -> None:
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    circus_logger.handlers[:] = [handler]
-    circus_logger.setLevel(logging.INFO)
-    circus_logger.propagate = False

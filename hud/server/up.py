@@ -1,7 +1,7 @@
-"""`python -m hud.server.up`, which `make up` runs: sets everything up and keeps it running until Ctrl-C.
+"""`python -m hud.server.up`, which `make up` runs: set everything up and keep it running until Ctrl-C.
 
 Order: servers, tables, first account and host, static files, samples; then web, background work and the agent
-of this machine, under supervision (`hud/server/supervisor.py`). Everything written goes below `HUD_DATA`.
+of this machine, under supervision (`hud/server/supervisor.py`). All files are written below `HUD_DATA`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psycopg
 
@@ -31,13 +32,13 @@ from hud.server.supervisor import Program, Supervisor
 BASE = Path(__file__).resolve().parent.parent.parent
 SAMPLES = BASE / "hud" / "samples"
 READY_S = 60
-HOST_S = 20  # after the web is ready, so that a rerun clicked at once finds this machine
+HOST_S = 20  # to wait for this machine to attach, so that a rerun clicked at once finds it
 TAIL_LINES = 20
 _SERVERS, _WEB, _BACKGROUND, _AGENT = range(4)
 
 
 class UpError(RuntimeError):
-    """`make up` cannot go on. The text says why, and what to do."""
+    """`make up` cannot continue. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Options:
     data: Path
     bind: str  # address the web listens on
     port: int
-    demo: bool  # whether the samples are taken in
+    demo: bool  # whether to ingest the samples
 
     @property
     def url(self) -> str:
@@ -60,7 +61,7 @@ class Options:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
-        """From `HUD_DATA`, `PORT`, `BIND` and `DEMO`. Raises UpError for nonsense."""
+        """Return the options from `HUD_DATA`, `PORT`, `BIND` and `DEMO`. Raise UpError for a wrong value."""
         port, demo = environment.get("PORT") or "8000", environment.get("DEMO") or "1"
         if not port.isdecimal() or not 0 < int(port) < 65536:
             raise UpError(f"PORT is {port!r}; it must be a number from 1 to 65535")
@@ -71,10 +72,14 @@ class Options:
 
 
 def main() -> int:
-    os.umask(0o077)  # what people sent, and what was logged of it, is for nobody else on this machine
+    os.umask(0o077)  # uploads and logs are private to this user
     try:
         options = Options.read(os.environ)
-        _claim_folder(options.data)
+        try:
+            embedded.make_folder(options.data)
+            (options.data / "up.lock").touch()
+        except OSError as error:
+            raise UpError(f"HUD_DATA={options.data} cannot be written: {error.strerror}") from None
         with only_one(options):
             check_port(options)
             with _signals_raise():
@@ -88,14 +93,14 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    with suppress(OSError):  # whoever read it may have gone; the dashboard stays
+    with suppress(OSError):  # the dashboard survives a closed terminal
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
 
 @contextmanager
 def only_one(options: Options) -> Iterator[None]:
-    """Holds the data folder's lock. Raises UpError where another `make up` does."""
+    """Hold the data folder's lock. Raise UpError if another `make up` holds it."""
     with (options.data / "up.lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +117,7 @@ def only_one(options: Options) -> Iterator[None]:
 
 
 def check_port(options: Options) -> None:
-    """Raises UpError where the web could not listen."""
+    """Raise UpError if the web cannot listen on its port."""
     family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -126,20 +131,21 @@ def check_port(options: Options) -> None:
 
 
 def prepare(options: Options) -> None:
-    """Brings database, first account, static files and samples up to date; the servers run meanwhile."""
+    """Update the database, first account, static files and samples, with the servers running meanwhile."""
     embedded.make_folder(options.logs)
     log = options.logs / "setup.log"
     log.write_bytes(b"")
     with embedded.running(embedded.servers(options.data), options.logs):
         _manage(options, "migrate", "--verbosity=0")
-        say(_manage(options, "bootstrap", "--hud", options.url).strip() or _operator_hint(options))
+        hint = f'The password of the account "operator" is in {options.data / "operator.json"}'
+        say(_manage(options, "bootstrap", "--hud", options.url).strip() or hint)
         _collect_static(options)
         if options.demo:
-            _take_in_samples(options)
+            _ingest_samples(options)
 
 
 async def serve(options: Options) -> int:
-    """Runs the programs until a signal; returns the exit status."""
+    """Run the programs until a signal; return the exit status."""
     servers = embedded.servers(options.data)
     supervisor = Supervisor(
         [
@@ -182,7 +188,7 @@ async def _start(options: Options, supervisor: Supervisor, servers: list[embedde
 
 
 async def _until(condition: Callable[[], bool | Awaitable[bool]], limit_s: float) -> bool:
-    """Waits until the condition holds; False where it did not within the limit."""
+    """Return whether the condition came true within the limit."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         answer = condition()
@@ -198,7 +204,7 @@ def _ending(options: Options, name: str) -> str:
 
 
 async def _overview_answers(options: Options) -> bool:
-    """True for status 200, or for 302 where reading needs a login."""
+    """Return whether the overview has status 200, or 302 if reading needs a login."""
     allowed = os.environ.get("ALLOWED_HOSTS", "*").replace(",", " ").split()
     host = allowed[0].lstrip(".*") if allowed else ""
     request = f"GET / HTTP/1.0\r\nHost: {host or '127.0.0.1'}\r\nX-Forwarded-Proto: https\r\n\r\n"
@@ -216,17 +222,9 @@ async def _overview_answers(options: Options) -> bool:
 def _host_is_attached(options: Options, *, since: float) -> bool:
     known = json.loads((options.data / "host.json").read_text())
     database = embedded.database_settings(options.data)
-    with (
-        suppress(psycopg.Error),
-        psycopg.connect(
-            host=database["HOST"],
-            port=database["PORT"],
-            user=database["USER"],
-            password=database.get("PASSWORD"),
-            dbname=database["NAME"],
-            connect_timeout=5,
-        ) as connection,
-    ):
+    names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
+    address: dict[str, Any] = {name: database.get(key) for name, key in names.items()}
+    with suppress(psycopg.Error), psycopg.connect(**address, connect_timeout=5) as connection:
         statement = (
             "SELECT detached_at IS NOT NULL OR last_beat >= to_timestamp(%s) FROM hud_host WHERE name = %s"
         )
@@ -236,8 +234,7 @@ def _host_is_attached(options: Options, *, since: float) -> bool:
 
 
 def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) -> Program:
-    ties = embedded.dies_with_parent("TERM")
-    command = [*ties, sys.executable, *arguments]
+    command = [*embedded.dies_with_parent("TERM"), sys.executable, *arguments]
     return Program(name, command, options.environment(), stop_s=stop_s)
 
 
@@ -246,7 +243,7 @@ def _django(options: Options, command: str, *, name: str = "", stop_s: float = 1
 
 
 def _manage(options: Options, *arguments: str) -> str:
-    """Runs a command of `manage.py`; returns what it printed. Raises UpError with the end of what it said."""
+    """Run a command of `manage.py`; return its output. Raise UpError with the end of its log."""
     log = options.logs / "setup.log"
     with log.open("ab") as file:
         done = subprocess.run(
@@ -256,7 +253,7 @@ def _manage(options: Options, *arguments: str) -> str:
             stderr=file,
             check=False,
         )
-        if done.returncode:  # otherwise not kept: bootstrap prints a password
+        if done.returncode:  # otherwise not logged, since bootstrap prints a password
             file.write(done.stdout)
     if done.returncode:
         raise UpError(f"manage.py {arguments[0]} failed; {log} ends with:\n{_tail(log)}")
@@ -264,7 +261,7 @@ def _manage(options: Options, *arguments: str) -> str:
 
 
 def _collect_static(options: Options) -> None:
-    """Collects the static files where they changed: compressing plotly.js takes a while."""
+    """Collect the static files if they changed; compressing plotly.js takes a while."""
     versions = [importlib.metadata.version(name) for name in ("Django", "plotly", "django-rq", "whitenoise")]
     stamp = _digest(BASE / "static", *versions)
     stamp_file = options.data / "static.stamp"
@@ -275,8 +272,8 @@ def _collect_static(options: Options) -> None:
     stamp_file.write_text(stamp)
 
 
-def _take_in_samples(options: Options) -> None:
-    """Takes in each folder of samples that is new, or that this database has not seen."""
+def _ingest_samples(options: Options) -> None:
+    """Ingest each folder of samples that this database has not seen."""
     stamp_file = options.data / "samples.json"
     database = os.environ.get("DATABASE_URL") or str((options.data / "pg" / "PG_VERSION").stat().st_mtime_ns)
     wanted = {path.parent.name: _digest(path.parent, database) for path in SAMPLES.glob("*/manifest.json")}
@@ -284,35 +281,23 @@ def _take_in_samples(options: Options) -> None:
     new = sorted(name for name, digest in wanted.items() if seen.get(name) != digest)
     if not new:
         return
-    say(f"Taking in sample results: {', '.join(new)} ...")
+    say(f"Ingesting sample results: {', '.join(new)} ...")
     try:
         _manage(options, "ingest", *(str(SAMPLES / name) for name in new))
-    except UpError as error:  # the dashboard is of use without them
+    except UpError as error:  # the dashboard is useful without them
         say(str(error))
     else:
         stamp_file.write_text(json.dumps(wanted))
 
 
-def _digest(folder: Path, *also: str) -> str:
-    """Of the names and contents of a folder's files, and of other texts."""
-    digest = hashlib.sha256("\0".join(also).encode())
+def _digest(folder: Path, *texts: str) -> str:
+    """Return a digest of the names and contents of a folder's files, and of other texts."""
+    digest = hashlib.sha256("\0".join(texts).encode())
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             digest.update(f"\0{path.relative_to(folder)}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _claim_folder(data: Path) -> None:
-    try:
-        embedded.make_folder(data)
-        (data / "up.lock").touch()
-    except OSError as error:
-        raise UpError(f"HUD_DATA={data} cannot be written: {error.strerror}") from None
-
-
-def _operator_hint(options: Options) -> str:
-    return f'The password of the account "operator" is in {options.data / "operator.json"}'
 
 
 def _tail(log: Path) -> str:
@@ -322,7 +307,7 @@ def _tail(log: Path) -> str:
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP end the block as Ctrl-C does, so that servers started in it are stopped."""
+    """Let SIGTERM and SIGHUP end the block like Ctrl-C, so that servers started in it are stopped."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -31,7 +31,7 @@ def test_reading_needs_a_login_where_it_is_not(client: Client, settings: Any, ad
     assert client.get(address).status_code == 200
 
 
-def test_in_and_out(client: Client) -> None:
+def test_login_and_logout(client: Client) -> None:
     create_user()
     wrong = client.post("/login/", {"username": "olga", "password": "guess"})
     assert wrong.status_code == 200
@@ -52,7 +52,7 @@ def test_a_login_never_leads_to_another_site(client: Client) -> None:
 @pytest.mark.parametrize(
     "address", ["/login/", "/logout/", "/hosts/1/drain", "/runs/1/cancel", "/experiments/1/rerun"]
 )
-def test_a_form_without_its_mark_is_refused(address: str) -> None:
+def test_a_form_without_its_csrf_token_is_refused(address: str) -> None:
     answer = Client(enforce_csrf_checks=True).post(address)
     assert answer.status_code == 403
     assert "form is too old" in answer.content.decode()
@@ -71,16 +71,14 @@ def test_keys_are_listed_for_those_logged_in_and_revoked_by_them(client: Client)
     assert "revoked" in client.get("/keys/").content.decode()
 
 
-def test_an_address_that_is_nothing(client: Client) -> None:
+def test_an_unknown_url_is_404(client: Client) -> None:
     answer = client.get("/no/such/page/")
     assert answer.status_code == 404
     assert "Nothing is here" in answer.content.decode()
 
 
 @pytest.mark.parametrize("name", ["400", "403", "403_csrf", "404", "500", "503"])
-def test_pages_of_errors_stand_without_database_and_session(
-    name: str, django_assert_num_queries: object
-) -> None:
+def test_error_pages_need_no_database_and_session(name: str, django_assert_num_queries: object) -> None:
     text = render_to_string(f"{name}.html")
     assert "<h1>" in text
     assert "Log in" not in text

@@ -58,7 +58,7 @@ def agent(client: Client) -> Agent:
     return Agent(client, answer.json()["key"])
 
 
-def test_a_token_opens_the_door_once(client: Client) -> None:
+def test_a_registration_token_works_once(client: Client) -> None:
     token = registration.create_token(who="op")
     body = {"token": token, "name": "gpu-1"}
     assert client.post("/api/v1/hosts/register", body, content_type="application/json").status_code == 201
@@ -67,7 +67,7 @@ def test_a_token_opens_the_door_once(client: Client) -> None:
     assert Audit.objects.filter(action="host.register").count() == 1
 
 
-def test_a_name_that_is_alive_is_not_taken_over(agent: Agent) -> None:
+def test_the_name_of_a_live_host_is_not_taken_over(agent: Agent) -> None:
     agent.beat()
     body = {"token": registration.create_token(who="op"), "name": "gpu-1"}
     answer = agent.client.post("/api/v1/hosts/register", body, content_type="application/json")
@@ -76,7 +76,7 @@ def test_a_name_that_is_alive_is_not_taken_over(agent: Agent) -> None:
     assert agent.beat().status_code == 200
 
 
-def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
+def test_a_heartbeat_returns_accelerators_and_their_queues(agent: Agent) -> None:
     answer = agent.beat().json()
     assert answer["state"] == "online"
     assert answer["queues"] == {"cpu": f"host-{answer['host']}-accelerator-{answer['accelerators']['cpu']}"}
@@ -92,7 +92,7 @@ def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
         ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x"] * 51}]}, "/devices/0/suites"),
     ],
 )
-def test_a_beat_says_no_more_than_fits(agent: Agent, over: dict[str, Any], pointer: str) -> None:
+def test_a_heartbeat_has_a_size_limit(agent: Agent, over: dict[str, Any], pointer: str) -> None:
     answer = agent.beat(**over)
     assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
     assert answer.json()["errors"][0]["pointer"].endswith(pointer)
@@ -155,7 +155,7 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     assert (log.content, log["X-Next-Offset"], log["X-More"]) == (b"llo", "5", "0")
 
 
-def test_a_status_nobody_knows_is_refused(agent: Agent) -> None:
+def test_an_unknown_status_is_refused(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
     task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
@@ -176,7 +176,7 @@ def test_a_drained_host_gets_nothing(agent: Agent) -> None:
     assert agent.post("tasks/claim", claim).status_code == 200
 
 
-def test_a_host_s_key_opens_nothing_else_and_others_open_no_task(agent: Agent) -> None:
+def test_only_host_keys_permit_host_calls_and_no_others(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
@@ -197,7 +197,7 @@ def test_a_host_s_key_opens_nothing_else_and_others_open_no_task(agent: Agent) -
     assert other.post(f"tasks/{task['task']}/progress", {}, task["token"]).status_code == 404
 
 
-def test_a_detached_host_s_key_is_dead(agent: Agent) -> None:
+def test_a_detached_hosts_key_is_revoked(agent: Agent) -> None:
     agent.beat()
     run_states.detach_host(host=Host.objects.get(), who="op")
     assert agent.beat().status_code == 401

@@ -54,7 +54,7 @@ def cpu_host() -> Host:
     return host
 
 
-def test_a_byte_order_mark_says_nothing(client: Client, key: str, cpu_host: Host) -> None:
+def test_a_byte_order_mark_is_ignored(client: Client, key: str, cpu_host: Host) -> None:
     for body in (as_list(v3_record()), as_lines(v3_record(case="b"), v3_record(case="c"))):
         assert post(client, MARK + body, key).status_code == 201
         assert post(client, body, key).json()["stored"] == 0
@@ -84,7 +84,7 @@ def test_names_are_not_empty(client: Client, key: str, name: str) -> None:
     assert [entry["reason"] for entry in receipt["skipped"]] == ["the name is empty"] * 3
 
 
-def test_what_is_said_twice_or_much_too_often(client: Client, key: str) -> None:
+def test_repeated_parameters_are_refused(client: Client, key: str) -> None:
     body = as_list(v3_record())
     assert (
         "'partial' is said twice"
@@ -104,7 +104,7 @@ def test_a_dry_run_makes_nothing(client: Client, key: str) -> None:
     assert post(client, as_list(v3_record()), key).status_code == 201
 
 
-def test_whole_after_partial_is_no_success(client: Client, key: str) -> None:
+def test_a_complete_upload_after_a_partial_one_is_no_success(client: Client, key: str) -> None:
     body = as_list(v3_record(case="good"), v3_record(case="bad", values=["fast"]))
     assert post(client, body, key, "?partial=1").status_code == 201
     problem = assert_problem(post(client, body, key), 422)
@@ -139,7 +139,7 @@ def test_an_import_job_answers_to_its_idempotency_key(
     assert not Import.objects.exclude(state="done").exists()
 
 
-def test_what_waits_is_for_nobody_else(client: Client, key: str, settings: Any, own_data: Path) -> None:
+def test_queued_data_is_private_to_its_owner(client: Client, key: str, settings: Any, own_data: Path) -> None:
     settings.HUD_MAX_RECORDS = 1
     before = os.umask(0o022)
     try:
@@ -159,7 +159,7 @@ def test_a_suite_runs_where_there_is_only_a_cpu(client: Client, key: str, cpu_ho
     assert "cuda" in refused["detail"]
 
 
-def test_a_run_is_of_one_thing_and_its_numbers_are_numbers(client: Client, key: str, cpu_host: Host) -> None:
+def test_a_run_request_is_validated(client: Client, key: str, cpu_host: Host) -> None:
     ingest(as_list(v3_record()), Parameters())
     experiment = Experiment.objects.get().pk
     assert "say what to run" in assert_problem(start(client, key, {}), 422)["detail"]
@@ -186,7 +186,7 @@ def test_exports_at_once_are_few(client: Client, key: str, monkeypatch: pytest.M
     assert client.get("/api/v1/export").status_code == 200
 
 
-def test_the_same_content_under_a_name_that_says_more_is_another_upload(client: Client, key: str) -> None:
+def test_the_same_content_with_a_more_telling_file_name_is_another_upload(client: Client, key: str) -> None:
     body = b"dev,name,batch_size,accuracy\ncuda,zzA,4,pass\n"
     for suite, dtype in (("huggingface", "amp"), ("torchbench", "bfloat16")):
         name = f"inductor_{suite}_{dtype}_training_cuda_accuracy.csv"

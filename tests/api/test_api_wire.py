@@ -133,7 +133,7 @@ def test_a_request_in_any_pieces_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("length", [b"0" * 18 + b"5", b"99999999999999999999", b"+5", b"5, 5", b"x", b""])
-def test_nothing_follows_a_length_that_is_not_understood(length: bytes) -> None:
+def test_an_unclear_content_length_ends_the_connection(length: bytes) -> None:
     """Else the application could take a body for what is read here as the next request."""
     incoming = Incoming(most_bytes=100)
     incoming.feed(HEAD + b"Content-Length: " + length + b"\r\n\r\nGET / HTTP/1.1\r\n\r\n")

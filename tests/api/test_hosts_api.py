@@ -79,14 +79,14 @@ def test_an_admin_drains_pauses_resumes_and_detaches(admin: Agent, host: Host) -
         ("hosts/{}/drain", {"note": "\ud800"}, 400),
     ],
 )
-def test_what_cannot_be_is_a_problem(
+def test_impossible_requests_are_problems(
     admin: Agent, host: Host, path: str, body: dict[str, Any], status: int
 ) -> None:
     answer = admin.post(path.format(host.pk), body)
     assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
 
 
-def test_only_admins_tell_hosts_what_to_do(client: Client, host: Host, agent: Agent) -> None:
+def test_only_admins_control_hosts(client: Client, host: Host, agent: Agent) -> None:
     reader = Agent(client, create_key(name="r", scopes=["read", "run"], who="t")[1])
     for path in (f"hosts/{host.pk}/drain", f"hosts/{host.pk}/detach", "hosts/tokens"):
         assert reader.post(path, {}).status_code == 403
@@ -120,7 +120,7 @@ def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> 
     assert "who detached gpu-1" in Run.objects.get(pk=here.pk).reason
 
 
-def test_a_dirty_accelerator_gets_nothing_new_but_the_answer_it_missed(agent: Agent) -> None:
+def test_an_unavailable_accelerator_gets_only_its_repeated_claim(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
@@ -134,7 +134,7 @@ def test_a_dirty_accelerator_gets_nothing_new_but_the_answer_it_missed(agent: Ag
     assert agent.post("tasks/claim", claim).json()["token"] == task["token"]
 
 
-def test_a_beat_brings_labels_and_an_interpreter_goes_with_the_claim(agent: Agent) -> None:
+def test_a_heartbeat_sets_labels_and_a_claim_names_the_interpreter(agent: Agent) -> None:
     device = {
         "name": "cpu", "device": "cpu", "arch": "cpu-x86_64", "suites": ["micro"],
         "pythons": ["default", "nightly"],
@@ -173,7 +173,7 @@ def test_the_clock_of_a_host_is_compared_with_ours(agent: Agent) -> None:
 @pytest.mark.parametrize(
     ("age_s", "state"), [(0.0, "online"), (0.29, "online"), (0.31, "late"), (0.59, "late"), (0.61, "lost")]
 )
-def test_a_host_is_what_its_last_beat_says(settings: Any, age_s: float, state: str) -> None:
+def test_a_hosts_state_follows_from_its_last_heartbeat(settings: Any, age_s: float, state: str) -> None:
     settings.HUD_LATE_S, settings.HUD_LOST_S = 0.3, 0.6
     now = timezone.now()
     host = Host(name="h", last_beat=now - timedelta(seconds=age_s))

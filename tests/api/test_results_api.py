@@ -144,7 +144,7 @@ def test_more_records_than_a_request_may_carry_become_an_import_job(
     assert not list((Path(settings.HUD_DATA) / "imports").iterdir())
 
 
-def test_an_import_job_is_promised_before_any_record_is_stored(
+def test_an_import_job_is_created_before_any_record_is_stored(
     client: Client, key: str, five: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hud.ingest.receive.RecordParser", None)
@@ -174,7 +174,7 @@ def test_a_dry_run_of_a_large_upload_does_not_stand_for_the_real_one(
     assert Measurement.objects.count() == 5
 
 
-def test_an_import_that_fails_by_our_fault_holds_up_no_other(
+def test_an_import_that_fails_unexpectedly_blocks_no_other(
     client: Client, key: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.HUD_MAX_RECORDS = 1
@@ -208,7 +208,7 @@ def test_a_compressed_file_is_taken_whatever_its_headers_say(client: Client, key
 
 
 @pytest.mark.parametrize("suite", ["a/b", "..", "line%0Abreak"])
-def test_a_suite_that_no_address_can_hold_is_refused(client: Client, key: str, suite: str) -> None:
+def test_a_suite_name_that_no_url_can_hold_is_refused(client: Client, key: str, suite: str) -> None:
     record = v3_record()
     record["benchmark"]["name"] = "somebody else's"
     assert_problem(post(client, as_list(record), key, f"?suite={suite}"), 422)
@@ -275,7 +275,7 @@ def test_experiments_come_in_pages(client: Client) -> None:
     assert_problem(client.get("/api/v1/experiments?limit=0"), 422)
 
 
-def test_runs_over_the_api_say_why_they_cannot_be(client: Client) -> None:
+def test_refused_runs_over_the_api_have_a_reason(client: Client) -> None:
     key = create_key(name="r", scopes=["run"], who="t")[1]
 
     def start(**body: Any) -> Any:

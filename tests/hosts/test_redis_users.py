@@ -147,7 +147,7 @@ def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:
                 redis.execute_command(*command)
 
 
-def test_the_users_come_back_when_redis_forgot_them_and_go_with_their_hosts(open_redis: OpenRedis) -> None:
+def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis) -> None:
     host, url = register("one")
     open_redis.stop()
     redis_users.sync()
@@ -168,7 +168,7 @@ def test_the_users_come_back_when_redis_forgot_them_and_go_with_their_hosts(open
     assert Redis.from_url(other_url).ping()
 
 
-def test_where_the_server_makes_no_users_all_share_one(open_redis: OpenRedis, settings: Any) -> None:
+def test_all_hosts_share_one_user_if_the_server_permits_no_more(open_redis: OpenRedis, settings: Any) -> None:
     with Redis.from_url(open_redis.url) as redis:
         redis.execute_command("ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-@admin")
     settings.REDIS_URL = open_redis.url.replace(":boss@", "plain:pw@")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.judging.judge import work_off
+from hud.judging.judge import process_pending
 from hud.models import STATUS_NAMES, Measurement, Run, Verdict
 from runner.cli.output import Output, records_of
 from runner.formats.parameters import Parameters
@@ -164,7 +164,7 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
         TaskResult(MODEL, TaskOutcome(status, code, "why"), tmp_path, records)
     )
     ingest(path.read_bytes(), Parameters())
-    work_off()
+    process_pending()
     series = Measurement.objects.filter(series__metric__name="speedup").order_by("at")
     last = series.last()
     assert last is not None

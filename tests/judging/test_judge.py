@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from hud.ingest import ingest
-from hud.judging.judge import work_off
+from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Run, Series, State, Verdict
 from hud.pages.experiment import query as experiment
 from runner.formats.parameters import Parameters
@@ -28,13 +28,13 @@ def verdicts() -> list[str]:
     return list(Verdict.objects.order_by("at").values_list("verdict", flat=True))
 
 
-def test_a_quiet_series_has_no_rows_and_a_step_has_one() -> None:
+def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
     for day in range(20):
         upload(2500 + day % 3, day)
     call_command("judge", "--once")
     assert verdicts() == []
     upload(2000, 20)
-    assert work_off() == 1
+    assert process_pending() == 1
     row = Verdict.objects.get()
     assert (row.verdict, row.baseline_n) == ("regressed", 20)
     assert row.change == pytest.approx(-0.2, abs=0.01)
@@ -44,10 +44,10 @@ def test_a_quiet_series_has_no_rows_and_a_step_has_one() -> None:
 def test_a_late_point_judges_its_series_from_there_on() -> None:
     for day in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11):
         upload(2500 if day < 11 else 2000, day)
-    work_off()
+    process_pending()
     assert verdicts() == ["regressed"]
     upload(2000, 10)
-    work_off()
+    process_pending()
     assert verdicts()[0] == "regressed"
     assert Verdict.objects.count() == 2
 
@@ -56,16 +56,16 @@ def test_another_environment_class_is_no_baseline() -> None:
     for day in range(10):
         upload(2500, day)
     ingest(as_list(v3_record(values=[1000], timestamp=1_800_000_000)), Parameters(driver="999.1"))
-    work_off()
+    process_pending()
     assert verdicts() == ["new"]
 
 
 def test_a_run_that_is_not_complete_waits() -> None:
     upload(2500, 0)
     Run.objects.update(state=State.RUNNING, finished=None)
-    assert work_off() == 0
+    assert process_pending() == 0
     Run.objects.update(state=State.SUCCEEDED, finished=timezone.now())
-    assert work_off() == 1
+    assert process_pending() == 1
 
 
 def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
@@ -73,11 +73,11 @@ def test_accuracy_that_no_longer_passes_is_a_regression() -> None:
         record = v3_record("accuracy", [], timestamp=1_700_000_000 + day * 86_400)
         record["metric"] = {"name": "accuracy", "extra_info": {"benchmark_values": [word]}}
         ingest(as_list(record), Parameters())
-    work_off()
+    process_pending()
     assert verdicts() == ["regressed"]
 
 
-def test_what_cannot_run_is_no_failure_and_no_baseline() -> None:
+def test_a_case_that_cannot_run_is_neither_failure_nor_baseline() -> None:
     """A number and a word: measured, then unsupported, then measured again, then failed."""
     for day, status in enumerate(("ok", "unsupported", "not_run", "ok", "failed")):
         for name, word in (("speedup", None), ("accuracy", "pass")):
@@ -85,7 +85,7 @@ def test_what_cannot_run_is_no_failure_and_no_baseline() -> None:
             said = {"status": status, "code": "no_xrt" if status != "ok" else word or ""}
             record["metric"]["extra_info"] = said
             ingest(as_list(record), Parameters())
-    work_off()
+    process_pending()
     assert verdicts() == ["failed", "regressed"]
     page = experiment.read(Experiment.objects.get().pk, metric="speedup")
     assert page
@@ -98,7 +98,7 @@ def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
     """Five processes of one run: four are 20 % slower, one crashed in their midst."""
     for day in range(12):
         upload(2500, day)
-    work_off()
+    process_pending()
     run = create_run()
     series = Series.objects.get()
     environment = Measurement.objects.latest("at").environment
@@ -114,5 +114,5 @@ def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
             process=process,
         )
     Series.objects.update(touched_at=run.at)
-    work_off()
+    process_pending()
     assert verdicts() == ["regressed"]

@@ -66,13 +66,13 @@ def test_the_direction_says_what_is_better() -> None:
     assert judge_pairs(slower, slower, direction="up").word == "dismissed"
 
 
-def test_any_change_of_a_count_is_one() -> None:
+def test_any_change_of_a_count_is_confirmed() -> None:
     assert judge_pairs([100.0] * 5, [101.0] * 5, direction="down", kind="deterministic").word == "confirmed"
     assert judge_pairs([0.0] * 5, [0.0] * 5, direction="down", kind="deterministic").word == "dismissed"
     assert judge_pairs([0.0] * 5, [1.0] * 5, direction="down", kind="deterministic").change is None
 
 
-def test_base_new_and_change_are_of_one_kind() -> None:
+def test_base_new_and_change_are_consistent() -> None:
     """Their medians rise, and the change over the pairs is a fall."""
     base, new = [1.044, 1.0, 1.1, 8.0, 1.04], [1.111, 1.1, 1.2, 1.3, 1.1]
     found = judge_pairs(base, new, direction="up")

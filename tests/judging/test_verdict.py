@@ -103,7 +103,7 @@ def test_the_mirror_direction_gives_the_mirror_word(history: list[float], value:
 
 @settings(max_examples=200)
 @given(st.lists(st.floats(-1e9, 1e9), max_size=30), st.lists(st.floats(-1e9, 1e9), max_size=5))
-def test_no_numbers_break_it(history: list[float], samples: list[float]) -> None:
+def test_any_finite_numbers_get_a_verdict(history: list[float], samples: list[float]) -> None:
     verdict = judge(history, samples, Rule())
     for value in (verdict.change, verdict.noise, verdict.factor, verdict.baseline):
         assert value is None or math.isfinite(value)

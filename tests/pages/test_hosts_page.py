@@ -220,7 +220,7 @@ def test_schedules_are_listed_and_switched(client: Client) -> None:
 
 
 def test_a_schedule_is_deleted_by_who_is_sure(client: Client) -> None:
-    schedules.ship()
+    schedules.create_default()
     create_schedule()
     address = f"/schedules/{Schedule.objects.get(name='nightly').pk}/delete"
     assert client.post(address, {"sure": "on"})["Location"].startswith("/login/")

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.ingest import ingest
+from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
 from hud.models import Accelerator, Measurement, Run, Verdict
@@ -18,7 +18,7 @@ from hud.pages import values
 from hud.pages.forms import RerunForm
 from hud.pages.hosts.query import Place
 from hud.pages.run import pairs
-from hud.runs import deliveries, tasks
+from hud.runs import tasks
 from runner.formats.parameters import Parameters
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import TaskSpec
@@ -221,7 +221,7 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
 def verdicts_of(run: Run) -> int:
     """Verdicts of its measurements: what a run tries out is no regression."""
     Run.objects.filter(pk=run.pk).update(state="succeeded", finished=timezone.now())
-    judge.work_off()
+    judge.process_pending()
     return Verdict.objects.filter(run=run).count()
 
 

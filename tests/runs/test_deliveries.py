@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from hud.ingest import deliveries
 from hud.models import Accelerator, Measurement
-from hud.runs import deliveries, logs
+from hud.runs import logs
 from tests.support.claims import claim, end, request
 from tests.support.records import as_list, v3_record
 
@@ -46,7 +47,7 @@ def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
     assert [(point.process, point.median) for point in points] == [(0, 1.0), (1, 2.0), (2, 3.0)]
 
 
-def test_the_log_grows_by_offset_and_a_repeated_piece_is_no_harm(accelerator: Accelerator) -> None:
+def test_a_repeated_log_piece_changes_nothing(accelerator: Accelerator) -> None:
     request()
     task = claim(accelerator)
     assert task.token

@@ -54,7 +54,7 @@ def test_a_handed_back_task_has_used_no_attempt(accelerator: Accelerator) -> Non
     assert claim(accelerator, "again").attempt == 1
 
 
-def test_a_hand_back_said_again_is_the_same_until_somebody_else_has_the_task(
+def test_a_repeated_hand_back_changes_nothing_until_another_host_has_the_task(
     accelerator: Accelerator,
 ) -> None:
     run = request()
@@ -78,7 +78,7 @@ def test_a_cancelled_run_whose_host_fell_silent_ends_cancelled(accelerator: Acce
     assert run.state == State.CANCELLED
 
 
-def test_cancelled_while_its_host_is_silent_it_ends_when_the_lease_does(
+def test_a_run_cancelled_while_its_host_is_silent_ends_with_the_lease(
     accelerator: Accelerator, settings: Any
 ) -> None:
     settings.HUD_LEASE_S = 0.4
@@ -99,7 +99,7 @@ def test_cancelled_while_its_host_is_silent_it_ends_when_the_lease_does(
 
 
 @pytest.mark.parametrize("how", ["lost", "handed back"])
-def test_a_task_that_went_to_another_host_is_fenced_for_the_first(
+def test_a_task_taken_by_another_host_is_fenced_for_the_first(
     accelerator: Accelerator, how: str, django_capture_on_commit_callbacks: Any
 ) -> None:
     request()
@@ -155,9 +155,7 @@ def _somebody_waits() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def test_tick_breaks_no_lease_before_it_may_trust_the_silence(
-    accelerator: Accelerator, settings: Any
-) -> None:
+def test_tick_breaks_no_lease_within_the_grace_period(accelerator: Accelerator, settings: Any) -> None:
     settings.HUD_GRACE_S = 60
     request()
     task = claim(accelerator)

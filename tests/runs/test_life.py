@@ -29,8 +29,9 @@ from hypothesis.stateful import (
 )
 
 from hud.hosts import registration
+from hud.ingest import deliveries
 from hud.models import Accelerator, Audit, Host, Run, Task
-from hud.runs import deliveries, logs, requests, run_states, states, tasks
+from hud.runs import logs, requests, run_states, states, tasks
 from hud.runs.states import TaskState
 from runner.schema.plan import Selection, plan
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said
@@ -324,21 +325,21 @@ def stored() -> type[Machine]:
     return type("StoredMachine", (Machine,), {"accelerators": accelerators})
 
 
-def test_the_pure_world_ends_in_true_states() -> None:
+def test_the_pure_model_ends_in_valid_states() -> None:
     play(Machine, 200)
 
 
 @pytest.mark.soak
-def test_the_pure_world_twenty_thousand_times() -> None:
+def test_the_pure_model_twenty_thousand_times() -> None:
     play(Machine, 20_000)
 
 
 @pytest.mark.django_db
-def test_the_stored_world_ends_in_the_same_states(stored: type[Machine]) -> None:
+def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
     play(stored, 140)
 
 
 @pytest.mark.soak
 @pytest.mark.django_db
-def test_the_stored_world_two_thousand_times(stored: type[Machine]) -> None:
+def test_the_database_two_thousand_times(stored: type[Machine]) -> None:
     play(stored, 2000)

@@ -82,7 +82,7 @@ def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> No
     assert words in str(caught.value)
 
 
-def test_a_refusal_for_one_host_speaks_of_that_host() -> None:
+def test_a_refusal_for_one_host_names_that_host() -> None:
     attach("one", gpu="a100")
     attach("two", gpu="h200")
     with pytest.raises(
@@ -91,14 +91,14 @@ def test_a_refusal_for_one_host_speaks_of_that_host() -> None:
         request(host=Host.objects.get(name="one"), labels={"gpu": "h200"})
 
 
-def test_a_host_silent_for_two_weeks_is_no_place_to_run() -> None:
+def test_a_host_silent_for_two_weeks_gets_no_runs() -> None:
     attach("one")
     Host.objects.update(last_beat=timezone.now() - timedelta(days=15))
     with pytest.raises(requests.InvalidRunRequest, match="no host is attached"):
         request()
 
 
-def test_the_doorbell_rings_only_where_work_would_be_taken(redis_server: RedisServer) -> None:
+def test_only_accelerators_that_can_take_work_are_woken(redis_server: RedisServer) -> None:
     names = ("right", "other", "dirty", "drained", "paused", "silent", "detached", "gone", "busy")
     able = {name: attach(name, gpu="h100" if name == "other" else "h200") for name in names}
     nightly = request(("layer_norm",), labels={"host": "busy"})
@@ -130,7 +130,7 @@ def _length(redis: Redis, accelerator: Accelerator) -> int:
     return length
 
 
-def test_a_silent_redis_costs_nothing_but_the_ring(settings: Any) -> None:
+def test_without_redis_a_request_only_loses_the_wake_up(settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     attach("one")
     attach("two")
@@ -149,7 +149,7 @@ def starts_in_s(run: Run) -> float | None:
     return waiting.starts_in_s if waiting else None
 
 
-def test_the_position_counts_what_wants_the_same_accelerators() -> None:
+def test_the_queue_position_counts_runs_for_the_same_accelerators() -> None:
     attach("one", gpu="a100")
     attach("two", gpu="h200")
     first = request(labels={"gpu": "a100"})
@@ -159,7 +159,7 @@ def test_the_position_counts_what_wants_the_same_accelerators() -> None:
     assert [position(run) for run in (first, second, third, watched)] == [0, 1, 3, 0]
 
 
-def test_a_queued_run_says_when_it_will_probably_start() -> None:
+def test_a_queued_run_has_an_estimated_start() -> None:
     one = attach("one", gpu="a100")
     attach("two", gpu="h200")
     took(100)

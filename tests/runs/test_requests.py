@@ -33,7 +33,7 @@ def test_requests_that_no_host_can_take_say_why(accelerator: Accelerator) -> Non
     assert not Run.objects.exists()
 
 
-def test_a_rerun_of_an_experiment_the_runner_does_not_know_says_so(accelerator: Accelerator) -> None:
+def test_a_rerun_of_an_unknown_suite_is_refused(accelerator: Accelerator) -> None:
     unknown = Experiment.objects.create(suite="elsewhere", case="x")
     with pytest.raises(requests.InvalidRunRequest, match="has no suite 'elsewhere'"):
         rerun(unknown)
@@ -44,7 +44,7 @@ def test_a_rerun_of_an_experiment_the_runner_does_not_know_says_so(accelerator: 
         rerun(case)
 
 
-def test_a_rerun_binds_the_experiment_s_own_knobs(accelerator: Accelerator) -> None:
+def test_a_rerun_uses_the_experiments_case_parameters(accelerator: Accelerator) -> None:
     experiment = Experiment.objects.create(
         suite="micro", case="gemv", knobs={"D": 256}, dtype="int8", backend="inductor",
         mode="inference", device="cuda", arch="h200",

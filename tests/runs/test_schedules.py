@@ -68,7 +68,9 @@ def at(text: str) -> datetime:
         ({"name": ""}, "name", "blank"),
     ],
 )
-def test_what_could_never_fire_is_refused_by_field(over: dict[str, Any], field: str, words: str) -> None:
+def test_a_schedule_that_could_never_fire_is_refused_by_field(
+    over: dict[str, Any], field: str, words: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         create_schedule(**over)
     assert words in " ".join(caught.value.message_dict[field])
@@ -97,13 +99,13 @@ def test_what_could_never_fire_is_refused_by_field(over: dict[str, Any], field: 
         ("0 * * * *", "Europe/Berlin", "2026-10-25 02:00", "2026-10-25 02:00"),
     ],
 )
-def test_due_times_follow_the_clocks_of_their_zone(cron: str, zone: str, now: str, due: str) -> None:
+def test_due_times_follow_their_time_zone(cron: str, zone: str, now: str, due: str) -> None:
     schedule = Schedule(cron=cron, time_zone=zone)
     assert schedules.latest_due(schedule, at(now)) == at(due)
     assert schedules.next_due(schedule, at(due) - timedelta(seconds=1)) == at(due)
 
 
-def test_a_due_time_fires_once_however_often_tick_comes_round(accelerator: Accelerator) -> None:
+def test_a_due_time_fires_once_for_many_ticks(accelerator: Accelerator) -> None:
     create_schedule()
     assert not schedules.fire_due(NIGHT - timedelta(seconds=1)), "the day before it was not active yet"
     assert len(schedules.fire_due(NIGHT)) == 1
@@ -117,7 +119,7 @@ def test_a_due_time_fires_once_however_often_tick_comes_round(accelerator: Accel
 
 
 @pytest.mark.django_db(transaction=True)
-def test_ticks_that_come_together_fire_once(accelerator: Accelerator) -> None:
+def test_concurrent_ticks_fire_once(accelerator: Accelerator) -> None:
     create_schedule()
     start = threading.Barrier(4)
 
@@ -136,14 +138,14 @@ def test_ticks_that_come_together_fire_once(accelerator: Accelerator) -> None:
     assert (Firing.objects.count(), Run.objects.count()) == (1, 1)
 
 
-def test_of_the_times_that_tick_missed_the_latest_is_made_up(accelerator: Accelerator) -> None:
+def test_only_the_latest_missed_time_is_made_up(accelerator: Accelerator) -> None:
     create_schedule(since=NIGHT - timedelta(days=30))
     (firing,) = schedules.fire_due(NIGHT + timedelta(hours=3))
     assert firing.due == NIGHT
     assert not schedules.fire_due(NIGHT + timedelta(hours=4))
 
 
-def test_what_passed_before_it_was_enabled_is_not_made_up(accelerator: Accelerator) -> None:
+def test_times_before_a_schedule_was_enabled_are_not_made_up(accelerator: Accelerator) -> None:
     schedule = create_schedule()
     schedules.disable(schedule=schedule, who="olga")
     assert not schedules.fire_due(NIGHT)
@@ -154,7 +156,7 @@ def test_what_passed_before_it_was_enabled_is_not_made_up(accelerator: Accelerat
     assert list(actions) == ["schedule.create", "schedule.disable", "schedule.enable"]
 
 
-def test_what_is_not_possible_is_said_and_tried_again_at_the_next_time(accelerator: Accelerator) -> None:
+def test_an_impossible_request_is_explained_and_repeated_at_the_next_time(accelerator: Accelerator) -> None:
     create_schedule(labels={"gpu": "h200"})
     (firing,) = schedules.fire_due(NIGHT)
     assert "has the label gpu=h200" in firing.reason
@@ -166,7 +168,7 @@ def test_what_is_not_possible_is_said_and_tried_again_at_the_next_time(accelerat
     assert Run.objects.get().labels == {"gpu": "h200"}
 
 
-def test_a_run_that_still_waits_is_not_asked_for_again(accelerator: Accelerator) -> None:
+def test_a_queued_run_is_not_requested_again(accelerator: Accelerator) -> None:
     create_schedule()
     schedules.fire_due(NIGHT)
     (firing,) = schedules.fire_due(NIGHT + timedelta(days=1))
@@ -174,7 +176,7 @@ def test_a_run_that_still_waits_is_not_asked_for_again(accelerator: Accelerator)
     assert Run.objects.count() == 1
 
 
-def test_a_watched_rerun_goes_ahead_of_a_nightly_between_its_tasks(accelerator: Accelerator) -> None:
+def test_an_interactive_rerun_goes_ahead_between_tasks_of_a_scheduled_run(accelerator: Accelerator) -> None:
     create_schedule()
     schedules.fire_due(NIGHT)
     nightly = Run.objects.get()
@@ -221,9 +223,7 @@ def test_ceilings_are_read_on_every_accelerator(accelerator: Accelerator) -> Non
     assert not schedule.enabled, "an operator's decision stays"
 
 
-def test_tick_goes_on_whatever_a_schedule_brings_up(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tick_survives_a_failing_schedule(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = create_schedule()
     Schedule.objects.filter(pk=schedule.pk).update(cron="not at all", enabled=True)
     call_command("tick", "--once")
@@ -233,7 +233,7 @@ def test_tick_goes_on_whatever_a_schedule_brings_up(
     call_command("tick", "--once")
 
 
-def test_the_admin_takes_what_can_fire_and_says_what_cannot(admin_client: Client, admin_user: User) -> None:
+def test_the_admin_page_validates_schedules(admin_client: Client, admin_user: User) -> None:
     given = {
         "name": "nightly", "enabled": "on", "cron": "10 4 * * *", "time_zone": "Europe/Berlin",
         "suite": "micro", "cases": "gemv,layer_norm", "repeats": "1", "labels": '{"gpu": "h200"}',

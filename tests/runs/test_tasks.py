@@ -26,7 +26,7 @@ def test_a_task_is_claimed_once_and_a_repeated_claim_gets_it_again(accelerator: 
     assert run.started
 
 
-def test_the_whole_way_to_succeeded(accelerator: Accelerator) -> None:
+def test_a_run_from_request_to_success(accelerator: Accelerator) -> None:
     run = request(("layer_norm", "mlp_layer_norm_gelu"))
     for _ in range(2):
         end(claim(accelerator, uuid.uuid4().hex), accelerator)
@@ -57,7 +57,7 @@ def test_finish_is_idempotent_and_terminal_states_never_change(accelerator: Acce
         ("cannot_tell", State.SUCCEEDED),
     ],
 )
-def test_a_run_ends_as_its_tasks_say(accelerator: Accelerator, status: str, state: str) -> None:
+def test_a_runs_state_follows_from_its_tasks(accelerator: Accelerator, status: str, state: str) -> None:
     run = request()
     end(claim(accelerator), accelerator, status, reason="because")
     run.refresh_from_db()
@@ -65,7 +65,7 @@ def test_a_run_ends_as_its_tasks_say(accelerator: Accelerator, status: str, stat
     assert Task.objects.get().attempt == 1, "only infrastructure is tried again"
 
 
-def test_cancel_ends_queued_tasks_at_once_and_tells_the_running_one(accelerator: Accelerator) -> None:
+def test_cancel_ends_queued_tasks_and_asks_the_running_one_to_stop(accelerator: Accelerator) -> None:
     run = request(("layer_norm", "mlp_layer_norm_gelu"))
     task = claim(accelerator)
     run_states.cancel(run=run, who="me")
@@ -86,7 +86,7 @@ def test_cancelling_a_queued_run_ends_it(accelerator: Accelerator) -> None:
     assert tasks.claim(accelerator=accelerator, nonce="x") is None
 
 
-def test_a_watched_run_goes_ahead_and_says_its_place(accelerator: Accelerator) -> None:
+def test_an_interactive_run_goes_ahead_in_the_queue(accelerator: Accelerator) -> None:
     nightly = request(("layer_norm", "mlp_layer_norm_gelu"))
     running = claim(accelerator)
     watched = request(interactive=True)
@@ -100,7 +100,7 @@ def test_a_watched_run_goes_ahead_and_says_its_place(accelerator: Accelerator) -
     assert claim(accelerator, "next").run_id == watched.pk
 
 
-def test_another_host_s_task_does_not_exist(accelerator: Accelerator) -> None:
+def test_a_host_cannot_use_another_hosts_task(accelerator: Accelerator) -> None:
     request()
     task = claim(accelerator)
     other = attach("h2")
@@ -133,7 +133,7 @@ def test_eight_accelerators_share_tasks_without_doubling_one() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_cancel_racing_claims_ends_in_one_true_state() -> None:
+def test_cancel_racing_claims_ends_in_one_valid_state() -> None:
     for _ in range(10):
         Run.objects.all().delete()
         accelerators = [attach(f"h{uuid.uuid4().hex[:8]}") for _ in range(4)]
@@ -158,7 +158,7 @@ def test_cancel_racing_claims_ends_in_one_true_state() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_word_said_eight_times_at_once_is_one_word() -> None:
+def test_eight_concurrent_final_reports_count_once() -> None:
     accelerator = attach("h1")
     run = request()
     task = claim(accelerator)
@@ -176,9 +176,9 @@ def test_the_last_word_said_eight_times_at_once_is_one_word() -> None:
     assert run.state == State.SUCCEEDED
 
 
-def test_a_host_cannot_cancel_what_nobody_cancelled(accelerator: Accelerator) -> None:
+def test_a_host_cannot_end_a_task_as_cancelled_unasked(accelerator: Accelerator) -> None:
     request()
     task = claim(accelerator)
-    with pytest.raises(ValueError, match="nobody asked to cancel"):
+    with pytest.raises(ValueError, match="was not cancelled"):
         end(task, accelerator, "cancelled")
     assert end(task, accelerator, "failed").status == "failed"

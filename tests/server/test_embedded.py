@@ -142,7 +142,7 @@ def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 90, "with space", "with,comma"])
-def test_sockets_move_where_the_path_is_no_place_for_them(folder: Path, name: str) -> None:
+def test_sockets_move_if_the_path_is_unusable(folder: Path, name: str) -> None:
     run = embedded.run_folder(folder / name)
     assert run != folder / name / "run"
     assert len(os.fsencode(run)) <= embedded.MAX_SOCKET_FOLDER_BYTES

@@ -176,14 +176,14 @@ def test_a_busy_port_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"PORT": "http"}, {"PORT": "70000"}, {"DEMO": "yes"}])
-def test_nonsense_is_refused_by_name(tmp_path: Path, changes: dict[str, str]) -> None:
+def test_wrong_settings_are_refused_by_name(tmp_path: Path, changes: dict[str, str]) -> None:
     refused = Up(tmp_path).again(**changes)
     assert refused.returncode == 1
     assert f"make up: {next(iter(changes))} is " in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_a_web_that_cannot_start_ends_it_with_the_webs_last_words(up: Up) -> None:
+def test_a_web_that_cannot_start_ends_make_up_with_its_log(up: Up) -> None:
     impatient = "import sys; from hud.server import up; up.READY_S = 3; sys.exit(up.main())"
     refused = up.again(code=impatient, WEB_CONCURRENCY="many")
     assert refused.returncode == 1

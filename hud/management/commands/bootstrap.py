@@ -1,4 +1,4 @@
-"""`manage.py bootstrap`: what a new installation needs before its first page; runs at every start."""
+"""`manage.py bootstrap`: create what the first page needs; runs at every start."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OPERATOR = "operator"
 
 class Command(BaseCommand):
     help = (
-        "Creates the operator's account, this machine as a host with its key, the registry of metrics and"
-        " the daily reading of ceilings."
+        "Create the operator's account, this machine as a host with its key, the registry of metrics and"
+        " the daily schedule of ceilings."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,7 +40,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
-        schedules.ship()
+        schedules.create_default()
         sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)
@@ -49,7 +49,7 @@ class Command(BaseCommand):
 
 
 def sync_metrics() -> None:
-    """Brings the registry's rows to what `runner.schema.metrics` says; unknown metrics keep their rows."""
+    """Store the metrics of `runner.schema.metrics`; rows of other metrics stay."""
     rows = [info.to_row() for info in METRICS.values()]
     Metric.objects.bulk_create(
         [Metric(**row) for row in rows],
@@ -60,11 +60,11 @@ def sync_metrics() -> None:
 
 
 def sync_host(path: Path, *, hud: str) -> None:
-    """This machine as a host; its key stays while it is valid, since an agent may be using it."""
+    """Create a host for this machine. A valid key stays, since an agent may be using it."""
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     name = known.get("name") or platform.node() or "localhost"
     host, _new = Host.objects.get_or_create(name=name)
-    if host.detached_at:  # an operator's decision; a registration token takes it back
+    if host.detached_at:  # by an operator; only a registration token attaches it again
         return
     key = find_key(known.get("key", ""))
     secret = known.get("key", "")
@@ -74,9 +74,9 @@ def sync_host(path: Path, *, hud: str) -> None:
 
 
 def sync_operator(path: Path) -> str:
-    """The first account. Returns its password where the account is new, else ''.
+    """Create the first account; return its password, or '' if the account exists.
 
-    An account that exists keeps its password; a lost file is not a reason to open the door again.
+    An existing account keeps its password, even if the file with the password is lost.
     """
     user_model = get_user_model()
     if user_model.objects.filter(username=OPERATOR).exists():

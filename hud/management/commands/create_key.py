@@ -1,4 +1,4 @@
-"""`manage.py create_key NAME --scopes upload,read`: a key for a program; its secret is the last word."""
+"""`manage.py create_key NAME --scopes upload,read`: create an API key; the last word is its secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hud.accounts.keys import SCOPES, UnknownScope, create_key
 
 
 class Command(BaseCommand):
-    help = "Makes an API key and prints it, this once, as the last word."
+    help = "Create an API key and print it, only now, as the last word."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")

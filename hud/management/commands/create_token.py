@@ -1,4 +1,4 @@
-"""`manage.py create_token`: a token that attaches one host; it is the last word."""
+"""`manage.py create_token`: create a token that attaches one host; it is the last word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hud.hosts import registration
 
 
 class Command(BaseCommand):
-    help = "Makes a registration token for one host and prints it, this once, as the last word."
+    help = "Create a registration token for one host and print it, only now, as the last word."
 
     def handle(self, *args: Any, **options: Any) -> None:
         token = registration.create_token(who="create_token")

@@ -29,11 +29,11 @@ _PIECE_BYTES = 8 * 2**20
 
 
 class Command(BaseCommand):
-    help = "Stores result files. Exit status: 0 all stored or there already, 1 something refused, 2 usage."
+    help = "Store result files. Exit status: 0 all stored or there already, 1 something refused, 2 usage."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-        parser.add_argument("--dry-run", action="store_true", help="say what would happen; store nothing")
+        parser.add_argument("--dry-run", action="store_true", help="print what would happen; store nothing")
         parser.add_argument("--json", action="store_true", help="print receipts as JSON")
         for field in fields(Parameters):
             if field.name not in {"filename", "dry_run"}:
@@ -42,45 +42,44 @@ class Command(BaseCommand):
                 )
 
     def handle(self, *args: Any, paths: list[Path], **options: Any) -> None:
-        given = {
-            name.removeprefix("given_"): value
-            for name, value in options.items()
-            if name.startswith("given_") and value
-        }
-        if options["dry_run"]:
-            given["dry_run"] = "1"
-        missing = [path for path in paths if not path.exists()]
-        if missing:
-            self.stderr.write(f"no such file or folder: {missing[0]}")
+        given = {field.name: options.get(f"given_{field.name}") or "" for field in fields(Parameters)}
+        given["dry_run"] = "1" if options["dry_run"] else ""
+        given = {name: value for name, value in given.items() if value}
+        if missing := next((path for path in paths if not path.exists()), None):
+            self.stderr.write(f"no such file or folder: {missing}")
             sys.exit(_USAGE)
-        outcomes = [self._one(path, given) for path in _files(paths)]
+        outcomes = [self._store(path, given) for path in _files(paths)]
         if not outcomes:
             self.stderr.write("no result files there (.json, .jsonl, .csv, .gz)")
             sys.exit(_USAGE)
-        if options["json"]:
-            self.stdout.write(json.dumps([outcome for outcome, _good in outcomes]))
-        else:
-            for outcome, _good in outcomes:
-                self.stdout.write(_line(outcome))
-        if not all(good for _outcome, good in outcomes):
+        for line in [json.dumps(outcomes)] if options["json"] else map(_line, outcomes):
+            self.stdout.write(line)
+        if any("error" in outcome for outcome in outcomes):
             sys.exit(_REFUSED)
 
-    def _one(self, path: Path, given: dict[str, str]) -> tuple[dict[str, Any], bool]:
+    def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
         try:
             parameters = Parameters.parse(
                 {**_manifest_parameters(path), **given, "filename": _shown(path.name)}
             )
-            receipt = self._in_pieces(path, parameters) if _is_large(path) else _whole(path, parameters)
+            limit = settings.HUD_MAX_BODY_BYTES // (10 if path.suffix == ".gz" else 1)  # tenfold inflated
+            if path.stat().st_size > limit:
+                receipt = self._in_pieces(path, parameters)
+            else:
+                body = path.read_bytes()
+                receipt = ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
-            return {"file": _shown(path), "error": error.detail, "errors": faults}, False
+            return {"file": _shown(path), "error": error.detail, "errors": faults}
         except (CannotSplit, OSError, UnicodeDecodeError) as error:
-            return {"file": _shown(path), "error": str(error), "errors": []}, False
-        return {"file": _shown(path), **receipt.to_json()}, True
+            return {"file": _shown(path), "error": str(error), "errors": []}
+        return {"file": _shown(path), **receipt.to_json()}
 
     def _in_pieces(self, path: Path, parameters: Parameters) -> Receipt:
-        """Store a file over the limit of a body in pieces, which are one run and one transaction."""
-        parameters = replace(parameters, run_id=parameters.run_id or f"file-{_digest(path)[:16]}")
+        """Store a file that is over the limit of a body in pieces, as one run in one transaction."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        parameters = replace(parameters, run_id=parameters.run_id or f"file-{digest[:16]}")
         total, done = path.stat().st_size, 0
         receipt = Receipt()
         with transaction.atomic():
@@ -93,24 +92,8 @@ class Command(BaseCommand):
 
 
 def _shown(path: Path | str) -> str:
-    """Return a name that can be printed and stored: what is not UTF-8 becomes question marks."""
+    """Return a name that can be printed and stored, with question marks for what is not UTF-8."""
     return str(path).encode(errors="replace").decode()
-
-
-def _is_large(path: Path) -> bool:
-    """Return whether a file is over the limit of a body; a compressed file counts from a tenth of it."""
-    limit = settings.HUD_MAX_BODY_BYTES
-    return path.stat().st_size > (limit // 10 if path.suffix == ".gz" else limit)
-
-
-def _whole(path: Path, parameters: Parameters) -> Receipt:
-    body = path.read_bytes()
-    return ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -126,7 +109,7 @@ def _files(paths: list[Path]) -> list[Path]:
 
 
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """Upload parameters of a folder, and of those of its files whose names fit a pattern."""
+    """Upload parameters of a folder, and of its files by patterns of their names."""
 
     provenance: str = ""
     parameters: dict[str, str | int | bool] = {}
@@ -134,14 +117,14 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _manifest_parameters(path: Path) -> dict[str, str]:
-    """Return what the folder's manifest says of this file: the folder's parameters, then the file's own."""
-    place = path.parent / MANIFEST
-    if not place.exists():
+    """Return the parameters of the folder's manifest for this file; the file's own win."""
+    source = path.parent / MANIFEST
+    if not source.exists():
         return {}
     try:
-        manifest = msgspec.json.decode(place.read_bytes(), type=_Manifest)
+        manifest = msgspec.json.decode(source.read_bytes(), type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadUpload(f"{place}: {error}") from error
+        raise BadUpload(f"{source}: {error}") from error
     parameters = dict(manifest.parameters)
     if manifest.provenance:
         parameters["provenance"] = manifest.provenance

@@ -1,4 +1,4 @@
-"""`manage.py judge`: works off what uploads leave to do, imports and then verdicts, until stopped."""
+"""`manage.py judge`: process import jobs, then verdicts, until stopped."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from hud.hosts import heartbeats
 from hud.ingest import import_jobs
-from hud.judging.judge import work_off
+from hud.judging import judge
 
 ROUND_S = 1.0
 
 
 class Command(BaseCommand):
-    help = "Takes in large imports and writes the verdicts of series with new measurements, until stopped."
+    help = "Process large imports and write the verdicts of series with new measurements, until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="work off what is there, then end")
+        parser.add_argument("--once", action="store_true", help="process what is pending, then end")
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         stop = threading.Event()
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 heartbeats.beat("judge")
-                done = int(import_jobs.process_pending()) or work_off()
+                done = int(import_jobs.process_pending()) or judge.process_pending()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -1,6 +1,6 @@
-"""`manage.py tick`: the background round, every few seconds: leases, schedules, wake-ups, Redis users.
+"""`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds.
 
-Any number may be started; one holds the advisory lock and works, the others wait to take over.
+Any number may be started: the holder of an advisory lock works, the others wait to take over.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ADVISORY_LOCK = 7_014_001
 
 class Command(BaseCommand):
     help = (
-        "Breaks ended leases, fires schedules and rings idle accelerators, every HUD_TICK_S seconds,"
+        "Break ended leases, fire schedules and wake idle accelerators, every HUD_TICK_S seconds,"
         " until stopped."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="one round, then end")
+        parser.add_argument("--once", action="store_true", help="do this once, then end")
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         stop = threading.Event()
@@ -37,38 +37,39 @@ class Command(BaseCommand):
         started = False
         while not stop.is_set():
             try:
-                if _is_mine():
+                if _holds_lock():
                     if not started and not once:
                         heartbeats.restart("tick")
                         started = True
                     tick()
-                if once:
-                    _give_up()
+                if once:  # the connection may live on, and with it the lock
+                    with connection.cursor() as cursor:
+                        cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
-                started = False  # what was silent may have been silent because of us: a new grace period
+                started = False  # hosts may have been silent because of us: a new grace period
             if once:
                 return
             stop.wait(settings.HUD_TICK_S)
 
 
 def tick() -> None:
-    """One round."""
+    """Do one round of background work."""
     heartbeats.beat("tick")
     given_up = tasks.break_leases() if heartbeats.trusted() else []
     try:
         schedules.fire_due()
     except (DatabaseError, InterfaceError):
         raise
-    except Exception:  # leases must be looked after whatever a schedule brings up
+    except Exception:  # a broken schedule must not stop the care of leases
         logger.exception("schedules were not fired")
     redis_users.sync()
     wakeup.ring_idle(again_s=0 if given_up else None)
 
 
-def _is_mine() -> bool:
-    """Session-wide advisory lock: held by one process, freed by PostgreSQL when that process dies."""
+def _holds_lock() -> bool:
+    """Take the advisory lock, unless another process has it. PostgreSQL frees it when its process dies."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) > 0 FROM pg_locks"
@@ -79,9 +80,3 @@ def _is_mine() -> bool:
             return True
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
         return bool(cursor.fetchone()[0])
-
-
-def _give_up() -> None:
-    """Frees the lock of a single round: its connection may live on."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])

@@ -3,12 +3,11 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hud.hosts.registration import unavailable_suites
-from hud.models import Accelerator
 
 _LINES = {
     "cpu": "CPU",
@@ -62,17 +61,6 @@ def read(facts: Mapping[str, Any]) -> Facts:
     pythons = [_python(name, said) for name, said in sorted(_object(facts.get("pythons")).items())]
     lacking = unavailable_suites(facts)
     return Facts(list(_lines(facts)), list(_gpus(facts)), pythons, list(_ceilings(facts)), lacking)
-
-
-def inductor_options(accelerators: Iterable[Accelerator], python: str) -> dict[str, Any]:
-    """Return the options of inductor, with their kinds, that this interpreter of each accelerator's host
-    reports alike."""
-    reports = [
-        _object(_object(_object(one.host.facts.get("pythons")).get(python)).get("inductor_options"))
-        for one in accelerators
-    ]
-    first, *others = reports or [{}]
-    return {name: kind for name, kind in first.items() if all(one.get(name) == kind for one in others)}
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[Line]:

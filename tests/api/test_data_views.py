@@ -35,7 +35,7 @@ class Page(HTMLParser):
         self.has_rows |= tag == "table" or "chart" in (given.get("class") or "").split()
 
 
-def test_every_page_with_rows_has_its_twins(client: Client) -> None:
+def test_every_page_with_rows_has_json_and_csv_views(client: Client) -> None:
     call_command("ingest", str(SAMPLES))
     create_verdict(create_measurement(), "regressed", change=-0.1)
     create_run("failed", title="broken")
