@@ -12,7 +12,7 @@ from runner.cli import doctor
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, upload_file
 from runner.host import attach
-from runner.schema.suite import BadRequest, Knob, Suite
+from runner.schema.suite import BadRequest, Option, Suite
 from runner.suites import SUITES, suite_of
 from runner.system import locks
 
@@ -61,9 +61,9 @@ def _list(options: argparse.Namespace) -> int:
     for suite in suites:
         print(f"{suite.name}: {suite.title}")
         if options.options:
-            for knob in suite.knobs:
-                default = "" if knob.default is None else f", default {knob.default}".lower()
-                print(f"  {knob.name}: {_knob_bounds(knob)}{default}; {knob.help}")
+            for option in suite.options:
+                default = "" if option.default is None else f", default {option.default}".lower()
+                print(f"  {option.name}: {_bounds(option)}{default}; {option.help}")
         elif options.suites:
             _list_cases(suite)
     if options.options:
@@ -80,14 +80,14 @@ def _list_cases(suite: Suite) -> None:
         print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
 
 
-def _knob_bounds(knob: Knob) -> str:
-    if knob.kind == "choice":
-        return "one of " + ", ".join(knob.choices)
-    if knob.kind == "bool":
+def _bounds(option: Option) -> str:
+    if option.kind == "choice":
+        return "one of " + ", ".join(option.choices)
+    if option.kind == "bool":
         return "true or false"
-    if knob.kind == "word":
+    if option.kind == "word":
         return "a name"
-    return f"{knob.low} to {knob.high}" + (", several joined by +" if knob.kind == "ints" else "")
+    return f"{option.low} to {option.high}" + (", several joined by +" if option.kind == "ints" else "")
 
 
 def _doctor(_options: argparse.Namespace) -> int:

@@ -19,15 +19,15 @@ from hud.pages.hosts import facts
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import inductor_options
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import Selection, plan
-from runner.schema.suite import BadRequest, KnobValue, TaskSpec
+from runner.schema.suite import BadRequest, OptionValue, TaskSpec
 from runner.suites import SUITES
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
 DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
-_NO_KNOBS: Mapping[str, KnobValue | None] = MappingProxyType({})
+_NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
 
 class InvalidRunRequest(ValueError):
@@ -51,13 +51,13 @@ class RunOptions:
     resources: ResourceRequest
     who: str
     repeats: int = 1
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)
     interactive: bool = True  # a person waits: it goes ahead of a schedule's runs
     trigger: ScheduleTrigger | None = None  # the schedule's due time that asks for it
 
 
 def request_rerun(
-    experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
+    experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
 ) -> Run:
     """Request a run of one experiment. `knobs` replace the experiment's own, as in `spec_of`; where they
     make it another experiment, the run is that one's. Raise InvalidRunRequest."""
@@ -184,7 +184,7 @@ def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
 
 
 def spec_of(
-    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
+    experiment: Experiment, *, device: str, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
 ) -> TaskSpec:
     """Return the task that measures this experiment on a device. `knobs` replace its own; None stands for the
     suite's default. Raise InvalidRunRequest."""
@@ -192,10 +192,10 @@ def spec_of(
         raise InvalidRunRequest(
             f"the runner has no suite {experiment.suite!r} here; it has: {', '.join(sorted(SUITES))}"
         )
-    offered = {knob.name for knob in SUITES[experiment.suite].knobs}
+    offered = {option.name for option in SUITES[experiment.suite].options}
     unknown = next((name for name in knobs if name not in offered), "")
     if unknown:
-        raise InvalidRunRequest(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
+        raise InvalidRunRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
     said = {**SUITES[experiment.suite].asked_knobs(experiment.knobs), **knobs}
     (spec,) = plan_suite(
         Selection(
@@ -216,7 +216,7 @@ def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
     """Return whether a rerun's task measures another experiment, whatever its device."""
     suite = SUITES[spec.suite]
     asked = suite.asked_knobs(experiment.knobs)
-    if not asked.keys() <= {knob.name for knob in suite.knobs}:
+    if not asked.keys() <= {option.name for option in suite.options}:
         return True
     plain = replace(spec, knobs={})
     same_knobs = spec.identity() == replace(spec, knobs=asked).identity()

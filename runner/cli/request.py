@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.schema.plan import Selection, distinct, plan
-from runner.schema.suite import BadRequest, Knob, KnobValue, Suite, TaskSpec
+from runner.schema.suite import BadRequest, Option, OptionValue, Suite, TaskSpec
 from runner.suites import suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
@@ -93,7 +93,7 @@ def _settings(suite: Suite, request: Request) -> list[str]:
         "batch_size": request.batch_size,
     }
     found = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if request.verify and any(knob.name == "verify" for knob in suite.knobs):
+    if request.verify and any(option.name == "verify" for option in suite.options):
         found.append("verify=true")  # the other suites check every result anyway
     return [*found, *request.options]
 
@@ -102,7 +102,7 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     shared = _knobs(suite, _settings(suite, request))
     axes = dict(suite.axes)
 
-    def planned(names: Sequence[str], knobs: Mapping[str, list[KnobValue]]) -> list[TaskSpec]:
+    def planned(names: Sequence[str], knobs: Mapping[str, list[OptionValue]]) -> list[TaskSpec]:
         return [
             task
             for combination in _combinations(suite, {**shared, **knobs}, whole=not request.backends)
@@ -136,43 +136,43 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
 
 
 def _combinations(
-    suite: Suite, knobs: Mapping[str, list[KnobValue]], *, whole: bool
-) -> Iterator[dict[str, KnobValue]]:
+    suite: Suite, knobs: Mapping[str, list[OptionValue]], *, whole: bool
+) -> Iterator[dict[str, OptionValue]]:
     """Every combination of the knobs' values; of the whole matrix: with those axes that nobody named."""
-    names = {knob.name for knob in suite.knobs if whole and knob.name not in knobs}
-    axes: dict[str, list[KnobValue]] = {name: list(values) for name, values in suite.axes if name in names}
+    names = {option.name for option in suite.options if whole and option.name not in knobs}
+    axes: dict[str, list[OptionValue]] = {name: list(values) for name, values in suite.axes if name in names}
     lists = {**knobs, **axes}
     for values in itertools.product(*lists.values()):
         yield dict(zip(lists, values, strict=True))
 
 
-def _knobs(suite: Suite, settings: Sequence[str]) -> dict[str, list[KnobValue]]:
+def _knobs(suite: Suite, settings: Sequence[str]) -> dict[str, list[OptionValue]]:
     """The values of each knob that was named; several make a matrix."""
-    offered = {knob.name: knob for knob in suite.knobs}
-    found: dict[str, list[KnobValue]] = {}
+    offered = {option.name: option for option in suite.options}
+    found: dict[str, list[OptionValue]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
             raise BadRequest(f"{setting!r} is not KNOB=VALUE")
         if name not in offered:
             known = ", ".join(sorted(offered)) or "none"
-            raise BadRequest(f"suite {suite.name} has no knob {name!r}; it has: {known}")
+            raise BadRequest(f"suite {suite.name} has no option {name!r}; it has: {known}")
         if name in found:
-            raise BadRequest(f"knob {name} is given twice; several values are {name}=A+B")
+            raise BadRequest(f"option {name} is given twice; several values are {name}=A+B")
         several = [text] if offered[name].kind == "ints" else text.split("+")
         found[name] = [_value(offered[name], part) for part in several]
     return found
 
 
-def _value(knob: Knob, text: str) -> KnobValue:
+def _value(option: Option, text: str) -> OptionValue:
     """The typed value; the catalogue checks its bounds."""
     try:
-        if knob.kind == "int":
+        if option.kind == "int":
             return int(text)
-        if knob.kind == "ints":
+        if option.kind == "ints":
             return [int(part) for part in text.split("+")]
     except ValueError:
-        raise BadRequest(f"knob {knob.name}: {text!r} is not {knob.kind}") from None
-    if knob.kind == "bool" and text.lower() in _TRUE + _FALSE:
+        raise BadRequest(f"option {option.name}: {text!r} is not {option.kind}") from None
+    if option.kind == "bool" and text.lower() in _TRUE + _FALSE:
         return text.lower() in _TRUE
     return text

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, metavar="N", help="instead of each model's own")
     add("--verify", action="store_true", help="check results also where a suite does not by itself")
     add("--timeout", dest="timeout_s", type=int, metavar="S", help="seconds that a task may take")
-    add("--opt", **several, dest="options", metavar="KNOB=VALUE", help="a knob for every case")
+    add("--opt", **several, dest="options", metavar="NAME=VALUE", help="an option for every case")
     add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
 
     add = parser.add_argument_group("where").add_argument

@@ -19,7 +19,7 @@ from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.launch.task_result import TaskResult, artifacts_in, asks_for_artifacts
 from runner.schema import inductor_options
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
@@ -38,7 +38,7 @@ class Job:
     process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
     python: str = DEFAULT
     base_python: str = ""
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of a pair's new side
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
 
     measured_with: str = ""  # a digest of what is measured besides the task: `runner/cli/resume.py`
 

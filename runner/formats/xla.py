@@ -313,7 +313,7 @@ def _line(finished: FinishedTask) -> dict[str, Json]:
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
     others = {name: value for name, value in knobs.items() if name not in _NAMED}
-    defaults = {knob.name: knob.default for knob in suite_of(finished.task.suite).knobs}
+    defaults = {option.name: option.default for option in suite_of(finished.task.suite).options}
     line = {
         "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
         "experiment": {

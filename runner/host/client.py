@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import PROTOCOL
 
 TIMEOUT_S = 10.0
@@ -87,7 +87,9 @@ class Lease:
     python: str = "default"
     base_python: str = ""  # of a pair: measured beside the other one; '' where the task is no pair
     process: int = 0  # which of the run's repeats
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of `python` in a pair
+    new_options: Mapping[str, InductorValue] = field(
+        default_factory=dict
+    )  # inductor's, of `python` in a pair
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
 from runner.schema.records import STATUSES, SUCCESS
 from runner.schema.suite import TaskSpec
@@ -40,12 +40,12 @@ class Pair:
     new: str
     number: int
     caches: Path
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)
 
     def environment(self, side: str) -> str:
         return self.base if side == BASE else self.new
 
-    def options(self, side: str) -> Mapping[str, OptionValue]:
+    def options(self, side: str) -> Mapping[str, InductorValue]:
         return self.new_options if side == NEW else {}
 
     def words(self, side: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.schema.suite import Knob
+from runner.schema.suite import Option
 
 # Of suites that time eager and compiled calls in turn.
-BUDGET_S = Knob(
+BUDGET_S = Option(
     "budget_s",
     "int",
     "time for more pairs where 0.5 % is not reached",
@@ -18,25 +18,25 @@ BUDGET_S = Knob(
 )
 
 
-def switch(name: str, help_text: str, default: bool = False, **more: Any) -> Knob:
+def switch(name: str, help_text: str, default: bool = False, **more: Any) -> Option:
     """Changes what is measured. `more` are other fields of a knob, here and below."""
-    return Knob(name, "bool", help_text, default=default, **more)
+    return Option(name, "bool", help_text, default=default, **more)
 
 
-def extra(name: str, help_text: str, **more: Any) -> Knob:
+def extra(name: str, help_text: str, **more: Any) -> Option:
     """Says or keeps more of the same measurement."""
-    return Knob(name, "bool", help_text, default=False, identity=False, **more)
+    return Option(name, "bool", help_text, default=False, identity=False, **more)
 
 
-def choice(name: str, help_text: str, *choices: str, **more: Any) -> Knob:
+def choice(name: str, help_text: str, *choices: str, **more: Any) -> Option:
     """One of these, the first where not given."""
-    return Knob(name, "choice", help_text, choices=choices, default=choices[0], **more)
+    return Option(name, "choice", help_text, choices=choices, default=choices[0], **more)
 
 
-def count(name: str, help_text: str, low: int, high: int, default: int) -> Knob:
+def count(name: str, help_text: str, low: int, high: int, default: int) -> Option:
     """How many of something are taken of the same measurement."""
-    return Knob(name, "int", help_text, low, high, default=default, identity=False)
+    return Option(name, "int", help_text, low, high, default=default, identity=False)
 
 
-def repeat(help_text: str, low: int, high: int, default: int) -> Knob:
+def repeat(help_text: str, low: int, high: int, default: int) -> Option:
     return count("repeat", help_text, low, high, default)

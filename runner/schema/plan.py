@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.schema.suite import BadRequest, KnobValue, TaskSpec, suite_of
+from runner.schema.suite import BadRequest, OptionValue, TaskSpec, suite_of
 
 PROTOCOL = 1  # of the talk between agent and hud; a host that speaks another one is told so
 
@@ -21,7 +21,7 @@ class Selection:
     dtypes: Sequence[str] = ()
     backends: Sequence[str] = ()
     dynamic: bool = False
-    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int | None = None
 
 
