@@ -1,4 +1,4 @@
-"""`--dry-run`: print the tasks of a request as commands, each of which does its part of the request."""
+"""`--dry-run`: print a command for each task of a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.launch.pairs import BASE, NEW, Pair
 
 
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
-    """Return a command for each task of these jobs, below remarks that a shell passes over."""
+    """Return a command for each task of these jobs, below remarks in shell comments."""
     ours = options.output is not None and options.format == "ours"
     rest = [
         _option("--timeout", options.timeout_s),

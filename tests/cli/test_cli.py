@@ -60,8 +60,8 @@ def test_a_filter_and_a_dtype_narrow_the_matrix(capsys: pytest.CaptureFixture[st
     [
         ("run nothing", "no suite is called 'nothing'"),
         ("run micro --case x", "no case 'x'"),
-        ("run micro --case gemv[D", "is not NAME or NAME[KNOB=VALUE"),
-        ("run micro --case gemv[D]", "'D' is not KNOB=VALUE"),
+        ("run micro --case gemv[D", "is not NAME or NAME[OPTION=VALUE"),
+        ("run micro --case gemv[D]", "'D' is not NAME=VALUE"),
         ("run micro --case gemv[D=2+x]", "'2+x' is not ints"),
         ("run micro --case gemv[D=32]", "32 is not within 64 to 16384"),
         ("run micro --case gemv --dtype int4", "has no dtype 'int4'"),
