@@ -39,7 +39,7 @@ def _remarks(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     if jobs and jobs[0].base_python:
         job = jobs[0]
         pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
-        sides = f"{BASE} ({pair.words(BASE)}) and {NEW} ({pair.words(NEW)})"
+        sides = f"{BASE} ({pair.label(BASE)}) and {NEW} ({pair.label(NEW)})"
         found.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
     if processes > 1 and len(jobs) > processes:
         found.append("# the whole request takes turns: every task once, then every task again")

@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.cli.output import records_of
 from runner.formats.parameters import Parameters
-from runner.host.client import Hud, HudError, Refused, patiently
+from runner.host.client import Hud, HudError, Refused, with_retries
 from runner.schema.chunking import CannotSplit, split
 from runner.schema.suite import BadRequest
 
@@ -81,7 +81,7 @@ def upload(
 ) -> Answer:
     """Post one body; try again, with growing random pauses, while the HUD cannot be reached."""
     try:
-        receipt = patiently(lambda: hud.upload(filename, body, given or {}), patience_s=patience_s)
+        receipt = with_retries(lambda: hud.upload(filename, body, given or {}), patience_s=patience_s)
         if "receipt" in receipt:
             receipt = _wait_for_import(receipt, hud)
     except Refused as error:
@@ -104,7 +104,7 @@ def _wait_for_import(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
     job_id = str(job["id"])
     while job["state"] in {"queued", "running"}:
         time.sleep(_POLL_S)
-        job = patiently(lambda: hud.import_job(job_id), patience_s=_PATIENCE_S)
+        job = with_retries(lambda: hud.import_job(job_id), patience_s=_PATIENCE_S)
     if job["state"] == "failed":
         problem = dict(job["problem"] or {})
         raise Refused(422, str(problem.get("detail", "")), problem)
