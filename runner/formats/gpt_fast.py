@@ -75,17 +75,13 @@ def _unsupported_reason(task: TaskSpec) -> str:
     if task.backend != "inductor":
         return "it knows only inductor"
     if task.suite == "micro":
-        return _unsupported_micro(task)
+        if gpt_fast_target(task.case, task.dtype) is None:
+            return f"it has no {task.case} in {task.dtype}"
+        sizes = cast("Sequence[int] | None", task.knobs.get("D"))
+        in_part = sizes and set(sizes) != set(SIZES[task.device])
+        return "its row is the mean over all sizes" if in_part else ""
     unsaid = sorted(task.identity())
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
-
-
-def _unsupported_micro(task: TaskSpec) -> str:
-    if gpt_fast_target(task.case, task.dtype) is None:
-        return f"it has no {task.case} in {task.dtype}"
-    sizes = cast("Sequence[int] | None", task.knobs.get("D"))
-    in_part = sizes and set(sizes) != set(SIZES[task.device])
-    return "its row is the mean over all sizes" if in_part else ""
 
 
 def _places(task: TaskSpec) -> list[str]:

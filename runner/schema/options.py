@@ -1,4 +1,4 @@
-"""Knobs that several suites have, each said in a line."""
+"""Short forms for options that several suites have."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ BUDGET_S = Option(
 
 
 def switch(name: str, help_text: str, default: bool = False, **more: Any) -> Option:
-    """Changes what is measured. `more` are other fields of a knob, here and below."""
+    """Return an option that changes what is measured. `more` are other fields of `Option`."""
     return Option(name, "bool", help_text, default=default, **more)
 
 
 def extra(name: str, help_text: str, **more: Any) -> Option:
-    """Says or keeps more of the same measurement."""
+    """Return an option that reports or keeps more of the same measurement."""
     return Option(name, "bool", help_text, default=False, identity=False, **more)
 
 
 def choice(name: str, help_text: str, *choices: str, **more: Any) -> Option:
-    """One of these, the first where not given."""
+    """Return an option with these choices; the first is the default."""
     return Option(name, "choice", help_text, choices=choices, default=choices[0], **more)
 
 
 def count(name: str, help_text: str, low: int, high: int, default: int) -> Option:
-    """How many of something are taken of the same measurement."""
+    """Return a number that does not change what is measured."""
     return Option(name, "int", help_text, low, high, default=default, identity=False)
 
 

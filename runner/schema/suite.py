@@ -1,4 +1,4 @@
-"""What a suite declares and answers: cases, options, and what each of its tasks measures.
+"""Suites: their cases, their options, and the results that each of their tasks leaves.
 
 A run is data: a suite's name, case names and bounded options out of what the suites declare. Nothing else can
 be asked of a host, so nothing that reaches Redis or the API can become a command.
@@ -189,7 +189,7 @@ class Suite:
         return f"runner.suites.{self.name}.run"
 
     def argument(self) -> str:
-        """Return what names the suite on the command line of `runner run`."""
+        """Return the argument of `runner run` that names the suite."""
         return self.name
 
     def has_backend(self, name: str) -> bool:
