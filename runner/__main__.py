@@ -1,4 +1,4 @@
-"""`python -m runner`: the runner for people without the web application."""
+"""`python -m runner`: the command line of the runner, which needs no web application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.cli import doctor
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, upload_file
 from runner.host import attach
-from runner.schema.suite import BadRequest, Knob, Suite
+from runner.schema.suite import BadRequest, Option
 from runner.suites import SUITES, suite_of
 from runner.system import locks
 
@@ -20,8 +20,8 @@ _UPSTREAM_OPTIONS = "docs/upstream_options.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all well, 1 something failed or was refused, 2 usage or a hud that cannot be reached,
-    130 cancelled."""
+    """Run a command; return 0 for success, 1 for a failure or refusal, 2 for wrong usage or a HUD that cannot
+    be reached, 130 if cancelled."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
@@ -61,46 +61,42 @@ def _list(options: argparse.Namespace) -> int:
     for suite in suites:
         print(f"{suite.name}: {suite.title}")
         if options.options:
-            for knob in suite.knobs:
-                default = "" if knob.default is None else f", default {knob.default}".lower()
-                print(f"  {knob.name}: {_knob_bounds(knob)}{default}; {knob.help}")
+            for option in suite.options:
+                default = "" if option.default is None else f", default {option.default}".lower()
+                print(f"  {option.name}: {_bounds(option)}{default}; {option.help}")
         elif options.suites:
-            _list_cases(suite)
+            print(
+                f"  devices {', '.join(suite.devices)}; modes {', '.join(suite.modes)}; "
+                f"backends {', '.join(suite.backends)}"
+            )
+            for case in suite.cases:
+                print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
     if options.options:
         print(f"\nset one by --opt NAME=VALUE; options of other projects' scripts: {_UPSTREAM_OPTIONS}")
     return 0
 
 
-def _list_cases(suite: Suite) -> None:
-    print(
-        f"  devices {', '.join(suite.devices)}; modes {', '.join(suite.modes)}; "
-        f"backends {', '.join(suite.backends)}"
-    )
-    for case in suite.cases:
-        print(f"  {case.name}  [{', '.join(case.dtypes)}]  {case.title}")
-
-
-def _knob_bounds(knob: Knob) -> str:
-    if knob.kind == "choice":
-        return "one of " + ", ".join(knob.choices)
-    if knob.kind == "bool":
+def _bounds(option: Option) -> str:
+    if option.kind == "choice":
+        return "one of " + ", ".join(option.choices)
+    if option.kind == "bool":
         return "true or false"
-    if knob.kind == "word":
+    if option.kind == "word":
         return "a name"
-    return f"{knob.low} to {knob.high}" + (", several joined by +" if knob.kind == "ints" else "")
+    return f"{option.low} to {option.high}" + (", several joined by +" if option.kind == "ints" else "")
 
 
 def _doctor(_options: argparse.Namespace) -> int:
     findings = doctor.examine()
     for finding in findings:
-        print(f"{'ok ' if finding.well else 'BAD'}  {finding.what:<18} {finding.text}")
-    return 0 if all(finding.well for finding in findings) else 1
+        print(f"{'ok ' if finding.ok else 'BAD'}  {finding.name:<18} {finding.text}")
+    return 0 if all(finding.ok for finding in findings) else 1
 
 
 def _upload(options: argparse.Namespace) -> int:
     hud = connect(options.hud, options.key)
     for path in options.files:
-        check(path)  # nothing is sent where one is unfit
+        check(path)  # nothing is sent if one of them is unfit
     values = {name: getattr(options, f"given_{name}") for name in PARAMETERS}
     given = {name: value for name, value in values.items() if value}
     accepted = True
@@ -112,7 +108,7 @@ def _upload(options: argparse.Namespace) -> int:
         if not answer.delivered:
             for other in options.files[number:]:
                 print(f"{other}: not tried")
-            return 2  # whatever became of the files before: the same command again stores nothing twice
+            return 2  # the same command again stores nothing twice
     return 0 if accepted else 1
 
 

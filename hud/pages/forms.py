@@ -24,7 +24,7 @@ from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorOptions
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import BadRequest, Knob, KnobValue
+from runner.schema.suite import BadRequest, Option, OptionValue
 
 _KNOB = "knob_"  # before the name of a knob, in the name of its field
 _MAX_ID = 2**31 - 1
@@ -142,9 +142,9 @@ class RerunForm(forms.Form):
         data: Any = None,
         *,
         places: list[Place],
-        knobs: Sequence[Knob] = (),
+        knobs: Sequence[Option] = (),
         inductor: bool = False,
-        own: Mapping[str, KnobValue] = MappingProxyType({}),
+        own: Mapping[str, OptionValue] = MappingProxyType({}),
         **options: Any,
     ) -> None:
         """`knobs` are those of the suite, `own` those of the experiment, as a task of it would have them;
@@ -160,11 +160,11 @@ class RerunForm(forms.Form):
         names = list(dict.fromkeys(name for place in places for name in place.pythons))
         self._offer("environment", "the host's own", names)
         self._offer("base_environment", "nothing", names)
-        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
-        for name, knob in self._knobs.items():
-            self.fields[name] = knob_field(knob)
-            if knob.name in own:
-                self.initial.setdefault(name, knob_text(own[knob.name]))
+        self._knobs = {f"{_KNOB}{option.name}": option for option in knobs}
+        for name, option in self._knobs.items():
+            self.fields[name] = knob_field(option)
+            if option.name in own:
+                self.initial.setdefault(name, knob_text(own[option.name]))
 
     def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
         field = self.fields[name]
@@ -192,12 +192,12 @@ class RerunForm(forms.Form):
     def knobs_wrong(self) -> bool:
         return any(name in self.errors for name in self._knobs)
 
-    def knobs_chosen(self) -> dict[str, KnobValue | None]:
+    def knobs_chosen(self) -> dict[str, OptionValue | None]:
         """Of a valid form: every knob of the suite, None for its own value; none where the form said nothing
         of knobs."""
         if not any(name in self.data for name in self._knobs):
             return {}
-        return {knob.name: self.cleaned_data[name] for name, knob in self._knobs.items()}
+        return {option.name: self.cleaned_data[name] for name, option in self._knobs.items()}
 
     def refuse(self, error: InvalidRunRequest) -> bool:
         """Show the reason beside the field that is wrong. Return False where there is none."""

@@ -6,21 +6,21 @@ from typing import Any
 
 from django import forms
 
-from runner.schema.suite import Knob, KnobValue
+from runner.schema.suite import Option, OptionValue
 
 
-def knob_field(knob: Knob) -> forms.Field:
+def knob_field(option: Option) -> forms.Field:
     """Its value is what the catalogue takes, or None where nothing was chosen."""
-    said = f", {_word(knob.default)}" if knob.default is not None else ""
-    about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
-    if knob.kind == "int":
-        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}{said}"
-        return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
-    if knob.kind == "ints":
-        return _Integers(knob, **about)
-    if knob.kind == "word":
-        return _Word(knob, **about)
-    values = {"bool": (True, False), "choice": knob.choices}[knob.kind]
+    said = f", {_word(option.default)}" if option.default is not None else ""
+    about: dict[str, Any] = {"label": option.name, "help_text": option.help, "required": False}
+    if option.kind == "int":
+        about["help_text"] = f"{option.help}; {option.low} to {option.high}{said}"
+        return forms.IntegerField(min_value=option.low, max_value=option.high, **about)
+    if option.kind == "ints":
+        return _Integers(option, **about)
+    if option.kind == "word":
+        return _Word(option, **about)
+    values = {"bool": (True, False), "choice": option.choices}[option.kind]
     words = [(_word(value), _word(value)) for value in values]
     return forms.TypedChoiceField(
         choices=[("", f"its own{said}"), *words],
@@ -30,25 +30,25 @@ def knob_field(knob: Knob) -> forms.Field:
     )
 
 
-def knob_text(value: KnobValue) -> str:
+def knob_text(value: OptionValue) -> str:
     """A value as its field shows it."""
     return "+".join(map(str, value)) if isinstance(value, list) else _word(value)
 
 
-def _word(value: KnobValue | None) -> str:
+def _word(value: OptionValue | None) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 class _Word(forms.CharField):
     """A name."""
 
-    def __init__(self, knob: Knob, **about: Any) -> None:
+    def __init__(self, option: Option, **about: Any) -> None:
         super().__init__(max_length=100, empty_value="", **about)
-        self._knob = knob
+        self._option = option
 
     def clean(self, value: Any) -> str | None:
         text: str = super().clean(value)
-        if text and (problem := self._knob.problem(text)):
+        if text and (problem := self._option.problem(text)):
             raise forms.ValidationError(problem)
         return text or None
 
@@ -56,10 +56,10 @@ class _Word(forms.CharField):
 class _Integers(forms.CharField):
     """Several integers, joined by + as on the command line."""
 
-    def __init__(self, knob: Knob, **about: Any) -> None:
-        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
+    def __init__(self, option: Option, **about: Any) -> None:
+        about["help_text"] = f"{option.help}; {option.low} to {option.high}, several joined by +"
         super().__init__(max_length=200, **about)
-        self._knob = knob
+        self._option = option
 
     def clean(self, value: Any) -> list[int] | None:
         text = super().clean(value)
@@ -69,7 +69,7 @@ class _Integers(forms.CharField):
         if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
             raise forms.ValidationError("Integers, joined by +.")
         numbers = [int(part) for part in parts]
-        problem = self._knob.problem(numbers)
+        problem = self._option.problem(numbers)
         if problem:
             raise forms.ValidationError(problem)
         return numbers

@@ -19,15 +19,15 @@ from hud.models import Firing as ScheduleTrigger
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import inductor_options
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import Selection, plan
-from runner.schema.suite import BadRequest, KnobValue, TaskSpec
+from runner.schema.suite import BadRequest, OptionValue, TaskSpec
 from runner.suites import SUITES
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
 DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
-_NO_KNOBS: Mapping[str, KnobValue | None] = MappingProxyType({})
+_NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
 
 class InvalidRunRequest(ValueError):
@@ -51,13 +51,13 @@ class RunOptions:
     resources: ResourceRequest
     who: str
     repeats: int = 1
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
 
 
 def request_rerun(
-    experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
+    experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
 ) -> Run:
     """Request a run of an experiment. `knobs` replace its case parameters, as in `spec_of`; if they describe
     another experiment, the run belongs to that one. Raise InvalidRunRequest."""
@@ -176,7 +176,7 @@ def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
 
 
 def spec_of(
-    experiment: Experiment, *, device: str, knobs: Mapping[str, KnobValue | None] = _NO_KNOBS
+    experiment: Experiment, *, device: str, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
 ) -> TaskSpec:
     """Return the task that measures this experiment on a device. `knobs` replace its case parameters; None
     stands for the suite's default. Raise InvalidRunRequest."""
@@ -184,9 +184,9 @@ def spec_of(
     if suite is None:
         known = ", ".join(sorted(SUITES))
         raise InvalidRunRequest(f"the runner has no suite {experiment.suite!r} here; it has: {known}")
-    known_knobs = {knob.name for knob in suite.knobs}
-    if unknown := next((name for name in knobs if name not in known_knobs), ""):
-        raise InvalidRunRequest(f"suite {experiment.suite} has no knob {unknown!r}", unknown)
+    offered = {option.name for option in suite.options}
+    if unknown := next((name for name in knobs if name not in offered), ""):
+        raise InvalidRunRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
     asked = {**suite.asked_knobs(experiment.knobs), **knobs}
     (spec,) = plan_suite(
         Selection(
@@ -207,7 +207,7 @@ def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
     """Return whether a task measures another experiment than this one, apart from the device."""
     suite = SUITES[spec.suite]
     asked = suite.asked_knobs(experiment.knobs)
-    if not asked.keys() <= {knob.name for knob in suite.knobs}:
+    if not asked.keys() <= {option.name for option in suite.options}:
         return True
     plain = replace(spec, knobs={})
     same_knobs = spec.identity() == replace(spec, knobs=asked).identity()

@@ -1,4 +1,4 @@
-"""Can this machine run the suites, and how well does it measure?"""
+"""Check whether this machine can run the suites, and show its measured ceilings."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ from runner.system import machine
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _COMPILE_S = 300
-_CEILINGS = {"copy_gbps": "copy", "read_gbps": "read", "matmul_bfloat16_tflops": "bfloat16 product"}
-_UNITS = {"copy_gbps": "GB/s", "read_gbps": "GB/s", "matmul_bfloat16_tflops": "TFLOP/s"}
+_NO_COMPILER = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
+_CEILINGS = {
+    "copy_gbps": ("copy", "GB/s"),
+    "read_gbps": ("read", "GB/s"),
+    "matmul_bfloat16_tflops": ("bfloat16 product", "TFLOP/s"),
+}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`well` is False for what keeps a suite from running."""
+    """One line of the report. `ok` is False if a suite cannot run because of it."""
 
-    what: str
+    name: str
     text: str
-    well: bool = True
+    ok: bool = True
 
 
 def examine(python: str = sys.executable) -> list[Finding]:
-    """Findings in the order in which a person would ask."""
+    compiler = machine.cpp_compiler()
     findings = [
         Finding("python", python),
         Finding(
             "cpu", f"{machine.cpu_name()}, {machine.usable_cpus()} usable, {_gib(machine.memory_bytes())}"
         ),
-        _compiler(),
+        Finding("C++", compiler or _NO_COMPILER, bool(compiler)),
     ]
     gpus = machine.gpus()
     findings += [
@@ -43,12 +47,6 @@ def examine(python: str = sys.executable) -> list[Finding]:
     for device in ["cuda", "cpu"] if gpus else ["cpu"]:
         findings += _torch(python, device)
     return findings
-
-
-def _compiler() -> Finding:
-    found = machine.cpp_compiler()
-    missing = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
-    return Finding("C++", found or missing, bool(found))
 
 
 def _torch(python: str, device: str) -> list[Finding]:
@@ -66,7 +64,7 @@ def _torch(python: str, device: str) -> list[Finding]:
 
 
 def _inductor(python: str, device: str) -> Finding:
-    """Compiles one small function; only that tells whether the whole chain of tools is there."""
+    """Compile one small function: only that shows whether all the tools are there."""
     try:
         answer = subprocess.run(
             [python, "-m", "runner.measure.compiler.compiled", device],
@@ -78,18 +76,18 @@ def _inductor(python: str, device: str) -> Finding:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Finding(f"inductor on {device}", str(error), False)
-    said = answer.stdout.strip().splitlines()
-    return Finding(f"inductor on {device}", said[-1] if said else "said nothing", answer.returncode == 0)
+    lines = answer.stdout.strip().splitlines() or ["said nothing"]
+    return Finding(f"inductor on {device}", lines[-1], answer.returncode == 0)
 
 
 def _ceilings(facts: dict[str, Any], device: str) -> list[Finding]:
     key = facts["gpu_uuid"] or facts["cpu"]
     found = []
-    for name, title in _CEILINGS.items():
+    for name, (title, unit) in _CEILINGS.items():
         readings = machine.readings(machine.ceilings_path(), key, name)
         if readings:
             middle = machine.ceiling_median(machine.ceilings_path(), key, name)
-            text = f"{title} {middle:.4g} {_UNITS[name]}, median of {len(readings)} daily readings"
+            text = f"{title} {middle:.4g} {unit}, median of {len(readings)} daily readings"
             found.append(Finding(f"ceiling on {device}", f"{text}, last {readings[-1]['day']}"))
     advice = f"not read yet: python -m runner run ceilings --device {device}"
     return found or [Finding(f"ceiling on {device}", advice)]

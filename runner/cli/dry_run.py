@@ -1,4 +1,4 @@
-"""`--dry-run`: print the tasks of a request as commands, each of which does its part of the request."""
+"""`--dry-run`: print a command for each task of a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.launch.pairs import BASE, NEW, Pair
 
 
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
-    """Return a command for each task of these jobs, below remarks that a shell passes over."""
+    """Return a command for each task of these jobs, below remarks in shell comments."""
     ours = options.output is not None and options.format == "ours"
     rest = [
         _option("--timeout", options.timeout_s),
@@ -39,7 +39,7 @@ def _remarks(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     if jobs and jobs[0].base_python:
         job = jobs[0]
         pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
-        sides = f"{BASE} ({pair.words(BASE)}) and {NEW} ({pair.words(NEW)})"
+        sides = f"{BASE} ({pair.label(BASE)}) and {NEW} ({pair.label(NEW)})"
         found.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
     if processes > 1 and len(jobs) > processes:
         found.append("# the whole request takes turns: every task once, then every task again")

@@ -25,11 +25,11 @@ _OURS_BEGINS = '{"fingerprint": '
 
 
 class Output:
-    """A file that grows by one task at a time. `ours` is one line a task, `v3` one line a record.
+    """A file that grows by one task at a time: `ours` has a line for each task, `v3` one for each record, and
+    `upstream` is what the outside system itself writes (`runner/formats`). Artifacts stand beside the file.
 
-    `upstream` is what the outside system itself writes (`runner/formats`). Artifacts of the tasks stand
-    beside the file. Raises BadRequest where the file cannot be written or exists already and is not to be
-    resumed, and for a suite that no outside system has. Nothing is written before the first task.
+    Raise BadRequest if the file cannot be written or exists already and is not to be resumed, and for a suite
+    that no outside system has. Nothing is written before the first task.
     """
 
     def __init__(
@@ -40,7 +40,10 @@ class Output:
             raise BadRequest(f"{path} exists; give {further}another name")
         if resume and form != "ours":
             raise BadRequest("--resume reads what is done from --format ours")
-        _check_writable(path)
+        beside = _beside(path)
+        if beside.exists() and not beside.is_dir():
+            raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
+        _check_writable(path, path)
         if resume and not dry_run:
             _without_torn_line(path)
         self._path = path
@@ -53,40 +56,36 @@ class Output:
         self.artifacts: set[Path] = set()  # folders that hold some
 
     def check(self, tasks: Sequence[TaskSpec]) -> str:
-        """Look at every launch before the first, a task as often as it is launched. Return a sentence about
-        those that the outside system's file cannot hold, or ''.
+        """Return a message that counts the launches that the outside system's file cannot hold, or ''.
 
-        Raise BadRequest where it can hold none, where launches would have one place in it, and where a file
-        that it writes is there already or cannot be written.
+        Raise BadRequest if it can hold none of them, if launches would have one place in it, or if a file
+        that it writes exists already or cannot be written.
         """
         if self._system is None:
             return ""
-        reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
-        count, text = reasons.total(), ""
-        if count:
-            have = "has" if len(tasks) == 1 else "have"
-            share = _share(count, len(tasks))
-            text = f"{share} {have} no place in {self._system.name}'s file: {_counted(reasons)}"
-        if count == len(tasks) and count:
-            raise BadRequest(f"--format upstream: {text}")
         held = [task for task in tasks if not self._system.unsupported_reason(task)]
+        text = ""
+        if len(held) < len(tasks):
+            reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
+            have = "has" if len(tasks) == 1 else "have"
+            text = _share(reasons, len(tasks), f"{have} no place in {self._system.name}'s file")
+            if not held:
+                raise BadRequest(f"--format upstream: {text}")
         self._system.check_places(held)
         for path in sorted(self._system.files(self._path, held)):
             if path.exists() and not self._dry_run:
                 what_to_do = "give another folder or name for --output"
                 raise BadRequest(f"{path} exists, and --format upstream writes it; {what_to_do}")
-            _check_place(path, self._path)
+            _check_writable(path, self._path)
         return text
 
     def left_out(self) -> str:
         """Return how many of the tasks that ended are not in the file, and why; '' where all are."""
-        count = self._left_out.total()
-        share = _share(count, self._added)
-        return f"{share} left nothing in {self._path}: {_counted(self._left_out)}" if count else ""
+        return _share(self._left_out, self._added, f"left nothing in {self._path}") if self._left_out else ""
 
     @property
     def empty(self) -> bool:
-        """Tasks ended, and none of them is in the file."""
+        """Return whether tasks ended and none of them is in the file."""
         return 0 < self._added == self._left_out.total()
 
     def earlier(self) -> list[TaskResult]:
@@ -121,7 +120,10 @@ class Output:
             beside.mkdir(exist_ok=True)
             shutil.move(result.folder / "artifacts", folder)
             self.artifacts.add(beside)
-        _remove_empty(result.folder)
+        inner = sorted((result.folder / "artifacts").rglob("*"), reverse=True)
+        for path in (*inner, result.folder / "artifacts", result.folder):
+            with contextlib.suppress(OSError):  # a folder with a log stays
+                path.rmdir()
 
     def _write(self, result: TaskResult) -> bool:
         """Return whether the file has something of the task."""
@@ -138,14 +140,6 @@ class Output:
         return bool(lines)
 
 
-def _remove_empty(folder: Path) -> None:
-    """Remove a task's folder, once its artifacts are elsewhere; one with a log stays."""
-    inner = sorted((folder / "artifacts").rglob("*"), reverse=True)
-    for path in (*inner, folder / "artifacts", folder):
-        with contextlib.suppress(OSError):
-            path.rmdir()
-
-
 def _beside(path: Path) -> Path:
     """Return the folder of the artifacts: not that of another file with the same stem."""
     return path.with_name(f"{path.name}.artifacts")
@@ -153,25 +147,15 @@ def _beside(path: Path) -> Path:
 
 def _without_torn_line(path: Path) -> None:
     """Cut off what a killed command left of its last line: that task is measured again."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if data[whole:].startswith(_OURS_BEGINS.encode()):
+    data = path.read_bytes() if path.exists() else b""
+    complete = data.rfind(b"\n") + 1
+    if data[complete:].startswith(_OURS_BEGINS.encode()):
         with path.open("r+b") as file:
-            file.truncate(whole)
+            file.truncate(complete)
 
 
-def _check_writable(path: Path) -> None:
-    """Leaves nothing behind. Raises BadRequest."""
-    beside = _beside(path)
-    if beside.exists() and not beside.is_dir():
-        raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
-    _check_place(path, path)
-
-
-def _check_place(path: Path, output: Path) -> None:
-    """Of a file that is written for this --output. Raises BadRequest."""
+def _check_writable(path: Path, output: Path) -> None:
+    """Raise BadRequest if a file of this --output cannot be written. Leave nothing behind."""
     try:
         if path.exists():
             path.open("a").close()
@@ -183,12 +167,10 @@ def _check_place(path: Path, output: Path) -> None:
         raise BadRequest(f"--output {output} cannot be written: {where}{error.strerror}") from error
 
 
-def _share(count: int, total: int) -> str:
-    return "the task" if total == 1 else f"{count} of {total} tasks"
-
-
-def _counted(reasons: Counter[str]) -> str:
-    return "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+def _share(reasons: Counter[str], total: int, verb: str) -> str:
+    share = "the task" if total == 1 else f"{reasons.total()} of {total} tasks"
+    counts = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+    return f"{share} {verb}: {counts}"
 
 
 def records_of(text: str) -> str:
@@ -213,14 +195,12 @@ def _lines(values: Iterable[Json]) -> str:
 
 
 def _from_json(line: dict[str, Json]) -> TaskResult:
-    outcome = TaskOutcome(**line["outcome"])
-    name = str(line.get("name", line["fingerprint"]))
-    records: list[dict[str, Json]] = []
-    unexpected: list[dict[str, Json]] = []
+    records: dict[bool, list[dict[str, Json]]] = {False: [], True: []}
     for record in line["records"]:
-        marked = UNEXPECTED in ((record.get("metric") or {}).get("extra_info") or {})
-        (unexpected if marked else records).append(record)
-    return TaskResult(TaskSpec(**line["task"]), outcome, Path(), records, name, unexpected)
+        records[UNEXPECTED in ((record.get("metric") or {}).get("extra_info") or {})].append(record)
+    task, outcome = TaskSpec(**line["task"]), TaskOutcome(**line["outcome"])
+    name = str(line.get("name", line["fingerprint"]))
+    return TaskResult(task, outcome, Path(), records[False], name, records[True])
 
 
 def _to_json(result: TaskResult) -> dict[str, Json]:
@@ -229,12 +209,7 @@ def _to_json(result: TaskResult) -> dict[str, Json]:
         "fingerprint": result.task.fingerprint(),
         "name": result.name,
         "task": result.task.to_json(),
-        "outcome": {
-            "status": outcome.status,
-            "code": outcome.code,
-            "reason": outcome.reason,
-            "seconds": outcome.seconds,
-        },
+        "outcome": {name: getattr(outcome, name) for name in ("status", "code", "reason", "seconds")},
         "records": [*result.records, *result.unexpected],
         outcome_records.COMPLETE: bool(result.records),  # what was missing, its launch has added
     }

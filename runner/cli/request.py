@@ -1,14 +1,14 @@
-"""What a person asks for at a terminal → tasks of the catalogue."""
+"""Turn the options of `python -m runner run` into tasks."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runner.schema.plan import Selection, distinct, plan
-from runner.schema.suite import BadRequest, Knob, KnobValue, Suite, TaskSpec
+from runner.schema.suite import BadRequest, Option, OptionValue, Suite, TaskSpec
 from runner.suites import suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
@@ -17,11 +17,11 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `python -m runner run`, as typed. An empty choice means the suite's own."""
+    """Options of `python -m runner run`, as typed. An empty choice means the suite's default."""
 
     suites: Sequence[str]
     device: str  # cuda or cpu
-    cases: Sequence[str] = ()  # NAME or NAME[KNOB=VALUE,…]
+    cases: Sequence[str] = ()  # NAME or NAME[OPTION=VALUE,…]
     filter: str = ""  # regular expression, searched in the case's name
     exclude: str = ""  # the same, for cases to leave out
     exclude_exact: Sequence[str] = ()
@@ -34,13 +34,16 @@ class Request:
     repeat: int | None = None
     iterations_per_run: int | None = None
     batch_size: int | None = None
-    options: Sequence[str] = field(default=())  # KNOB=VALUE, or KNOB=VALUE+VALUE for a matrix
+    options: Sequence[str] = ()  # NAME=VALUE, or NAME=VALUE+VALUE for a matrix
 
 
 def tasks(request: Request) -> list[TaskSpec]:
-    """Return the tasks of a request. Raise BadRequest for anything that the catalogue does not offer."""
+    """Return the tasks of a request. Raise BadRequest for anything that no suite offers."""
     suites = [suite_of(name) for name in request.suites]
-    _check_cases(suites, request.cases)
+    for name in (text.partition("[")[0] for text in request.cases):
+        # the plan of a single suite rejects an unknown case itself
+        if len(suites) > 1 and not any(_has(suite, name) for suite in suites):
+            raise BadRequest(f"none of {', '.join(suite.name for suite in suites)} has a case {name!r}")
     wanted, unwanted = _pattern("--filter", request.filter), _pattern("--exclude", request.exclude)
     found = [
         task
@@ -56,7 +59,7 @@ def tasks(request: Request) -> list[TaskSpec]:
 
 
 def partition(tasks: Sequence[TaskSpec], text: str) -> list[TaskSpec]:
-    """Part I of N, counted from 1, of ``I/N``: each task is in one part. Raises BadRequest."""
+    """Return part I of N, counted from 1, for the text ``I/N``. Raise BadRequest for another text."""
     match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     place, parts = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= place <= parts:
@@ -71,38 +74,19 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         raise BadRequest(f"{option} {text!r} is no regular expression: {error}") from error
 
 
-def _check_cases(suites: Sequence[Suite], texts: Sequence[str]) -> None:
-    """Of several suites, one has to have the case; of a single one, the plan says so itself."""
-    if len(suites) < 2:
-        return
-    for text in texts:
-        name = text.partition("[")[0]
-        if not any(_has(suite, name) for suite in suites):
-            raise BadRequest(f"none of {', '.join(suite.name for suite in suites)} has a case {name!r}")
-
-
 def _has(suite: Suite, case: str) -> bool:
     return any(case == one.name for one in suite.cases)
 
 
-def _settings(suite: Suite, request: Request) -> list[str]:
-    """Options that are knobs of the suite, and the knobs that were named as such."""
-    given = {
-        "repeat": request.repeat,
-        "iterations_per_run": request.iterations_per_run,
-        "batch_size": request.batch_size,
-    }
-    found = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if request.verify and any(knob.name == "verify" for knob in suite.knobs):
-        found.append("verify=true")  # the other suites check every result anyway
-    return [*found, *request.options]
-
-
 def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
-    shared = _knobs(suite, _settings(suite, request))
+    given = {name: getattr(request, name) for name in ("repeat", "iterations_per_run", "batch_size")}
+    settings = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if request.verify and any(option.name == "verify" for option in suite.options):
+        settings.append("verify=true")  # the other suites check every result anyway
+    shared = _values(suite, [*settings, *request.options])
     axes = dict(suite.axes)
 
-    def planned(names: Sequence[str], knobs: Mapping[str, list[KnobValue]]) -> list[TaskSpec]:
+    def planned(names: Sequence[str], knobs: Mapping[str, list[OptionValue]]) -> list[TaskSpec]:
         return [
             task
             for combination in _combinations(suite, {**shared, **knobs}, whole=not request.backends)
@@ -127,52 +111,52 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     for text in request.cases:
         match = _CASE.fullmatch(text)
         if match is None:
-            raise BadRequest(f"--case {text!r} is not NAME or NAME[KNOB=VALUE,…]")
+            raise BadRequest(f"--case {text!r} is not NAME or NAME[OPTION=VALUE,…]")
         if len(request.suites) > 1 and not _has(suite, match["name"]):
             continue
-        settings = (match["knobs"] or "").split(",") if match["knobs"] else []
-        found += planned([match["name"]], _knobs(suite, settings))
+        settings = match["knobs"].split(",") if match["knobs"] else []
+        found += planned([match["name"]], _values(suite, settings))
     return found
 
 
 def _combinations(
-    suite: Suite, knobs: Mapping[str, list[KnobValue]], *, whole: bool
-) -> Iterator[dict[str, KnobValue]]:
-    """Every combination of the knobs' values; of the whole matrix: with those axes that nobody named."""
-    names = {knob.name for knob in suite.knobs if whole and knob.name not in knobs}
-    axes: dict[str, list[KnobValue]] = {name: list(values) for name, values in suite.axes if name in names}
+    suite: Suite, knobs: Mapping[str, list[OptionValue]], *, whole: bool
+) -> Iterator[dict[str, OptionValue]]:
+    """Yield every combination of the options' values; of the `whole` matrix also those of its axes."""
+    names = {option.name for option in suite.options if whole and option.name not in knobs}
+    axes: dict[str, list[OptionValue]] = {name: list(values) for name, values in suite.axes if name in names}
     lists = {**knobs, **axes}
     for values in itertools.product(*lists.values()):
         yield dict(zip(lists, values, strict=True))
 
 
-def _knobs(suite: Suite, settings: Sequence[str]) -> dict[str, list[KnobValue]]:
-    """The values of each knob that was named; several make a matrix."""
-    offered = {knob.name: knob for knob in suite.knobs}
-    found: dict[str, list[KnobValue]] = {}
+def _values(suite: Suite, settings: Sequence[str]) -> dict[str, list[OptionValue]]:
+    """Return the values of each option that is named; several make a matrix."""
+    offered = {option.name: option for option in suite.options}
+    found: dict[str, list[OptionValue]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise BadRequest(f"{setting!r} is not KNOB=VALUE")
+            raise BadRequest(f"{setting!r} is not NAME=VALUE")
         if name not in offered:
             known = ", ".join(sorted(offered)) or "none"
-            raise BadRequest(f"suite {suite.name} has no knob {name!r}; it has: {known}")
+            raise BadRequest(f"suite {suite.name} has no option {name!r}; it has: {known}")
         if name in found:
-            raise BadRequest(f"knob {name} is given twice; several values are {name}=A+B")
+            raise BadRequest(f"option {name} is given twice; several values are {name}=A+B")
         several = [text] if offered[name].kind == "ints" else text.split("+")
         found[name] = [_value(offered[name], part) for part in several]
     return found
 
 
-def _value(knob: Knob, text: str) -> KnobValue:
-    """The typed value; the catalogue checks its bounds."""
+def _value(option: Option, text: str) -> OptionValue:
+    """Return the text as the option's type; the suite checks its bounds."""
     try:
-        if knob.kind == "int":
+        if option.kind == "int":
             return int(text)
-        if knob.kind == "ints":
+        if option.kind == "ints":
             return [int(part) for part in text.split("+")]
     except ValueError:
-        raise BadRequest(f"knob {knob.name}: {text!r} is not {knob.kind}") from None
-    if knob.kind == "bool" and text.lower() in _TRUE + _FALSE:
+        raise BadRequest(f"option {option.name}: {text!r} is not {option.kind}") from None
+    if option.kind == "bool" and text.lower() in _TRUE + _FALSE:
         return text.lower() in _TRUE
     return text

@@ -1,4 +1,4 @@
-"""Which results of earlier sittings `--resume` keeps: those measured with the same."""
+"""Choose which results of an earlier command `--resume` keeps: those measured with the same software."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Versions = Callable[[str], Mapping[str, str]]  # of an interpreter, by its name
 
 
 def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter]) -> str:
-    """Return a digest of what decides a result and is not in the task: named interpreters, variables of this
-    shell, the file behind `inputs=own`. Return '' where there is none of these."""
+    """Return a digest of what affects a result and is not in the task: named interpreters, environment
+    variables, the file behind `inputs=own`. Return '' if there is none of these."""
     plain = (DEFAULT, Interpreter(sys.executable))
     pythons = {
         # the program itself is not resolved: those of all virtual environments lead to one Python
@@ -57,8 +57,7 @@ def kept(
     pythons: Mapping[str, Interpreter],
     chosen: Accelerator,
 ) -> tuple[list[TaskResult], str]:
-    """Return the earlier results that these jobs need not measure again, and a sentence that counts the jobs
-    whose results are not kept, by reason; '' without one."""
+    """Return the earlier results to keep, and a message that counts the jobs to measure again by reason."""
     versions = functools.cache(lambda name: _versions(pythons[name]))
     by_key = {job.key: job for job in jobs}
     found, reasons = [], {}
@@ -78,7 +77,7 @@ def kept(
 
 
 def _versions(interpreter: Interpreter) -> Mapping[str, str]:
-    """Return nothing where the interpreter does not answer: its tasks will say why."""
+    """Return nothing if the interpreter does not answer: its tasks will say why."""
     try:
         return machine.asked(
             "runner.system.package_versions", python=interpreter.path, variables=interpreter.environment

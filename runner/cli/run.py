@@ -25,7 +25,6 @@ from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
 _MAX_REPEATS = 100
-_NEW_OPT = "inductor's options that --python has in pairs, and its base has not"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument_group("what to run").add_argument
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
-    case = "NAME[KNOB=VALUE,…]"
+    case = "NAME[OPTION=VALUE,…]"
     add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
     add("-k", "--filter", default="", metavar="RE", help="only cases whose name it matches")
     add("-x", "--exclude", default="", metavar="RE", help="not the cases whose name it matches")
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, metavar="N", help="instead of each model's own")
     add("--verify", action="store_true", help="check results also where a suite does not by itself")
     add("--timeout", dest="timeout_s", type=int, metavar="S", help="seconds that a task may take")
-    add("--opt", **several, dest="options", metavar="KNOB=VALUE", help="a knob for every case")
+    add("--opt", **several, dest="options", metavar="NAME=VALUE", help="an option for every case")
     add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
 
     add = parser.add_argument_group("where").add_argument
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--devices", help=argparse.SUPPRESS)
     add("--python", default="", metavar=python, help="the interpreter that has torch")
     add("--base-python", default="", metavar=python, help="measured in turn with --python")
-    add("--new-opt", **several, metavar="OPTION=VALUE", help=_NEW_OPT)
+    add("--new-opt", **several, metavar="OPTION=VALUE", help="inductor options of --python in pairs")
 
     add = parser.add_argument_group("results").add_argument
     add("--dry-run", action="store_true", help="print the tasks as commands and stop")
@@ -73,10 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run what was asked for; return 0 for success, 1 where something failed, 130 where it was cancelled.
-
-    Raise BadRequest or locks.Busy.
-    """
+    """Run the command; return 0 for success, 1 if something failed and 130 if cancelled. Raise BadRequest
+    or locks.Busy."""
     if options.devices:
         raise BadRequest(
             "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
@@ -121,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     context = RunContext(pythons, keeps_artifacts=output is not None)
-    on_finished = output.add if output else _ignore
+    on_finished = output.add if output else lambda _finished: None
     finished = terminal.run_jobs(waiting, chosen, context, on_event=_print_event, on_finished=on_finished)
     _print_tables([*earlier, *finished], jobs, baseline)
     _print_files(output, finished, context)
@@ -129,12 +126,8 @@ def main(options: argparse.Namespace) -> int:
     if "cancelled" in statuses:
         return _CANCELLED
     # cells of a matrix that cannot be here are no failure beside others
-    well = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
-    return 0 if well and not (output and output.empty) else 1
-
-
-def _ignore(_finished: TaskResult) -> None:
-    pass
+    succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
+    return 0 if succeeded and not (output and output.empty) else 1
 
 
 def _own_file(path: Path) -> str:
@@ -209,8 +202,8 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
 def _print_event(task: TaskSpec, event: Event) -> None:
     progress = f"{event['done']}/{event['total']}" if event.get("total") else ""
     label = str(event.get("label") or "")
-    words = [task.suite, task.case, task.dtype, progress, str(event.get("phase")), label]
-    print(" ".join(word for word in words if word), file=sys.stderr)
+    parts = [task.suite, task.case, task.dtype, progress, str(event.get("phase")), label]
+    print(" ".join(filter(None, parts)), file=sys.stderr)
 
 
 def _print_tables(

@@ -1,4 +1,4 @@
-"""Run tasks on one accelerator of this machine, one after the other, for a person or a script."""
+"""Run the tasks of a command on one accelerator of this machine, one after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.launch.task_result import TaskResult, artifacts_in, asks_for_artifacts
 from runner.schema import inductor_options
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
@@ -32,15 +32,14 @@ Json = Any
 
 @dataclass(frozen=True)
 class Job:
-    """A task to launch in an interpreter, by its name; with a base, a pair of launches."""
+    """A task and the name of the interpreter to run it in; with a base, a pair of launches."""
 
     task: TaskSpec
-    process: int = 0  # repeats of one task are processes 0, 1, 2 …; of pairs it is their number
+    process: int = 0  # the repeat of a task, from 0; the number of a pair
     python: str = DEFAULT
     base_python: str = ""
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of a pair's new side
-
-    measured_with: str = ""  # a digest of what is measured besides the task: `runner/cli/resume.py`
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
+    measured_with: str = ""  # a digest: `resume.measured_with`
 
     @property
     def plain_key(self) -> str:
@@ -52,7 +51,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What `--resume` knows the job by; the fingerprint for a plain task in the own interpreter."""
+        """The name of the job in a file; the fingerprint for a plain task in the own interpreter."""
         return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
 
 
@@ -62,18 +61,18 @@ def plain_key(key: str) -> str:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all jobs of one command have in common."""
+    """What all jobs of a command share."""
 
     pythons: Mapping[str, Interpreter]
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="compiler-hud-run-")))
-    keeps_artifacts: bool = False  # of all tasks; else of those that are asked for some
-    started: float = field(default_factory=time.time)  # s since 1970: they are one run and have one time
+    keeps_artifacts: bool = False  # of all tasks, not only of those that ask for artifacts
+    started: float = field(default_factory=time.time)  # s since 1970: the one time of the run
 
 
 def accelerator(asked: str) -> Accelerator:
-    """Return the device called `cpu`, `cuda` or `cuda:N`; of '' the first GPU, or else the CPU.
+    """Return the device called `cpu`, `cuda` or `cuda:N`; for '' the first GPU, or else the CPU.
 
-    Raise BadRequest where there is no such device.
+    Raise BadRequest if there is no such device.
     """
     kind, _, index = asked.partition(":")
     wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
@@ -95,11 +94,11 @@ def run_jobs(
 ) -> list[TaskResult]:
     """Run the jobs until the last one, or until Ctrl-C or SIGTERM: the running task is then `cancelled`.
 
-    Raise `locks.Busy` where another process holds the accelerator.
+    Raise `locks.Busy` if another process holds the accelerator.
     """
     finished: list[TaskResult] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(_remove_if_empty, context)
+        stack.callback(_remove_if_empty, context.folder)
         lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
         stack.callback(os.close, lock_fd)
         stop = stack.enter_context(_stop_asked())
@@ -122,7 +121,7 @@ def _run_job(
     on_event: Callable[[TaskSpec, Event], None],
     stop: Sequence[float],
 ) -> TaskResult:
-    """Launch one job, in a folder that stays only where it did not end well."""
+    """Launch one job, in a folder that stays only if the job failed or left artifacts."""
     place = context.folder / f"{number}-{job.task.case}"
     cache = machine.cache_folder()
     pair = Pair(job.base_python, job.python, job.process, context.folder / "pairs", job.new_options)
@@ -175,16 +174,15 @@ def _as_of_command(record: dict[str, Json], started: float, process: int) -> dic
     }
 
 
-def _remove_if_empty(context: RunContext) -> None:
-    """Remove the folder of a command, unless a task left something to look at in it."""
-    shutil.rmtree(context.folder / "pairs", ignore_errors=True)
-    with contextlib.suppress(OSError):
-        context.folder.rmdir()
+def _remove_if_empty(folder: Path) -> None:
+    shutil.rmtree(folder / "pairs", ignore_errors=True)
+    with contextlib.suppress(OSError):  # a task left something to look at
+        folder.rmdir()
 
 
 @contextlib.contextmanager
 def _stop_asked() -> Iterator[list[float]]:
-    """Yield a list that is filled once Ctrl-C or SIGTERM comes; the launch then ends its task in order."""
+    """Yield a list that is empty until Ctrl-C or SIGTERM comes; the launch then ends its task in order."""
     asked: list[float] = []
 
     def ask(_number: int, _frame: FrameType | None) -> None:

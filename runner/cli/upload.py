@@ -1,4 +1,4 @@
-"""Posts result files to a hud."""
+"""Post result files to a HUD."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.cli.output import records_of
 from runner.formats.parameters import Parameters
-from runner.host.client import Hud, HudError, Refused, patiently
+from runner.host.client import Hud, HudError, Refused, with_retries
 from runner.schema.chunking import CannotSplit, split
 from runner.schema.suite import BadRequest
 
@@ -27,8 +27,7 @@ _POLL_S = 1.0  # of an import job
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one file. `accepted`: every record was stored, or was there already; `delivered`: the
-    hud has said what it thinks of it."""
+    """The reply for one file. `accepted`: every record is stored; `delivered`: the HUD has answered."""
 
     accepted: bool
     lines: list[str]
@@ -39,7 +38,7 @@ PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "
 
 
 def check(path: Path) -> None:
-    """Raises BadRequest where a file cannot be read, or is too large and no records to cut it by."""
+    """Raise BadRequest if a file cannot be read, or is too large and cannot be split."""
     limit = _limit()
     try:
         size = path.stat().st_size
@@ -52,7 +51,7 @@ def check(path: Path) -> None:
 
 
 def upload_file(path: Path, hud: Hud, given: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Answer:
-    """Posts a file, in pieces that join one run where it is over the limit of a body."""
+    """Post a file; one over the body limit in pieces that join one run."""
     if path.stat().st_size <= _limit() and path.suffix != ".gz":
         return upload(path.name, _body(path), hud, given=given, patience_s=patience_s)
     with path.open("rb") as file:
@@ -80,24 +79,32 @@ def upload(
     given: Mapping[str, str] | None = None,
     patience_s: float = _PATIENCE_S,
 ) -> Answer:
-    """Posts one body; tries again, with growing random pauses, while the hud cannot be reached."""
+    """Post one body; try again, with growing random pauses, while the HUD cannot be reached."""
     try:
-        receipt = patiently(lambda: hud.upload(filename, body, given or {}), patience_s=patience_s)
+        receipt = with_retries(lambda: hud.upload(filename, body, given or {}), patience_s=patience_s)
         if "receipt" in receipt:
-            receipt = _awaited(receipt, hud)
+            receipt = _wait_for_import(receipt, hud)
     except Refused as error:
-        return Answer(False, [f"refused, {error}", *_faults(error.problem)])
+        errors = error.problem.get("errors")
+        entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+        faults = [f"  {_place(entry)}: {entry.get('detail', '')}" for entry in entries]
+        return Answer(False, [f"refused, {error}", *faults])
     except HudError as error:
         return Answer(False, [f"not delivered: {error}"], delivered=False)
-    return _told(receipt, hud)
+    skipped = receipt.get("skipped", [])
+    lines = [f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {len(skipped)}"]
+    lines += [f"  skipped {_place(entry)}: {entry.get('reason', '')}" for entry in skipped]
+    lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
+    lines += [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
+    return Answer(not skipped, lines)
 
 
-def _awaited(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
-    """The receipt of an import job, once it has ended. Raises Refused with the problem it ended with."""
-    known = str(job["id"])
+def _wait_for_import(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
+    """Return the receipt of an import job once it has ended. Raise Refused if it failed."""
+    job_id = str(job["id"])
     while job["state"] in {"queued", "running"}:
         time.sleep(_POLL_S)
-        job = patiently(lambda: hud.import_job(known), patience_s=_PATIENCE_S)
+        job = with_retries(lambda: hud.import_job(job_id), patience_s=_PATIENCE_S)
     if job["state"] == "failed":
         problem = dict(job["problem"] or {})
         raise Refused(422, str(problem.get("detail", "")), problem)
@@ -110,7 +117,7 @@ def _limit() -> int:
 
 
 def _body(path: Path) -> bytes:
-    """The file as it is; one of `--format ours` as the v3 records in it."""
+    """Return a file's bytes; for one of `--format ours` the v3 records in it."""
     content = path.read_bytes()
     try:
         return records_of(content.decode()).encode()
@@ -119,28 +126,13 @@ def _body(path: Path) -> bytes:
 
 
 def connect(address: str | None, key: str | None) -> Hud:
-    """The hud of --hud and --key. Raises BadRequest where they are missing or no address."""
+    """Return the HUD of --hud and --key. Raise BadRequest if one is missing or no address."""
     if not address or not key:
         raise BadRequest("upload needs --hud and --key, or HUD_URL and HUD_KEY")
     try:
         return Hud(address, key, timeout_s=_TIMEOUT_S)
     except ValueError as error:
         raise BadRequest(str(error)) from error
-
-
-def _told(receipt: Mapping[str, Json], hud: Hud) -> Answer:
-    skipped = receipt.get("skipped", [])
-    lines = [f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {len(skipped)}"]
-    lines += [f"  skipped {_place(entry)}: {entry.get('reason', '')}" for entry in skipped]
-    lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
-    lines += [f"  {hud.url}{place}" for place in receipt.get("links", {}).values()]
-    return Answer(not skipped, lines)
-
-
-def _faults(problem: Mapping[str, Json]) -> list[str]:
-    entries = problem.get("errors")
-    entries = entries if isinstance(entries, list) else []
-    return [f"  {_place(entry)}: {entry.get('detail', '')}" for entry in entries if isinstance(entry, dict)]
 
 
 def _place(entry: Mapping[str, Json]) -> str:

@@ -1,4 +1,4 @@
-"""What ingestion refuses, and the place of each fault."""
+"""The errors of ingestion, with the place of each fault."""
 
 from __future__ import annotations
 

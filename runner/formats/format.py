@@ -1,4 +1,4 @@
-"""What a module of an outside format offers: the `Format`, and for those we also write a `Writer`."""
+"""The interface of an outside format: `Format`, and `Writer` for those that we also write."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _MAX_HEADER_BYTES = 1 << 18
 
 @dataclass(slots=True)
 class LocatedRecord:
-    """A record and where it stood. `hints` are upload parameters that the file's name suggests: they count
-    least."""
+    """A record and its place. `hints` are upload parameters that the file's name suggests, used last."""
 
     record: Record
     pointer: str
@@ -36,7 +35,7 @@ class LocatedRecord:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something that stood in a file and is no measurement, with one of the words of `reasons`."""
+    """A part of a file that is no measurement, with one of `reasons`."""
 
     pointer: str
     reason: str
@@ -49,7 +48,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FileWarning:
-    """What to know of the file as a whole; the receipt says it once."""
+    """A warning about the whole file; the receipt has it once."""
 
     text: str
 
@@ -67,7 +66,7 @@ class Preview:
 
     @cached_property
     def header(self) -> list[str]:
-        """The cells of the first row, [] where the body is no text table."""
+        """Return the cells of the first row, [] if the body is no text table."""
         start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
         if start[:1] in {b"", b"{", b"["}:
             return []
@@ -79,18 +78,18 @@ class Preview:
 
     @cached_property
     def first_row(self) -> list[str]:
-        """The cells of the first row that is not blank, [] where the body is no CSV."""
+        """Return the cells of the first row that is not blank, [] if the body is no CSV."""
         return first_row(self._body)
 
     @cached_property
     def first_value(self) -> Any:
-        """The first JSON value, None where there is none."""
+        """Return the first JSON value, or None."""
         from runner.formats.json_text import first_value
 
         return first_value(self._body)
 
     def names(self, *keys: str) -> bool:
-        """True where the body begins like JSON and its first bytes name all of these keys."""
+        """Return whether the body begins like JSON and its first 64 KiB name all of these keys."""
         return self.is_json and all(f'"{key}"'.encode() in self._start for key in keys)
 
 
@@ -112,7 +111,7 @@ class FinishedTask(Protocol):
 
 
 class FileWriter(Protocol):
-    """Writes the files of one `--output`; they are complete after each task."""
+    """Write the files of one `--output`; they are complete after each task."""
 
     def add(self, finished: FinishedTask) -> list[Path]:
         """Write a task; return the files that hold something of it."""
@@ -120,8 +119,8 @@ class FileWriter(Protocol):
 
 @dataclass(frozen=True)
 class Writer:
-    """How `--format upstream` writes the files of an outside system, one file or folder for each `--output`.
-    What such a file has no words for is left out."""
+    """The writer of `--format upstream` for an outside system: one file or folder for each `--output`. What
+    such a file cannot represent is left out."""
 
     name: str
     suites: tuple[str, ...]

@@ -21,7 +21,7 @@ from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median
-from runner.schema.suite import TaskSpec, suite_of
+from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 
 _BENCHMARK = "PyTorch gpt-fast benchmark"
@@ -74,18 +74,14 @@ def _unsupported_reason(task: TaskSpec) -> str:
     if task.backend != "inductor":
         return "it knows only inductor"
     if task.suite == "micro":
-        return _unsupported_micro(task)
+        if gpt_fast_target(task.case, task.dtype) is None:
+            return f"it has no {task.case} in {task.dtype}"
+        sizes = cast("Sequence[int] | None", task.knobs.get("D"))
+        measured = {one.knobs.get("D") for one in suite_of(task.suite).expected(task, {})}
+        in_part = sizes and "mean" not in measured
+        return "its row is the mean over all sizes" if in_part else ""
     unsaid = sorted(task.identity())
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
-
-
-def _unsupported_micro(task: TaskSpec) -> str:
-    if gpt_fast_target(task.case, task.dtype) is None:
-        return f"it has no {task.case} in {task.dtype}"
-    sizes = cast("Sequence[int] | None", task.knobs.get("D"))
-    measured = {one.knobs.get("D") for one in suite_of(task.suite).expected(task, {})}
-    in_part = sizes and "mean" not in measured
-    return "its row is the mean over all sizes" if in_part else ""
 
 
 def _places(task: TaskSpec) -> list[str]:

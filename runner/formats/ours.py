@@ -1,5 +1,6 @@
-"""What `python -m runner run --output FILE` writes: a line for each task with the records it measured.
-Records of what it did not measure are added.
+"""The file of `python -m runner run --output FILE`: a line for each task with its records.
+
+Records for what the task did not measure are added.
 """
 
 from __future__ import annotations

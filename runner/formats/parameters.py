@@ -1,5 +1,5 @@
-"""Upload parameters: what a file cannot say of itself. The same names in the query string, on the
-command line and in a manifest."""
+"""Upload parameters: what the file does not contain. The query string, the command line and manifests use the
+same names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from runner.formats.errors import BadUpload, Fault
 _MAX_LENGTH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
-_NOT_IDENTITY = {
-    "filename",
-    "dry_run",
-    "partial",
-}  # the same content with another of these is the same upload
+_NOT_IDENTITY = {"filename", "dry_run", "partial"}  # these do not make another upload of the same content
 _SWITCHES = {"": False, "0": False, "1": True, "true": True, "false": False}
 
 

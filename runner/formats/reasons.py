@@ -1,4 +1,4 @@
-"""Why something that stood in a file did not become a measurement: the only words a receipt has for it."""
+"""The reasons in a receipt why a part of a file did not become a measurement."""
 
 from __future__ import annotations
 

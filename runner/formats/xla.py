@@ -72,7 +72,7 @@ class Cell:
 
 
 def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
-    """Of a task: its backend, mode and device, and its knobs `accelerator` and `xla`, '' where not given."""
+    """Return the cell of a task; its options `accelerator` and `xla` are '' if not given."""
     runtime = xla or ("PJRT" if backend in ON_XLA else "None")
     return Cell(
         accelerator=accelerator or device,
@@ -313,7 +313,7 @@ def _line(finished: FinishedTask) -> dict[str, Json]:
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
     others = {name: value for name, value in knobs.items() if name not in _NAMED}
-    defaults = {knob.name: knob.default for knob in suite_of(finished.task.suite).knobs}
+    defaults = {option.name: option.default for option in suite_of(finished.task.suite).options}
     line = {
         "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
         "experiment": {
@@ -343,7 +343,7 @@ def _outcome(finished: FinishedTask) -> dict[str, Json]:
     checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
     facts = ("status", "check_requested", "check_status", "reason")
     ours: dict[str, Json] = {"check": {name: checked[name] for name in facts if name in checked}}
-    missing = [metric for metric in metrics if "benchmark_values" not in metric and metric is not None]
+    missing = [metric for metric in metrics if "benchmark_values" not in metric]
     missing = [metric for metric in missing if metric["name"] != "verification_code"]
     if missing:
         said = missing[0]["extra_info"]

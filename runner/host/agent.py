@@ -1,9 +1,8 @@
-"""The agent of a host: beats, keeps one worker per accelerator alive, delivers what was left over.
+"""The agent of a host: sends heartbeats, keeps one worker per accelerator alive, delivers the spool.
 
-It runs until SIGTERM or SIGINT, or until the hud says that its key opens nothing any more: an operator has
-detached the host. Then each running task is given back to the hud undone, and every process it started is
-gone within about twelve seconds. If it is killed instead, the kernel ends its workers, and
-they their benchmarks.
+It runs until SIGTERM or SIGINT, or until an operator detaches the host. Then each running task is given back
+to the HUD undone, and every process it started is gone within about twelve seconds. If it is killed instead,
+the kernel ends its workers, and they their benchmarks.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, said_where_silent
+from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, announced_if_slow
 from runner.host.spool import Folder, left_over
 from runner.host.worker_config import WorkerConfig
 from runner.suites import SUITES
@@ -36,11 +35,11 @@ from runner.system.processes import adopt_orphans, below_me, dying_with_me, read
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
 _LOOK_S = 0.25
-_FIRST_BEAT_S = 10.0  # until the hud says how often
+_FIRST_BEAT_S = 10.0  # until the HUD says how often
 _UNREACHABLE_S = 2.0
 _REFUSED_S = 30.0
 _FREE_BYTES = 256 * 2**20  # on the disk of the spool; a host with less takes no task
-_AGAIN_S = 1.0  # after an error that nobody foresaw
+_AGAIN_S = 1.0  # after an unexpected error
 _DELIVERY_S = 2.0
 _SETTLED_S = 10.0  # a task without outcome is left to its worker for that long
 _LONGEST_RESTART_S = 30.0
@@ -51,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Attachment:
-    """How this host is known to a hud."""
+    """The registration of this host at a HUD."""
 
     hud: str  # address
     name: str
@@ -63,12 +62,10 @@ class _Worker:
     config: WorkerConfig
     process: subprocess.Popen[bytes]
     started: float
-    pause_s: float  # before the next start, if this one's life is short
+    pause_s: float  # before the next start, if this one ends soon
 
 
 class Agent:
-    """One host attached to one hud."""
-
     def __init__(
         self,
         attachment: Attachment,
@@ -86,22 +83,22 @@ class Agent:
         self._labels = dict(labels)
         self._facts: dict[str, Any] = {}
         self._known = False  # whether the interpreters have been asked for their torch
-        self._news = threading.Event()  # the hud should hear of it before the next beat
+        self._news = threading.Event()  # set to send the next heartbeat now
         self._answer: dict[str, Any] = {}
-        self._said = ""
+        self._last_message = ""
         self._workers: dict[str, _Worker] = {}
         self._stopping = False
         self._asked = threading.Event()  # to stop, by a signal
         self._detached = False
-        self._seen: dict[Path, float] = {}  # left-over folders without outcome: since when
+        self._seen: dict[Path, float] = {}  # leftover folders without outcome: since when
 
     def run(self) -> int:
-        """Works until a signal (0) or until it is detached (DETACHED). Call it in the main thread."""
+        """Work until a signal (return 0) or until detached (DETACHED). Call it in the main thread."""
         adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
         self._facts = machine.facts()
-        threading.Thread(target=self._look_around, daemon=True).start()
+        threading.Thread(target=self._ask_interpreters, daemon=True).start()
         for step in (self._beat, self._deliver):
             threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
         self._repeat(self._supervise)
@@ -109,30 +106,24 @@ class Agent:
         return DETACHED if self._detached else 0
 
     def wait_for_a_signal(self) -> None:
-        """After `run`; also one that came meanwhile counts."""
+        """Wait, after `run`, for a signal; one that came during `run` counts."""
         self._asked.wait()
 
     def _repeat(self, step: Callable[[], None]) -> None:
         while not self._stopping:
-            self._try(step)
-
-    def _try(self, step: Callable[[], None]) -> None:
-        """A full disk or process table is no reason to leave a host without its beat."""
-        try:
-            step()
-        except Exception:
-            logger.exception("%s failed and is tried again", step.__name__.strip("_"))
-            time.sleep(_AGAIN_S)
+            try:
+                step()
+            except Exception:  # noqa: PERF203 - a full disk or process table must not end a host's heartbeats
+                logger.exception("%s failed and is tried again", step.__name__.strip("_"))
+                time.sleep(_AGAIN_S)
 
     def _ask_to_stop(self, *_signal: object) -> None:
         self._stopping = True
         self._asked.set()
 
-    # What this host is
-
-    def _look_around(self) -> None:
-        """Asks each interpreter for its torch; nothing is measured meanwhile. Not on the GPU, which
-        another process may be using."""
+    def _ask_interpreters(self) -> None:
+        """Ask each interpreter for its torch, on the CPU: another process may be using the GPU. Nothing is
+        measured meanwhile."""
         found = {name: _torch_of(interpreter) for name, interpreter in self._pythons.items()}
         self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
         self._known = True
@@ -156,80 +147,71 @@ class Agent:
         ]
 
     def _disk_problem(self) -> str:
-        """Why no result could be kept here, or ''."""
         free_bytes = shutil.disk_usage(self._data).free
         return f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
 
     def _suites(self) -> list[str]:
-        """What can run here: all while nothing is known yet, nothing where no interpreter has torch, else
-        what some interpreter has the packages for."""
+        """Return the suites that can run here: all until the interpreters have answered, none without torch,
+        else those for which an interpreter has the packages."""
         pythons = self._facts.get("pythons", {})
         usable = not pythons or any("error" not in facts for facts in pythons.values())
         return sorted(set(SUITES) - set(self._facts.get("lacking", {}))) if usable else []
 
-    # The beat
-
     def _beat(self) -> None:
-        """One beat, and the pause after it."""
-        self._news.wait(self._tell())
+        self._news.wait(self._send_heartbeat())
         self._news.clear()
 
-    def _tell(self) -> float:
-        """Returns the seconds until the next."""
+    def _send_heartbeat(self) -> float:
+        """Send a heartbeat; return the seconds until the next."""
         try:
             facts = {**self._facts, "ceilings": machine.ceilings(self._data / "ceilings.json")}
-            with said_where_silent(self._say_waiting):
+            with announced_if_slow(self._announce_waiting):
                 answer = self._hud.beat(facts, self._labels, self._devices())
         except KeyRefused as error:
-            return self._refused(error)
+            if error.problem.get("status") == error.status:
+                return self._end_as_detached(str(error))
+            # a proxy's answer is not the HUD's
+            self._log_change(f"something before the hud refuses this host: {error}")
+            return _REFUSED_S
         except Refused as error:
-            self._say(f"the hud refuses this host: {error}")
+            self._log_change(f"the hud refuses this host: {error}")
             return _REFUSED_S
         except Unreachable as error:
-            self._say(str(error))
+            self._log_change(str(error))
             return random.uniform(0.5, 1.0) * _UNREACHABLE_S  # noqa: S311 - spreads the hosts
         self._answer = answer
         if answer.get("state") == "detached":
             return self._end_as_detached("an operator has detached it")
         note = f" ({answer['note']})" if answer.get("note") else ""
-        self._say(
+        self._log_change(
             f"{self._attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}"
             + _redis_problem(str(answer.get("redis_url", "")))
         )
         return float(answer.get("beat_s") or _FIRST_BEAT_S)
 
-    def _refused(self, error: KeyRefused) -> float:
-        if error.problem.get("status") == error.status:
-            return self._end_as_detached(str(error))
-        self._say(f"something before the hud refuses this host: {error}")  # a proxy's word is not the hud's
-        return _REFUSED_S
-
     def _end_as_detached(self, why: str) -> float:
         name, url = self._attachment.name, self._hud.url
-        self._say(f"{name} is no host of {url} any more ({why}): it ends; attach with a new token")
+        self._log_change(f"{name} is no host of {url} any more ({why}): it ends; attach with a new token")
         self._detached = self._stopping = True
         return 0.0
 
-    def _say_waiting(self) -> None:
-        """At the first beat; later silences are said when a call has failed."""
-        if not self._said:
-            self._say(f"waiting for {self._hud.url} to answer")
+    def _announce_waiting(self) -> None:
+        if not self._last_message:  # later a call that fails is logged anyway
+            self._log_change(f"waiting for {self._hud.url} to answer")
 
-    def _say(self, text: str) -> None:
-        """A line when something has changed, not one every ten seconds."""
-        if text != self._said:
+    def _log_change(self, text: str) -> None:
+        """Log a message unless it is the same as the last."""
+        if text != self._last_message:
             logger.info("%s", text)
-            self._said = text
-
-    # Workers
+            self._last_message = text
 
     def _supervise(self) -> None:
-        """One look: starts missing workers, ends idle ones whose config has changed, kills strays."""
+        """Start missing workers, end idle ones whose configuration has changed, kill strays."""
         configs = self._worker_configs()
         for name, worker in list(self._workers.items()):
             code = worker.process.poll()
             if code is not None:
-                self._bury(name, worker, code)
+                self._replace(name, worker, code)
             elif configs and configs.get(name) != worker.config and not _is_busy(worker):
                 worker.process.terminate()
         for name, config in configs.items():
@@ -239,7 +221,7 @@ class Agent:
         time.sleep(_LOOK_S)
 
     def _worker_configs(self) -> dict[str, WorkerConfig]:
-        """What the workers have to know, by accelerator; empty until the hud has answered."""
+        """Return the configuration of each worker by accelerator; empty until the HUD has answered."""
         numbers = self._answer.get("accelerators", {}) if self._known else {}
         return {
             name: WorkerConfig(
@@ -270,8 +252,8 @@ class Agent:
         logger.info("worker of %s is process %s", config.name, process.pid)
         return _Worker(config, process, time.monotonic(), pause_s)
 
-    def _bury(self, name: str, worker: _Worker, code: int) -> None:
-        """Takes a dead worker out; its place is filled at once, or later where it did not live long."""
+    def _replace(self, name: str, worker: _Worker, code: int) -> None:
+        """Start the successor of a dead worker, with a growing pause if it ended soon."""
         age_s = time.monotonic() - worker.started
         if age_s > _SHORT_LIFE_S:
             worker.pause_s = _LOOK_S
@@ -284,7 +266,7 @@ class Agent:
         )
 
     def _kill_strays(self) -> None:
-        """What a killed worker left behind has become our child. Our own helpers share our session."""
+        """Kill what a dead worker left behind: it has become our child. Our own helpers share our session."""
         workers = [worker.process.pid for worker in self._workers.values()]
         for process in below_me(besides=workers):
             if process.session == os.getsid(0):
@@ -296,7 +278,7 @@ class Agent:
                 reap(process.pid)
 
     def _end_workers(self) -> None:
-        """SIGTERM: each gives its task back and ends; SIGKILL for what is left after STOP_S."""
+        """Send SIGTERM, so that each worker gives its task back and ends; SIGKILL after STOP_S."""
         processes = [worker.process for worker in self._workers.values()]
         for process in processes:
             process.terminate()
@@ -310,17 +292,15 @@ class Agent:
         self._workers.clear()
         send([process.pid for process in below_me() if not process.dead], signal.SIGKILL)
 
-    # The spool
-
     def _deliver(self) -> None:
         for folder in left_over(self._data):
-            self._bring_home(folder)
+            self._deliver_folder(folder)
         time.sleep(_DELIVERY_S)
 
-    def _bring_home(self, folder: Folder) -> None:
-        """Delivers a left-over, and keeps its lease while the hud has no room for it; of a task that was
-        killed with its worker, the log as evidence: its lease ends by itself, and only then may somebody
-        else have it."""
+    def _deliver_folder(self, folder: Folder) -> None:
+        """Deliver a leftover folder, and keep its lease while the HUD does not take it. Of a task that was
+        killed with its worker only the log is sent: its lease ends by itself, then another host may have it.
+        """
         try:
             if folder.outcome is not None:
                 folder.deliver(self._hud)
@@ -329,7 +309,7 @@ class Agent:
         except LeaseBroken as error:
             folder.refuse(str(error))
         except (HudError, OSError) as error:
-            self._say(f"task {folder.lease.task} waits in the spool: {error}")
+            self._log_change(f"task {folder.lease.task} waits in the spool: {error}")
             with contextlib.suppress(HudError):
                 self._hud.progress(folder.lease, {"phase": "deliver"})
         finally:
@@ -337,7 +317,7 @@ class Agent:
 
 
 def _redis_problem(url: str) -> str:
-    """A hud with the embedded Redis can have no host but its own machine."""
+    """Return a message if the Redis of the HUD is a socket of another machine, or ''."""
     path = Path(urlsplit(url).path)
     if not url.startswith("unix:") or path.exists():
         return ""
@@ -345,21 +325,21 @@ def _redis_problem(url: str) -> str:
 
 
 def _is_busy(worker: _Worker) -> bool:
-    held_by = locks.holder(locks.default_folder(), worker.config.lock)
-    horse = read_process(held_by.pid) if held_by else None
+    holder = locks.holder(locks.default_folder(), worker.config.lock)
+    horse = read_process(holder.pid) if holder else None
     return horse is not None and horse.parent == worker.process.pid
 
 
 def _torch_of(interpreter: Interpreter) -> dict[str, Any]:
     try:
         return machine.torch_facts("cpu", interpreter.path, interpreter.environment)
-    except (RuntimeError, ValueError, IndexError) as error:  # it says nothing, or nothing usable
+    except (RuntimeError, ValueError, IndexError) as error:
         logger.warning("interpreter %s", error)
         return {"error": str(error)[:500]}
 
 
 def _lacking(pythons: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Why a suite cannot run here although there is torch, by its name."""
+    """Return, by suite, why it cannot run here although there is torch."""
     usable = [facts for facts in pythons.values() if "error" not in facts]
     return {
         suite.name: f"no interpreter has {' and '.join(suite.packages)}"

@@ -1,8 +1,9 @@
-"""`python -m runner attach`: makes this machine a host of a hud, and works for it until stopped."""
+"""`python -m runner attach`: make this machine a host of a HUD and work for it until stopped."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -12,12 +13,11 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from runner.host.agent import DETACHED, Agent, Attachment
-from runner.host.client import Hud, HudError, KeyRefused, patiently, said_where_silent
+from runner.host.client import Hud, HudError, KeyRefused, announced_if_slow, with_retries
 from runner.host.spool import write_json
 from runner.system.accelerators import NoSuchDevice, accelerators
 from runner.system.interpreters import Interpreter, interpreter_of
@@ -31,7 +31,7 @@ class CannotAttach(RuntimeError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The whole command line of `python -m runner attach`."""
+    """Add the whole command line of `python -m runner attach`."""
     parser.add_argument("--hud", default=os.environ.get("HUD_URL", ""), help="address, http://… (or HUD_URL)")
     parser.add_argument("--token", default="", help="one-time token that an operator made")
     parser.add_argument("--key", default=os.environ.get("HUD_KEY", ""), help="a host's key (or HUD_KEY)")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
-    """What this machine offers."""
+    """Add the options that say what this machine offers."""
     parser.add_argument("--devices", default="", help="0,1 or cpu; default: all GPUs, or else the CPU")
     parser.add_argument(
         "--python",
@@ -61,11 +61,13 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Registers where needed, then works. 0 after a signal, 1 where the hud detached this host, 2 for a
-    command line that cannot be."""
-    data = (options.data or _data_folder()).expanduser().resolve()
+    """Register if needed, then work. Return 0 after a signal, 1 if the HUD detached this host, 2 for a wrong
+    command line."""
+    base = os.environ.get("XDG_DATA_HOME")
+    default = (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
+    data = (options.data or default).expanduser().resolve()
     try:
-        pythons_of(options.python), labels_of(options.label)  # before a token is spent on a wrong line
+        pythons_of(options.python), labels_of(options.label)  # checked before a token is spent
         with only_agent(data):
             return run(attachment_of(options, data), data, options)
     except CannotAttach as error:
@@ -73,15 +75,10 @@ def main(options: argparse.Namespace) -> int:
         return 2
 
 
-def _data_folder() -> Path:
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
-
-
 def run(attachment: Attachment, data: Path, options: argparse.Namespace, *, stays: bool = False) -> int:
-    """Works for a hud until a signal (0), or until it is detached (1). Raises CannotAttach.
+    """Work for a HUD until a signal (return 0) or until detached (1). Raise CannotAttach.
 
-    One that `stays` does nothing once detached, until a signal.
+    With `stays`, wait for a signal once detached.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -97,35 +94,32 @@ def run(attachment: Attachment, data: Path, options: argparse.Namespace, *, stay
     return status
 
 
-class only_agent:  # noqa: N801 - used as a context, like a function
-    """Holds a data folder, made where missing. Raises CannotAttach where another agent holds it."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> None:
+@contextlib.contextmanager
+def only_agent(data: Path) -> Iterator[None]:
+    """Hold a data folder, created if missing. Raise CannotAttach if another agent holds it."""
+    with contextlib.ExitStack() as stack:
         try:
-            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = (self._data / "agent.lock").open("a")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = stack.enter_context((data / "agent.lock").open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CannotAttach(f"another agent uses {self._data}; give this one its own --data") from None
+            raise CannotAttach(f"another agent uses {data}; give this one its own --data") from None
         except OSError as error:
-            raise CannotAttach(f"{self._data} cannot be written: {error.strerror}") from error
-
-    def __exit__(self, *_error: object) -> None:
-        if self._file:
-            self._file.close()
+            raise CannotAttach(f"{data} cannot be written: {error.strerror}") from error
+        yield
 
 
 def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
-    """How this machine is known: from an earlier registration, from a key, or by spending a token.
+    """Return the attachment: from an earlier registration, from a key, or by spending a token.
 
-    A token is spent once, so that the same command line works again after a restart. Raises CannotAttach.
+    A token is spent once, so that the same command line works again after a restart. Raise CannotAttach.
     """
     path = data / "registration.json"
-    known, spent = _registration(path)
+    known, spent = None, ""
+    if path.exists():
+        stored = json.loads(path.read_text())
+        spent = stored.pop("token_sha256", "")
+        known = Attachment(**stored)
     address = (options.hud or (known.hud if known else "")).rstrip("/")
     if not address:
         raise CannotAttach("say --hud http://… of the hud to attach to")
@@ -142,15 +136,6 @@ def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
     return attachment
 
 
-def _registration(path: Path) -> tuple[Attachment | None, str]:
-    """An earlier registration, and the digest of the token that was spent on it."""
-    if not path.exists():
-        return None, ""
-    value = json.loads(path.read_text())
-    spent = value.pop("token_sha256", "")
-    return Attachment(**value), spent
-
-
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest() if token else ""
 
@@ -158,8 +143,8 @@ def _digest(token: str) -> str:
 def _register(address: str, token: str, name: str) -> Attachment:
     try:
         hud = Hud(address)
-        with said_where_silent(lambda: _say(f"waiting for {address} to answer, to register {name} there")):
-            answer = patiently(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
+        with announced_if_slow(lambda: _say(f"waiting for {address} to answer, to register {name} there")):
+            answer = with_retries(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
     except KeyRefused as error:
         raise CannotAttach(f"the token is refused: {error}") from error
     except (HudError, ValueError) as error:
@@ -173,7 +158,7 @@ def _say(text: str) -> None:
 
 
 def pythons_of(given: Sequence[str]) -> dict[str, Interpreter]:
-    """Interpreters by name; this one is the default unless another is. Raises CannotAttach."""
+    """Return interpreters by name; this one is the default unless another is. Raise CannotAttach."""
     found = {"default": Interpreter(sys.executable)}
     try:
         return found | dict(map(interpreter_of, given))
@@ -182,7 +167,7 @@ def pythons_of(given: Sequence[str]) -> dict[str, Interpreter]:
 
 
 def labels_of(given: Sequence[str]) -> dict[str, str]:
-    """Labels by key. Raises CannotAttach."""
+    """Return labels by key. Raise CannotAttach."""
     pairs = [text.partition("=") for text in given]
     if not all(key and equals for key, equals, _value in pairs):
         raise CannotAttach("--label is KEY=VALUE")

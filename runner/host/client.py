@@ -1,7 +1,7 @@
-"""HTTP from a host to the hud: register, beat, claim, report, deliver, finish.
+"""The HTTP client of a host: register, beat, claim, report, deliver, finish.
 
-Standard library only. Every call has a time limit and may be repeated: the hud answers a repetition the
-same. What it answers with an error becomes one of the exceptions below.
+Standard library only. Every call has a time limit and may be repeated: the HUD answers a repetition the
+same. An error answer raises one of the exceptions below.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import PROTOCOL
 
 TIMEOUT_S = 10.0
-SILENCE_S = 2.0  # whoever waits for longer says so
+SLOW_S = 2.0  # a call that takes longer is announced
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 
 class HudError(Exception):
-    """The hud did not do what was asked."""
+    """The HUD did not do what was asked."""
 
 
 class Unreachable(HudError):
-    """No answer, or one that says "later": the same call may succeed after a while."""
+    """No answer, or one that says "later": the same call may succeed later."""
 
     def __init__(self, detail: str, retry_after_s: float = 0.0) -> None:
         super().__init__(detail)
@@ -48,7 +48,7 @@ class Unreachable(HudError):
 
 
 class Refused(HudError):
-    """An answer that repeating will not change. `code` is the problem's own word, where it has one."""
+    """An error that repeating will not change. `code` is that of the problem, or ''."""
 
     def __init__(self, status: int, detail: str, problem: Mapping[str, Json]) -> None:
         super().__init__(f"{status}: {detail}")
@@ -62,11 +62,11 @@ class KeyRefused(Refused):
 
 
 class LeaseBroken(Refused):
-    """The task was given up and belongs to somebody else now; nothing can be written for it any more."""
+    """The task is no longer leased to this host; nothing can be written for it any more."""
 
 
 class WrongOffset(Refused):
-    """The log does not end where the piece begins, but at `size_bytes`."""
+    """The log ends at `size_bytes`, not where the piece begins."""
 
     @property
     def size_bytes(self) -> int:
@@ -85,23 +85,23 @@ class Lease:
     lease_s: float
     beat_s: float
     python: str = "default"
-    base_python: str = ""  # of a pair: measured beside the other one; '' where the task is no pair
-    process: int = 0  # which of the run's repeats
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)  # inductor's, of `python` in a pair
+    base_python: str = ""  # the baseline of a pair; '' if the task is no pair
+    process: int = 0  # the number of the repeat
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # of `python` in a pair
 
 
 @dataclass(frozen=True)
 class ProgressReply:
-    """The hud's answer to a progress report."""
+    """The HUD's answer to a progress report."""
 
     cancel: bool  # end the task now
 
 
 class Hud:
-    """The hud at an address, as one host sees it."""
+    """The API of the HUD at an address, for one host."""
 
     def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
-        """Raises ValueError for what is no http(s) address."""
+        """Raise ValueError if the URL is no http(s) address."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
@@ -114,18 +114,18 @@ class Hud:
         self._opener = urllib.request.build_opener(*handlers)
 
     def register(self, token: str, name: str) -> dict[str, Json]:
-        """Spends a one-time token: {"host", "name", "key", "redis_url"}."""
+        """Spend a one-time token; return {"host", "name", "key", "redis_url"}."""
         return self._json("POST", "hosts/register", {"token": token, "name": name})
 
     def beat(
         self, facts: Mapping[str, Json], labels: Mapping[str, str], devices: Sequence[Mapping[str, Json]]
     ) -> dict[str, Json]:
-        """This host lives and has this; the answer names its accelerators, queues and state."""
+        """Send a heartbeat; return this host's accelerators, queues and state."""
         said = {"facts": facts, "labels": labels, "devices": devices}
         return self._json("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
 
     def claim(self, accelerator: int, nonce: str) -> Lease | None:
-        """The next task for an accelerator, or None. The same nonce gets the same task again."""
+        """Return the next task for an accelerator, or None. The same nonce gets the same task again."""
         asked = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": nonce}
         answer = self._json("POST", "tasks/claim", asked)
         if not answer:
@@ -145,7 +145,7 @@ class Hud:
         )
 
     def progress(self, lease: Lease, event: Mapping[str, Json]) -> ProgressReply:
-        """Extends the lease. Raises LeaseBroken."""
+        """Report progress, which extends the lease. Raise LeaseBroken."""
         said = {
             "phase": str(event.get("phase", ""))[:40],
             "done": _count(event.get("done")),
@@ -156,32 +156,31 @@ class Hud:
         return ProgressReply(cancel=bool(answer.get("cancel")))
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
-        """Delivers v3 records as JSON lines; the answer is the receipt. Raises LeaseBroken, Refused."""
+        """Deliver v3 records as JSON lines; return the receipt. Raise LeaseBroken or Refused."""
         return self._call("PUT", f"tasks/{lease.task}/results", lines, "application/x-ndjson", lease=lease)
 
     def upload(self, filename: str, body: bytes, given: Mapping[str, str]) -> dict[str, Json]:
-        """A file of results through the open door (key with scope upload), with upload parameters; the
-        answer is the receipt, or an import job that has a place for one."""
+        """Upload a results file (key with scope upload); return the receipt, or an import job."""
         query = urlencode({"filename": filename, **given}, quote_via=quote, safe="")
         return self._call("POST", f"results?{query}", body, "application/octet-stream")
 
     def import_job(self, job: str) -> dict[str, Json]:
-        """How far an import job is, with the receipt or the problem it ended with."""
+        """Return the state of an import job, with its receipt or problem once it has ended."""
         return self._call("GET", f"imports/{quote(job, safe='')}", None)
 
     def log(self, lease: Lease, offset: int, piece: bytes) -> int:
-        """Adds a piece of the log; returns its size there. Raises WrongOffset, LeaseBroken."""
+        """Append a piece of the log; return the size of the log there. Raise WrongOffset or LeaseBroken."""
         path = f"tasks/{lease.task}/log?offset={offset}"
         return int(self._call("PUT", path, piece, "application/octet-stream", lease=lease)["size"])
 
     def artifact(self, lease: Lease, kind: str, content: bytes) -> None:
-        """Delivers a file that the task left. Raises LeaseBroken, Refused."""
+        """Deliver an artifact of the task. Raise LeaseBroken or Refused."""
         path = f"tasks/{lease.task}/artifacts/{quote(kind, safe='')}"
         headers = {"X-Sha256": hashlib.sha256(content).hexdigest()}
         self._call("PUT", path, content, "application/octet-stream", lease=lease, headers=headers)
 
     def finish(self, lease: Lease, status: str, code: str, reason: str, seconds: float) -> str:
-        """Ends the task; returns the state it has now. Raises LeaseBroken."""
+        """End the task; return its new state. Raise LeaseBroken."""
         said = {"status": status, "code": code, "reason": reason, "seconds": round(seconds, 3)}
         return str(self._json("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
 
@@ -200,17 +199,14 @@ class Hud:
         lease: Lease | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Json]:
-        """One request; {} for an answer without content. Raises HudError."""
+        """Send one request; return {} for an answer without content. Raise HudError."""
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has checked
             f"{self.url}/api/v1/{path}", data=body, method=method
         )
-        request.add_header("Content-Type", content_type)
-        request.add_header("Accept", "application/json")
-        if self._key:
-            request.add_header("Authorization", f"Bearer {self._key}")
-        if lease:
-            request.add_header("X-Task-Token", lease.token)
-        for name, value in (headers or {}).items():
+        headers = {"Content-Type": content_type, "Accept": "application/json", **(headers or {})}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers |= {"X-Task-Token": lease.token} if lease else {}
+        for name, value in headers.items():
             request.add_header(name, value)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as response:
@@ -218,21 +214,20 @@ class Hud:
         except urllib.error.HTTPError as error:
             raise _error_of(error, of_task=lease is not None) from error
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(
-                f"{self.url} does not answer: {getattr(error, 'reason', None) or error}"
-            ) from error
+            reason = getattr(error, "reason", None) or error
+            raise Unreachable(f"{self.url} does not answer: {reason}") from error
         return _object(answer)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would arrive as a GET: better to say where the hud has moved."""
+    """Do not follow redirects: a redirected POST would arrive as a GET."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
-def patiently(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bool] = lambda: False) -> T:
-    """Repeats a call while the hud is unreachable, with growing random pauses; then raises Unreachable."""
+def with_retries(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bool] = lambda: False) -> T:
+    """Repeat a call while the HUD is unreachable, with growing random pauses; then raise Unreachable."""
     until = time.monotonic() + patience_s
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -247,9 +242,9 @@ def patiently(call: Callable[[], T], *, patience_s: float, stop: Callable[[], bo
 
 
 @contextlib.contextmanager
-def said_where_silent(say: Callable[[], object]) -> Iterator[None]:
-    """Calls `say`, once, where the block has not ended within `SILENCE_S`: a person sees that it waits."""
-    timer = threading.Timer(SILENCE_S, say)
+def announced_if_slow(announce: Callable[[], object]) -> Iterator[None]:
+    """Call `announce` once if the block takes longer than `SLOW_S`, so that a person sees that it waits."""
+    timer = threading.Timer(SLOW_S, announce)
     timer.daemon = True
     timer.start()
     try:
@@ -259,7 +254,7 @@ def said_where_silent(say: Callable[[], object]) -> Iterator[None]:
 
 
 def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
-    """The exception for an error answer. A task that another host has now does not exist for this one."""
+    """Return the exception for an error answer; a task of another host does not exist for this one."""
     with error:
         try:
             problem = _object(error.read(2**16))
@@ -279,7 +274,7 @@ def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
 
 
 def _object(text: bytes) -> dict[str, Json]:
-    """A JSON object, or {} for anything else: a proxy's error page is no problem+json."""
+    """Return a JSON object, or {} for anything else, such as a proxy's error page."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -292,7 +287,7 @@ def _count(value: Json) -> int:
 
 
 def _seconds(value: str | None) -> float:
-    """Retry-After as seconds, at most a minute; its other form, a date, counts as nothing said."""
+    """Return Retry-After in seconds, at most a minute; its other form, a date, is ignored."""
     return min(float(value), 60.0) if value and value.isdecimal() else 0.0
 
 

@@ -1,7 +1,7 @@
-"""The RQ job, and what a host does when it comes.
+"""The wake-up, an RQ job, and the work that a host does when one comes.
 
-The job is a doorbell: it says "there is work" and nothing else. What is to be done is claimed over HTTP and
-is data out of the catalogue; nothing that somebody puts into Redis becomes code here.
+A wake-up says "there is work" and nothing else. The task itself is claimed over HTTP and is data out of what
+the suites declare; nothing that somebody puts into Redis becomes code here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from redis import Redis
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
-from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, patiently
+from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
 from runner.host.spool import HANDED_BACK, Folder
 from runner.host.worker_config import WorkerConfig
 from runner.launch.launch import Event
@@ -33,17 +33,17 @@ from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
 
-_REPORTS_A_BEAT = 4  # a cancelled task hears of it with its next report
+_REPORTS_A_BEAT = 4  # a cancelled task learns it with its next report
 _LONGEST_REPORT_S = 2.5
-_PATIENCE_S = 10.0  # with a hud that does not answer; what is not delivered by then, the agent delivers
+_PATIENCE_S = 10.0  # the agent delivers what is not delivered by then
 _HURRY_S = 3.0  # for a call while this host stops
 _MESSAGE_BYTES = 4096
 
 logger = logging.getLogger(__name__)
 
 
-class Doorbell(Job):
-    """An RQ job of which nothing counts but that it came and has one UUID as its only argument.
+class WakeUp(Job):
+    """An RQ job of which nothing is read but its only argument, a UUID.
 
     RQ's own class imports and calls the function, callbacks and webhooks that a message names, so that
     whoever can write to Redis would own every host.
@@ -52,16 +52,16 @@ class Doorbell(Job):
     _message = b""
 
     @classmethod
-    def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> Doorbell:  # noqa: A002 - RQ's name
-        """Return the job of that id. Raise NoSuchJobError for anything else, which RQ passes over."""
+    def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> WakeUp:  # noqa: A002 - RQ's name
+        """Return the job with that id. Raise NoSuchJobError for anything else, which RQ skips."""
         try:
-            doorbell: Doorbell = super().fetch(id, connection=connection, serializer=serializer)
+            job: WakeUp = super().fetch(id, connection=connection, serializer=serializer)
         except (ValueError, TypeError, AttributeError) as error:
-            raise NoSuchJobError(f"job {id!r} is no doorbell: {error}") from error
-        return doorbell
+            raise NoSuchJobError(f"job {id!r} is no wake-up: {error}") from error
+        return job
 
     def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
-        """Take the message's bytes; RQ would unpack twenty more fields."""
+        """Keep the message's bytes; RQ would unpack twenty more fields."""
         self._message = raw_data.get(b"data", b"")
 
     def is_valid(self) -> bool:
@@ -76,12 +76,12 @@ class Doorbell(Job):
         return instance is None and not named
 
     def perform(self) -> None:
-        """Called by RQ's own workers only, for which this job is not meant."""
-        raise PermissionError("a doorbell carries no code; runner.host.worker answers it")
+        """Raise PermissionError: only RQ's own workers call this, for which the job is not meant."""
+        raise PermissionError("a wake-up carries no code; runner.host.worker answers it")
 
 
 def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
-    """Claim task after task and run each, until there is none, or this host stops.
+    """Claim and run one task after the other, until there is none or this host stops.
 
     The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
     """
@@ -89,7 +89,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     try:
         lock_fd = locks.acquire(locks.default_folder(), config.lock, what=f"agent of {config.host}")
     except locks.Busy as error:
-        logger.warning("%s", error)  # the agent tells the hud
+        logger.warning("%s", error)  # the agent reports it
         return
     except OSError as error:  # a full disk
         logger.warning("%s cannot be locked, so nothing is claimed: %s", config.name, error)
@@ -106,29 +106,24 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
 
 def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
-    """Claim under a nonce that outlives this process until the answer is here: a claim whose answer was lost
-    is the same claim the next time."""
+    """Claim a task. The nonce is on the disk until the answer is here: a claim whose answer was lost is
+    repeated as the same claim."""
     path = Path(config.data) / "claims" / str(config.accelerator)
-    nonce = _kept_nonce(path)
-    lease = patiently(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
+    nonce = uuid.uuid4().hex
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("x") as file:
+            file.write(nonce)
+        nonce = path.read_text() or nonce
+    except OSError as error:
+        logger.warning("the claim is not on the disk: %s", error)
+    lease = with_retries(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
     path.unlink(missing_ok=True)
     return lease
 
 
-def _kept_nonce(path: Path) -> str:
-    new = uuid.uuid4().hex
-    try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileExistsError), path.open("x") as file:
-            file.write(new)
-        return path.read_text() or new
-    except OSError as error:
-        logger.warning("the claim is not on the disk: %s", error)
-        return new
-
-
 def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
-    """Run a claimed task and deliver its results; return False where nothing more shall be claimed."""
+    """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
         folder = Folder.create(Path(config.data), lease, config.name)
@@ -148,7 +143,11 @@ def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: C
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
             folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
-        _deliver(hud, folder, stopping)
+        try:
+            patience_s = 0.0 if stopping() else _PATIENCE_S
+            with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
+        except HudError as error:  # the agent delivers it later
+            logger.warning("task %s stays in the spool: %s", lease.task, error)
         return not outcome.leftover
     finally:
         folder.release()
@@ -173,10 +172,6 @@ def _launch(
     if unknown:
         reason = f"{config.host} has no interpreter called {unknown[0]!r}"
         return TaskOutcome("unsupported", "unknown_python", reason)
-
-    def should_stop() -> str:
-        return HANDED_BACK if stopping() else reporter.word
-
     with reporter:
         try:
             pair = None
@@ -195,7 +190,7 @@ def _launch(
                     },
                     lock_fd=lock_fd,
                     on_event=reporter.note,
-                    should_stop=should_stop,
+                    should_stop=lambda: HANDED_BACK if stopping() else reporter.stop_reason,
                     python=lease.python,
                     pair=pair,
                 )
@@ -205,7 +200,7 @@ def _launch(
 
 
 def _pair_caches(config: WorkerConfig, run: int) -> Path:
-    """Return the folder of the run whose pairs this accelerator measures; remove those of other runs."""
+    """Return the cache folder of a run's pairs on this accelerator; remove those of other runs."""
     own = Path(config.data) / "pairs" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
@@ -214,20 +209,11 @@ def _pair_caches(config: WorkerConfig, run: int) -> Path:
     return own
 
 
-def _deliver(hud: Hud, folder: Folder, stopping: Callable[[], bool]) -> None:
-    """Deliver the folder; what the hud does not take now stays for the agent."""
-    patience_s = 0.0 if stopping() else _PATIENCE_S
-    try:
-        patiently(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
-    except HudError as error:
-        logger.warning("task %s stays in the spool: %s", folder.lease.task, error)
-
-
 class ProgressReporter:
-    """Talk to the hud while a task runs: reports, results as they land, the log as it grows.
+    """Send progress, results and the log to the HUD while a task runs.
 
-    It has its own thread, so that a slow hud never delays the end of a task. `word` says why the task has to
-    stop, for `launch(should_stop=…)`. While the hud is unreachable the task goes on.
+    It has its own thread, so that a slow HUD never delays the end of a task. `stop_reason` is set if the task
+    has to stop. While the HUD is unreachable the task goes on.
     """
 
     CANCELLED = "cancelled"
@@ -235,43 +221,42 @@ class ProgressReporter:
 
     def __init__(self, hud: Hud, folder: Folder) -> None:
         self._hud = hud
-        self._whole = folder
-        self._folder = dataclasses.replace(folder)  # of this thread's own: it may outlast the task
+        self._shared = folder
+        self._folder = dataclasses.replace(folder)  # this thread's own: it may outlast the task
         self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
         self._event: Event = {}
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go, name="reporter", daemon=True)
-        self.word = ""
+        self.stop_reason = ""
 
     def __enter__(self) -> ProgressReporter:
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End the talk; the delivery repeats what is still on its way."""
+        """Stop reporting; the delivery repeats what is still on its way."""
         self._done.set()
         self._thread.join(_HURRY_S)
         if not self._thread.is_alive():
-            self._whole.results_offset = self._folder.results_offset
-            self._whole.log_offset = self._folder.log_offset
-            self._whole.refusal = self._folder.refusal
+            self._shared.results_offset = self._folder.results_offset
+            self._shared.log_offset = self._folder.log_offset
+            self._shared.refusal = self._folder.refusal
 
     def note(self, event: Event) -> None:
-        """Keep the latest progress for the next report."""
         self._event = event
 
     def _go(self) -> None:
-        while not self._done.wait(self._period_s) and self.word != self.LOST:
-            self._talk()
+        while not self._done.wait(self._period_s) and self.stop_reason != self.LOST:
+            self._report()
 
-    def _talk(self) -> None:
+    def _report(self) -> None:
         try:
             if self._hud.progress(self._folder.lease, self._event).cancel:
-                self.word = self.CANCELLED
+                self.stop_reason = self.CANCELLED
             self._folder.send_results(self._hud)
             self._folder.send_log(self._hud)
         except LeaseBroken:
-            self.word = self.LOST
+            self.stop_reason = self.LOST
         except Unreachable as error:
             logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
         except (HudError, OSError) as error:

@@ -1,9 +1,9 @@
-"""The disk spool: one folder for each attempt at a task, kept until the hud has all of it.
+"""The disk spool: one folder for each attempt at a task, kept until the HUD has all of it.
 
 ``<data>/spool/<task>-<attempt>/`` holds ``spec.json``, ``lease.json``, ``results.jsonl``, ``log``,
 ``artifacts/<kind>/…`` and, once the task has ended, ``outcome.json``. The process that works on a folder
-holds a lock on its ``lease.json``; a folder without such a process is a left-over that the agent delivers.
-A folder the hud refuses is kept as evidence in ``<data>/refused/``.
+holds a lock on its ``lease.json``; a folder without such a process is a leftover that the agent delivers.
+A folder that the HUD refuses is kept as evidence in ``<data>/refused/``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
 
 KEPT_REFUSED = 20
-HANDED_BACK = "handed_back"  # code of a task that is given back undone
+HANDED_BACK = "handed_back"  # the code of a task that is given back undone
 _RESULTS_BYTES = 4 * 2**20  # in one request
 _LOG_BYTES = 2**20
 _LOG_BYTES_A_TURN = 4 * 2**20  # so that a flood of output does not hold up results and reports
@@ -34,28 +34,30 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Folder:
-    """One attempt's folder, and how much of it the hud has taken (as far as this process knows)."""
+    """The folder of one attempt, and how much of it the HUD is known to have."""
 
     path: Path
     lease: Lease
     accelerator: str
     results_offset: int = 0
-    log_offset: int | None = None  # None: not known, the hud is asked
-    refusal: str = ""  # why the hud does not take the results
+    log_offset: int | None = None  # None: not known, the HUD is asked
+    refusal: str = ""  # why the HUD does not take the results
     _lock: int = field(default=-1, repr=False)
-    _said: dict[str, Any] = field(default_factory=dict, repr=False)
+    _outcome: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def create(cls, data: Path, lease: Lease, accelerator: str) -> Folder:
-        """A folder for a claimed task, owned by this process. Where an earlier answer to the same claim
-        made it already, that one goes on. Raises BlockingIOError where another process has it."""
+        """Create the folder of a claimed task, owned by this process. One that an earlier answer to the same
+        claim made goes on. Raise BlockingIOError if another process owns it."""
         path = data / "spool" / f"{lease.task}-{lease.attempt}"
         if path.exists():
-            folder = cls._existing(path)
+            folder = cls.open(path)
+            if not folder.own():
+                raise BlockingIOError(f"{path} belongs to another process")
             if folder.lease == lease:
                 return folder
-            folder.refuse("the same attempt was claimed again")  # after it was given back, unheard
-        draft = data / "spool.new" / path.name  # moved when it is whole and owned
+            folder.refuse("the same attempt was claimed again")  # its return did not reach the HUD
+        draft = data / "spool.new" / path.name  # moved when it is complete and owned
         draft.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(draft / "lease.json", {**dataclasses.asdict(lease), "accelerator": accelerator})
         folder = cls(draft, lease, accelerator, log_offset=0)
@@ -65,15 +67,8 @@ class Folder:
         return folder
 
     @classmethod
-    def _existing(cls, path: Path) -> Folder:
-        folder = cls.open(path)
-        if not folder.own():
-            raise BlockingIOError(f"{path} belongs to another process")
-        return folder
-
-    @classmethod
     def open(cls, path: Path) -> Folder:
-        """A folder that is there already. Raises ValueError where it holds no lease."""
+        """Open an existing folder. Raise ValueError if it holds no lease."""
         try:
             value = json.loads((path / "lease.json").read_bytes())
             accelerator = value.pop("accelerator")
@@ -82,7 +77,7 @@ class Folder:
             raise ValueError(f"{path} holds no lease: {error}") from error
 
     def own(self) -> bool:
-        """Takes the folder for this process; False where another process has it."""
+        """Lock the folder for this process; return False if another process has it."""
         try:
             descriptor = os.open(self.path / "lease.json", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # its owner has just delivered it
@@ -102,9 +97,9 @@ class Folder:
 
     @property
     def outcome(self) -> dict[str, Any] | None:
-        """Status, code, reason and seconds, or None while the task has not ended."""
-        if self._said:
-            return dict(self._said)
+        """Return status, code, reason and seconds, or None while the task has not ended."""
+        if self._outcome:
+            return dict(self._outcome)
         try:
             value = json.loads((self.path / "outcome.json").read_bytes())
         except (OSError, ValueError):
@@ -112,25 +107,25 @@ class Folder:
         return value if isinstance(value, dict) and value.get("status") else None
 
     def end(self, status: str, code: str = "", reason: str = "", seconds: float = 0.0) -> None:
-        """Keeps how the task ended; where the disk is full, in memory only."""
-        self._said = {"status": status, "code": code, "reason": reason, "seconds": seconds}
+        """Store how the task ended; if the disk is full, in memory only."""
+        self._outcome = {"status": status, "code": code, "reason": reason, "seconds": seconds}
         try:
-            write_json(self.path / "outcome.json", self._said)
+            write_json(self.path / "outcome.json", self._outcome)
         except OSError as error:
             logger.warning("the outcome of task %s is not on the disk: %s", self.lease.task, error)
 
     def send_results(self, hud: Hud) -> None:
-        """Delivers the complete lines that the hud has not taken yet. Raises HudError but Refused, which
-        is kept in `refusal`: the same lines would be refused again."""
+        """Deliver the complete lines that the HUD has not taken yet. Raise HudError except Refused, which is
+        kept in `refusal`: the same lines would be refused again."""
         path = self.path / "results.jsonl"
         while not self.refusal and path.exists():
             lines = _lines(path, self.results_offset, _RESULTS_BYTES)
             if not lines:
                 return
-            own = self._own(lines)
+            records = self._marked(lines)
             try:
-                if own:
-                    hud.results(self.lease, own)
+                if records:
+                    hud.results(self.lease, records)
             except (LeaseBroken, KeyRefused):
                 raise
             except Refused as error:
@@ -139,8 +134,8 @@ class Folder:
                 return
             self.results_offset += len(lines)
 
-    def _own(self, lines: bytes) -> bytes:
-        """Return the records among the lines; those that are none of this task say so."""
+    def _marked(self, lines: bytes) -> bytes:
+        """Return the records among the lines; those that do not belong to this task are marked."""
         try:
             task = TaskSpec.from_json(self.lease.spec)
         except BadRequest:
@@ -149,17 +144,18 @@ class Folder:
         return "".join(json.dumps(record) + "\n" for record in (*found.records, *found.unexpected)).encode()
 
     def send_log(self, hud: Hud, at_most: int = _LOG_BYTES_A_TURN) -> None:
-        """Delivers what the log has gained. Raises HudError but Refused: a log is worth no failure."""
+        """Deliver the new part of the log. Raise HudError except Refused: a log is worth no failure."""
         path = self.path / "log"
         size = path.stat().st_size if path.exists() else 0
         try:
             if self.log_offset is None:
-                self.log_offset = self._log_size_there(hud, size)
+                # an empty piece at our end: either that is where the log ends, or the HUD says where
+                self.log_offset = self._send_piece(hud, path, size, size)
             end = min(size, self.log_offset + at_most)
             while self.log_offset < end:
                 before = self.log_offset
                 self.log_offset = self._send_piece(hud, path, before, end)
-                if self.log_offset == before:  # neither taken nor contradicted: not an answer we know
+                if self.log_offset == before:  # neither taken nor contradicted
                     return
         except (LeaseBroken, KeyRefused):
             raise
@@ -167,40 +163,32 @@ class Folder:
             logger.warning("log of task %s is refused: %s", self.lease.task, error)
 
     def _send_piece(self, hud: Hud, path: Path, offset: int, end: int) -> int:
-        """Sends up to 1 MiB; returns where the log ends there now."""
-        with path.open("rb") as file:
-            file.seek(offset)
-            piece = file.read(min(_LOG_BYTES, end - offset))
+        """Send up to 1 MiB; return the size of the log at the HUD."""
+        piece = b""
+        if end > offset:
+            with path.open("rb") as file:
+                file.seek(offset)
+                piece = file.read(min(_LOG_BYTES, end - offset))
         try:
             return hud.log(self.lease, offset, piece)
         except WrongOffset as error:
             return error.size_bytes
 
-    def _log_size_there(self, hud: Hud, size: int) -> int:
-        """Asks with an empty piece at our end: either that is where the log ends, or the hud says where."""
-        try:
-            return hud.log(self.lease, size, b"")
-        except WrongOffset as error:
-            return error.size_bytes
-
     def send_artifacts(self, hud: Hud) -> None:
-        """Delivers every artifact; one the hud does not take is left out. Raises HudError but Refused."""
+        """Deliver every artifact; one that the HUD refuses is left out. Raise HudError except Refused."""
         for path in sorted((self.path / "artifacts").glob("*/*")):
-            self._send_artifact(hud, path)
-
-    def _send_artifact(self, hud: Hud, path: Path) -> None:
-        try:
-            hud.artifact(self.lease, path.parent.name, path.read_bytes())
-        except (LeaseBroken, KeyRefused):
-            raise
-        except Refused as error:
-            logger.warning("artifact %s of task %s is refused: %s", path.name, self.lease.task, error)
+            try:
+                hud.artifact(self.lease, path.parent.name, path.read_bytes())
+            except (LeaseBroken, KeyRefused):  # noqa: PERF203 - few artifacts, and each may be refused
+                raise
+            except Refused as error:
+                logger.warning("artifact %s of task %s is refused: %s", path.name, self.lease.task, error)
 
     def deliver(self, hud: Hud) -> None:
-        """Brings everything home and removes the folder; call it for an owned folder that has an outcome.
+        """Deliver everything and remove the folder; call it for an owned folder that has an outcome.
 
-        Each step may be repeated, so it does not matter how far an earlier call came. Where the lease is
-        broken the folder moves to refused/. Raises Unreachable or KeyRefused, and keeps the folder then.
+        Each step may be repeated, so it does not matter how far an earlier call came. If the lease is broken
+        the folder moves to refused/. Raise Unreachable or KeyRefused, and keep the folder then.
         """
         outcome = self.outcome
         assert outcome is not None
@@ -227,7 +215,7 @@ class Folder:
             shutil.rmtree(self.path)
 
     def refuse(self, why: str) -> None:
-        """Moves the folder to refused/, where the newest `KEPT_REFUSED` stay."""
+        """Move the folder to refused/, where the newest `KEPT_REFUSED` stay."""
         logger.warning("the hud takes nothing more of task %s: %s", self.lease.task, why)
         refused = self.path.parent.parent / "refused"
         refused.mkdir(mode=0o700, exist_ok=True)
@@ -241,13 +229,13 @@ class Folder:
 
 
 def left_over(data: Path, accelerator: str | None = None) -> list[Folder]:
-    """Folders that no process works on, now owned by this one: deliver or `release` them."""
+    """Return the folders that no process works on, now owned by this one: deliver or `release` them."""
     spool = data / "spool"
     found = []
     for path in sorted(spool.iterdir()) if spool.exists() else []:
         try:
             folder = Folder.open(path)
-        except ValueError:  # delivered this moment
+        except ValueError:  # just delivered
             continue
         if accelerator in {None, folder.accelerator} and folder.own():
             found.append(folder)
@@ -255,7 +243,7 @@ def left_over(data: Path, accelerator: str | None = None) -> list[Folder]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a file that only its owner may read, complete or not at all."""
+    """Write a file that only its owner may read, complete or not at all."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     draft.touch(mode=0o600)
     draft.write_text(json.dumps(value))
@@ -263,7 +251,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _lines(path: Path, offset: int, at_most: int) -> bytes:
-    """Complete lines from `offset`, `at_most` bytes of them, but at least one."""
+    """Return complete lines from `offset` on: up to `at_most` bytes, but at least one line."""
     with path.open("rb") as file:
         file.seek(offset)
         data = file.read(at_most)

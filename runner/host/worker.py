@@ -1,8 +1,8 @@
 """The RQ worker of one accelerator: `python -m runner.host.worker CONFIG_FILE`, started by the agent.
 
-RQ's part is to wait for the doorbell in Redis and to start a fresh process ("horse") for each. Everything
-that RQ would do by what stands in Redis beyond that is switched off: commands to workers, callbacks,
-retries, results, registries. Redis may stop, restart or lose everything at any time.
+RQ waits for wake-ups in Redis and starts a fresh process ("horse") for each. Everything else that RQ would do
+on behalf of Redis is switched off: commands to workers, callbacks, retries, results, registries. Redis may
+stop, restart or lose everything at any time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
-from runner.host.client import Hud, HudError, patiently
-from runner.host.jobs import Doorbell, work
+from runner.host.client import Hud, HudError, with_retries
+from runner.host.jobs import WakeUp, work
 from runner.host.spool import Folder, left_over
 from runner.host.worker_config import WorkerConfig
 from runner.launch import results
@@ -41,11 +41,11 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.system.processes import Tree, die_with
 
 _CONNECT_S = 5
-_LISTEN_S = 10  # Redis answers a worker that waits for the bell at least this often
-_DEAF_S = _LISTEN_S + 10  # without an answer for so long the line is dead, and a new one is made
+_LISTEN_S = 10  # Redis answers a waiting worker at least this often
+_DEAF_S = _LISTEN_S + 10  # without an answer for so long a new connection is made
 _RECONNECT_S = 1.0
-_BEAT_S = 10  # how often RQ's own pages hear of a busy worker
-_GRACE_S = 2.0  # for what a killed horse left behind
+_BEAT_S = 10  # heartbeats of a busy worker, for RQ's own pages
+_GRACE_S = 2.0  # for processes that a killed horse left behind
 _PATIENCE_S = 5.0
 _POLL_S = 0.2
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -54,16 +54,16 @@ logger = logging.getLogger(__name__)
 
 
 class AcceleratorWorker(Worker):
-    """Answer the doorbells of one accelerator, one at a time."""
+    """Answer the wake-ups of one accelerator, one at a time."""
 
     max_connection_wait_time = 2.0  # RQ would wait up to a minute before it looks for Redis again
 
     def __init__(self, config: WorkerConfig, connection: Redis) -> None:
         super().__init__(
             [config.queue],
-            name=f"{config.queue}-{uuid.uuid4().hex}",  # begins as all that its Redis user may touch
+            name=f"{config.queue}-{uuid.uuid4().hex}",  # its Redis user may touch only names that begin so
             connection=connection,
-            job_class=Doorbell,
+            job_class=WakeUp,
             serializer=JSONSerializer,
             worker_ttl=_LISTEN_S + 15,  # RQ listens for 15 s less
             job_monitoring_interval=_BEAT_S,
@@ -77,7 +77,7 @@ class AcceleratorWorker(Worker):
         """Let a horse work until there is no task left, and leave nothing of it alive."""
         self._forget(job, queue)
         if not job.is_valid():
-            logger.warning("a message in %s is no doorbell and was thrown away", queue.name)
+            logger.warning("a message in %s is no wake-up and was thrown away", queue.name)
             return
         self.set_state(WorkerStatus.BUSY)
         self._fork()
@@ -103,7 +103,7 @@ class AcceleratorWorker(Worker):
             try:
                 die_with(worker)
                 _run_horse(self._config)
-            except BaseException:  # whatever it is: a horse never returns into the worker's loop
+            except BaseException:  # a horse never returns into the worker's loop
                 logger.exception("the horse failed")
                 os._exit(1)
             os._exit(0)
@@ -113,34 +113,34 @@ class AcceleratorWorker(Worker):
 
     def _wait_for_end(self) -> int:
         """Wait for the horse; return its exit status as os.waitpid() gives it."""
-        told = time.monotonic()
+        last_beat = time.monotonic()
         while True:
             pid, status = os.waitpid(self._horse_pid, os.WNOHANG)
             if pid:
                 return status
-            if time.monotonic() > told + _BEAT_S:
+            if time.monotonic() > last_beat + _BEAT_S:
                 self.heartbeat()
-                told = time.monotonic()
+                last_beat = time.monotonic()
             time.sleep(_POLL_S)
 
     def _report_death(self, status: int) -> None:
-        """End the task in whose middle the horse died; it is not tried again."""
+        """End the task during which the horse died; it is not tried again."""
         hud = Hud(self._config.hud, self._config.key)
         for folder in left_over(Path(self._config.data), self._config.name):
             if folder.outcome is None:
                 folder.end("crashed", *_death(status))
             self._complete(folder)
-            with contextlib.suppress(HudError, OSError):  # what stays in the spool, the agent delivers
-                patiently(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
+            with contextlib.suppress(HudError, OSError):  # the agent delivers what stays in the spool
+                with_retries(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
             folder.release()
 
     def _complete(self, folder: Folder) -> None:
-        """Complete the results as `launch` would have; not a pair's: which side ran is not known."""
-        lease, said = folder.lease, folder.outcome or {}
+        """Complete the results as `launch` would; not those of a pair: which side ran is not known."""
+        lease = folder.lease
         interpreter = self._config.pythons.get(lease.python)
         if lease.base_python or interpreter is None:
             return
-        end = TaskOutcome.from_json(said)
+        end = TaskOutcome.from_json(folder.outcome or {})
         variables = {**os.environ, "RUNNER_HOST": self._config.host, **interpreter.environment}
         try:
             results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)
@@ -155,9 +155,9 @@ class AcceleratorWorker(Worker):
                 os.kill(self._horse_pid, signal.SIGTERM)
 
     def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
-        """A second SIGTERM changes nothing: the agent kills what takes too long."""
+        """Ignore a second SIGTERM: the agent kills what takes too long."""
 
-    # What RQ says to Redis while it waits is for its own pages only: it may fail.
+    # RQ writes these for its own pages only: they may fail.
 
     def set_state(self, *arguments: Any, **named: Any) -> None:
         with contextlib.suppress(RedisError):
@@ -175,7 +175,7 @@ class AcceleratorWorker(Worker):
         with contextlib.suppress(RedisError):
             super().register_death()
 
-    # Not used: commands that come through Redis, and clearing up after jobs that were never RQ's to keep.
+    # Not used: commands that come through Redis, and clearing up of jobs that RQ does not keep.
 
     def _set_ip_address(self, _connection: Redis) -> None:
         self.ip_address = "unknown"  # a host's own Redis user may not list connections
@@ -200,7 +200,7 @@ def _run_horse(config: WorkerConfig) -> None:
 
 
 def _death(status: int) -> tuple[str, str]:
-    """Return code and reason for a horse that ended with this status."""
+    """Return the code and reason for the exit status of a horse."""
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return name, f"the work process of the host was ended by {name}"
@@ -208,7 +208,7 @@ def _death(status: int) -> tuple[str, str]:
 
 
 def _connect(url: str) -> Redis:
-    """Wait for Redis as long as it takes."""
+    """Return a connection; wait until Redis answers."""
     keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     while True:
         connection = Redis.from_url(
@@ -237,7 +237,7 @@ def main(config_file: str) -> None:
 
 
 def _serve(config: WorkerConfig) -> bool:
-    """Work until SIGTERM (True), or until Redis or a message makes RQ give up (False)."""
+    """Work until SIGTERM (return True), or until Redis or a message makes RQ give up (False)."""
     worker = None
     try:
         worker = AcceleratorWorker(config, _connect(config.redis_url))

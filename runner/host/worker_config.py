@@ -1,4 +1,4 @@
-"""What the worker of one accelerator has to know."""
+"""The configuration of the worker of one accelerator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.system.interpreters import Interpreter
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Written by the agent for each worker it starts, in a file that only its owner may read."""
+    """The agent writes it for each worker it starts, in a file that only its owner may read."""
 
     hud: str  # address
     key: str = field(repr=False)

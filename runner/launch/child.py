@@ -1,6 +1,6 @@
-"""`python -m runner.launch.child`: one task in a fresh process.
+"""`python -m runner.launch.child`: run one task in a fresh process.
 
-Reads `spec.json` in the current folder and leaves results, events and `outcome.json` there. Its standard
+It reads `spec.json` in the current folder and leaves results, events and `outcome.json` there. Its standard
 input is a lifeline: when it ends, whoever started this process is gone, and the whole group goes too.
 (`runner/launch/launch.py` starts it, and has the kernel kill it as well.)
 """
@@ -24,7 +24,7 @@ from runner.suites import suite_of
 
 
 def main() -> int:
-    """Runs the task of the current folder; the exit status is 0 where its outcome is ok."""
+    """Run the task of the current folder; return 0 if its outcome is ok."""
     threading.Thread(target=_watch_lifeline, name="lifeline", daemon=True).start()
     report = Report(Path.cwd())
     before_forks()

@@ -1,4 +1,4 @@
-"""How a task can fail, and what an exception of torch or its compilers means."""
+"""The failure of a task, and the failure that an exception of torch or its compilers stands for."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class TaskFailure(Exception):
-    """Ends a task, or one of its shapes, with a status of `runner.schema.records.STATUSES`.
+    """The end of a task, or of one of its shapes, with a status of `runner.schema.records.STATUSES`.
 
-    `code` is a word that programs compare; `reason` is a sentence for people.
+    `code` is for programs, `reason` is a sentence for people.
     """
 
     def __init__(self, status: str, code: str, reason: str) -> None:
@@ -42,34 +42,33 @@ class TaskFailure(Exception):
 
 
 def printable(text: str) -> str:
-    """The text with escapes in the place of what no database and no terminal takes: control characters other
-    than line ends and tabs, halves of surrogate pairs."""
+    """Return the text with escapes for control characters (except line ends and tabs) and halves of surrogate
+    pairs, which no database and no terminal takes."""
     if text.isprintable():
         return text
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def failure_of(error: BaseException) -> TaskFailure:
-    """Status, code and reason of whatever a benchmark raised, by the exception or one behind it."""
+    """Return the failure for an exception, by its class or text or those of an exception behind it."""
     if isinstance(error, TaskFailure):
         return error
-    first_line = next((line for line in _words(error).splitlines() if line.strip()), "")
-    said = f"{type(error).__name__}: {first_line}"
+    first_line = next((line for line in _message(error).splitlines() if line.strip()), "")
+    message = f"{type(error).__name__}: {first_line}"
     for behind in _chain(error):
         known = _BY_CLASS.get(type(behind).__name__)
         if known is None:
-            known = next((row for text, row in _BY_TEXT.items() if text in _words(behind)), None)
+            known = next((row for text, row in _BY_TEXT.items() if text in _message(behind)), None)
         if known is not None:
             status, code, advice = known
-            return TaskFailure(status, code, (advice + said)[:_REASON_CHARACTERS])
-    return TaskFailure("failed", type(error).__name__, said[:_REASON_CHARACTERS])
+            return TaskFailure(status, code, (advice + message)[:_REASON_CHARACTERS])
+    return TaskFailure("failed", type(error).__name__, message[:_REASON_CHARACTERS])
 
 
-def _words(error: BaseException) -> str:
-    """What it says; an exception of somebody else's may fail to say it."""
+def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - whatever its __str__ raises
+    except Exception:  # noqa: BLE001 - __str__ of a foreign exception may raise anything
         return "an exception without words"
 
 

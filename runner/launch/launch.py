@@ -46,14 +46,6 @@ _SECRET = re.compile(
 Event = dict[str, Any]
 
 
-def _ignore(_event: Event) -> None:
-    pass
-
-
-def _go_on() -> str:
-    return ""
-
-
 def launch(
     spec: TaskSpec,
     folder: Path,
@@ -61,19 +53,18 @@ def launch(
     python: str = sys.executable,
     environment: Mapping[str, str] = MappingProxyType({}),
     lock_fd: int | None = None,
-    on_event: Callable[[Event], None] = _ignore,
-    should_stop: Callable[[], str] = _go_on,
+    on_event: Callable[[Event], None] = lambda _event: None,
+    should_stop: Callable[[], str] = lambda: "",
     log: CappedLog | None = None,
     command: Sequence[str] = (),
 ) -> TaskOutcome:
-    """Run one task in `folder` (made where missing; an earlier launch's answers there are removed).
+    """Run one task in `folder` (created if missing; the files of an earlier launch there are removed).
 
-    `python` is the interpreter, `environment` what its environment has besides ours, `lock_fd` the
-    accelerator's lock (`runner/system/locks.py`), which the child inherits. `on_event` gets each object of
-    events.jsonl, `should_stop` is asked often: any word but '' ends the task and becomes its status.
-    Neither may block. What a task that did not end well has not measured is in its results too, with the
-    status of its end (`runner/suites/outcome_records.py`). `log` takes the output instead of the folder's own
-    file. `command` replaces the child, for tests.
+    `python` is the interpreter, `environment` is added to ours, `lock_fd` is the accelerator's lock
+    (`runner/system/locks.py`), which the child inherits. `on_event` gets each object of events.jsonl.
+    `should_stop` is asked often: any text but '' ends the task and becomes its status. Neither may block.
+    The results of a failed task also name what it did not measure (`runner/schema/outcome_records.py`).
+    `log` takes the output instead of the folder's file. `command` replaces the child, for tests.
 
     Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
     here, also an exception from a callback, no process of the task is left when it returns, save those
@@ -95,18 +86,25 @@ def launch(
             child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
-            said = TaskOutcome("failed", "no_interpreter", reason)
-            return _with_records(said, folder, spec, output, python=python, variables=variables)
-        with child:
-            word = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
-            leftover = child.end(_STOP_GRACE_S if word not in {"", "timed_out"} else GRACE_S, word)
-        said = _ended(folder, spec, word, child.process.returncode)
-        said = dataclasses.replace(said, seconds=time.monotonic() - started, leftover=leftover)
-        return _with_records(said, folder, spec, output, python=python, variables=variables)
+            outcome = TaskOutcome("failed", "no_interpreter", reason)
+        else:
+            with child:
+                why = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
+                leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
+            outcome = _outcome(folder, spec, why, child.process.returncode)
+            seconds = time.monotonic() - started
+            outcome = dataclasses.replace(outcome, seconds=seconds, leftover=leftover)
+        outcome, found = results.complete(folder, spec, outcome, python, variables)
+        if found.problem:
+            output.note(f"{results.FILE}: {found.problem}")
+        if found.unexpected:
+            reason = found.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
+            output.note(f"{results.FILE}: {len(found.unexpected)} records are none of this task: {reason}")
+        return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
 
 
 class _Child:
-    """A running task: its process tree, the pipe of its output, its events."""
+    """A running task: its processes, the pipe of its output, its events."""
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class _Child:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Nothing is left to end here unless a callback raised or somebody pressed Ctrl-C."""
+        """End what a raising callback or Ctrl-C has left."""
         self.end(_STOP_GRACE_S, "interrupted")
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -153,7 +151,7 @@ class _Child:
         self.process.stdout.close()
 
     def watch(self, *, until: float, should_stop: Callable[[], str]) -> str:
-        """Wait for the end of the child. Return '' where it ended by itself, else why it has to end now."""
+        """Wait for the end of the child. Return '' if it ended by itself, else why it has to end now."""
         answered_at = None
         while self.process.poll() is None:
             self._wait()
@@ -161,9 +159,8 @@ class _Child:
             now = time.monotonic()
             if answered_at is None and (self._folder / "outcome.json").exists():
                 answered_at = now
-            word = should_stop()
-            if word:
-                return word
+            if why := should_stop():
+                return why
             if answered_at is not None and now > answered_at + GRACE_S:
                 self._log.note(f"the outcome is written, but the process did not exit within {GRACE_S:.0f} s")
                 return ""
@@ -171,11 +168,11 @@ class _Child:
                 return "timed_out"
         return ""
 
-    def end(self, grace_s: float, word: str) -> tuple[int, ...]:
-        """End every process of the task and take what is still in the pipe."""
+    def end(self, grace_s: float, why: str) -> tuple[int, ...]:
+        """End every process of the task and read the rest of the pipe."""
         alive = self._tree.alive()
-        if word and alive:
-            self._log.note(f"{word}: ending {len(alive)} processes")
+        if why and alive:
+            self._log.note(f"{why}: ending {len(alive)} processes")
         leftover = tuple(self._tree.end(grace_s, meanwhile=self._drain)) if alive else ()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=0 if leftover else None)
@@ -191,7 +188,7 @@ class _Child:
                 self.process.wait(timeout=_POLL_S)
 
     def _drain(self) -> None:
-        """Take what the pipe holds, at most 1 MiB so that a child that floods it is still watched."""
+        """Read the pipe, at most 1 MiB, so that a child that floods it is still watched."""
         for _ in range(16):
             try:
                 data = os.read(self._pipe, 65536) if self._open else b""
@@ -211,7 +208,7 @@ class _Child:
 
 
 class _Lines:
-    """Complete lines of a file that grows."""
+    """Read the complete lines of a growing file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -231,9 +228,9 @@ class _Lines:
 
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Caches and temporary files of one launch, removed after it: every launch compiles cold.
+    """Make the folder of a launch's caches and temporary files; remove it after: every launch compiles cold.
 
-    Below the task's folder, unless that path is so long that a socket in it could not be named.
+    It is below the task's folder, unless that path is so long that a socket in it could not be named.
     """
     path = folder / "scratch"
     if len(os.fsencode(path)) > 60:
@@ -262,17 +259,17 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
     return variables
 
 
-def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> TaskOutcome:
-    """Tell the outcome by why we ended it, what the child wrote, and its exit status, in this order."""
+def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> TaskOutcome:
+    """Return the outcome: why we ended the task, else what the child wrote, else its exit status."""
     number = -returncode if returncode is not None and returncode < 0 else 0
     name = _signal_name(number) if number else ""
     exit_code = returncode if returncode is not None and returncode >= 0 else None
     written = _read_outcome(folder / "outcome.json")
-    if word not in {"", "timed_out"}:
-        status, code, reason = word, "", ""
+    if why not in {"", "timed_out"}:
+        status, code, reason = why, "", ""
     elif written is not None:
         status, code, reason = written
-    elif word == "timed_out":
+    elif why == "timed_out":
         status, code, reason = "timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached"
     elif number:
         status, code, reason = "crashed", name, f"the process was ended by {name}"
@@ -280,24 +277,6 @@ def _ended(folder: Path, spec: TaskSpec, word: str, returncode: int | None) -> T
         status, code = "crashed", f"exit_{exit_code}"
         reason = f"the process ended with exit code {exit_code} and left no outcome"
     return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
-
-
-def _with_records(
-    outcome: TaskOutcome,
-    folder: Path,
-    spec: TaskSpec,
-    log: CappedLog,
-    *,
-    python: str,
-    variables: Mapping[str, str],
-) -> TaskOutcome:
-    outcome, found = results.complete(folder, spec, outcome, python, variables)
-    if found.problem:
-        log.note(f"{results.FILE}: {found.problem}")
-    if found.unexpected:
-        reason = found.unexpected[0]["metric"]["extra_info"][UNEXPECTED]
-        log.note(f"{results.FILE}: {len(found.unexpected)} records are none of this task: {reason}")
-    return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
 
 
 def _signal_name(number: int) -> str:
@@ -308,10 +287,10 @@ def _signal_name(number: int) -> str:
 
 
 def _read_outcome(path: Path) -> tuple[str, str, str] | None:
-    """Return status, code and reason that the child wrote, or None where it wrote nothing usable."""
+    """Return status, code and reason as the child wrote them, or None."""
     try:
         value = json.loads(path.read_bytes())
-        said = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
+        found = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return said if said[0] in STATUSES else None
+    return found if found[0] in STATUSES else None

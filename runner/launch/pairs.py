@@ -19,7 +19,7 @@ from typing import Any
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
 from runner.schema.records import STATUSES, SUCCESS
 from runner.schema.suite import TaskSpec
@@ -33,23 +33,23 @@ Json = Any
 
 @dataclass(frozen=True)
 class Pair:
-    """The two environments of a task, by the names their host gave them. `number` counts the run's pairs
-    from 0, all of which share the folder `caches`. `new_options` are inductor's, for the new side alone."""
+    """The names of the two interpreters of a task. `number` counts the run's pairs from 0; all share the
+    folder `caches`. `new_options` are inductor's, for the new side alone."""
 
     base: str
     new: str
     number: int
     caches: Path
-    new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)
 
     def environment(self, side: str) -> str:
         return self.base if side == BASE else self.new
 
-    def options(self, side: str) -> Mapping[str, OptionValue]:
+    def options(self, side: str) -> Mapping[str, InductorValue]:
         return self.new_options if side == NEW else {}
 
-    def words(self, side: str) -> str:
-        """What a person knows a side by."""
+    def label(self, side: str) -> str:
+        """Return the name of a side for people."""
         options = inductor_options.words(self.options(side))
         return f"{self.environment(side)} with {options}" if options else self.environment(side)
 
@@ -66,7 +66,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """A task, and where and with what it runs; `runner.launch.launch.launch` explains the parts."""
+    """A task, its folder and its interpreters; `runner.launch.launch.launch` explains the fields."""
 
     task: TaskSpec
     folder: Path
@@ -80,7 +80,7 @@ class LaunchRequest:
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
-    """Launch the task. Raise KeyError for an interpreter that this machine does not have."""
+    """Launch the task. Raise KeyError for an unknown interpreter."""
     if request.pair:
         return _run_pair(request, request.pair)
     interpreter = request.pythons[request.python]
@@ -96,8 +96,8 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
 
 
 def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
-    """Run one pair; its folder holds afterwards what a single launch would leave there, and each record
-    says its side. The outcome is that of the first side that failed, named in its reason."""
+    """Run one pair. Its folder then holds the same files as after a single launch, and each record names its
+    side. The outcome is that of the first side that failed, which its reason names."""
     task, folder = request.task, request.folder
     interpreters = {side: request.pythons[pair.environment(side)] for side in (BASE, NEW)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
         for place, step in enumerate(steps):
             if step.side in failed:
                 continue
-            log.note(f"pair {pair.number}: {step.text}, environment {pair.words(step.side)}")
+            log.note(f"pair {pair.number}: {step.text}, environment {pair.label(step.side)}")
             interpreter = interpreters[step.side]
             outcome = launch(
                 task,
@@ -125,7 +125,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
                     **inductor_options.variable(pair.options(step.side)),
                 },
                 lock_fd=request.lock_fd,
-                on_event=_placed(request.on_event, step, place, len(steps)),
+                on_event=_counting_steps(request.on_event, step, place, len(steps)),
                 should_stop=request.should_stop,
                 log=log,
             )
@@ -146,8 +146,13 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
                 break  # stopped, or the accelerator is not free
             if step.prepares and step.side not in failed:
                 (_cache_folder(pair, task, step.side) / "prepared").touch()
-    whole = _outcome(pair, failed)
-    return dataclasses.replace(whole, seconds=seconds, records=records, unexpected=unexpected)
+    side, outcome = next(iter(failed.items()), ("", TaskOutcome("ok")))
+    reason = outcome.reason
+    if failed and outcome.status in STATUSES:
+        reason = f"{side} ({pair.label(side)}): {outcome.reason or outcome.status}"[:1000]
+    return dataclasses.replace(
+        outcome, reason=reason, seconds=seconds, records=records, unexpected=unexpected
+    )
 
 
 def _steps(pair: Pair, spec: TaskSpec) -> list[_Step]:
@@ -173,10 +178,10 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
     }
 
 
-def _placed(
+def _counting_steps(
     on_event: Callable[[Event], None], step: _Step, place: int, steps: int
 ) -> Callable[[Event], None]:
-    """Count progress in processes; how far each is stands in the label."""
+    """Count progress in processes; the progress of each stands in the label."""
 
     def tell(event: Event) -> None:
         inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
@@ -187,7 +192,7 @@ def _placed(
 
 
 def _take_artifacts(folder: Path, side: str) -> None:
-    """Move what a process left up into the task's folder."""
+    """Move the artifacts of a process up into the task's folder."""
     for path in (folder / side).glob("artifacts/*/*"):
         kind = folder / "artifacts" / path.parent.name
         kind.mkdir(parents=True, exist_ok=True)
@@ -195,17 +200,10 @@ def _take_artifacts(folder: Path, side: str) -> None:
 
 
 def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
-    """Return the record with its place in the pair (`runner.schema.records`)."""
+    """Return the record with its side of the pair (`runner.schema.records`)."""
     runner = (record.get("runners") or [{}])[0]
-    said = {"number": pair.number, "side": side, "base": pair.words(BASE), "new": pair.words(NEW)}
-    return {**record, "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": said}}]}
-
-
-def _outcome(pair: Pair, failed: Mapping[str, TaskOutcome]) -> TaskOutcome:
-    if not failed:
-        return TaskOutcome("ok")
-    side, outcome = next(iter(failed.items()))
-    if outcome.status not in STATUSES:
-        return outcome
-    reason = f"{side} ({pair.words(side)}): {outcome.reason or outcome.status}"
-    return dataclasses.replace(outcome, reason=reason[:1000])
+    of_pair = {"number": pair.number, "side": side, "base": pair.label(BASE), "new": pair.label(NEW)}
+    return {
+        **record,
+        "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": of_pair}}],
+    }

@@ -1,6 +1,6 @@
-"""What a task says while it runs: results, events, artifacts and its outcome, as files in its folder.
+"""Write what a task reports while it runs: results, events, artifacts and its outcome, as files.
 
-A person who watches reads the same on standard output, which is the task's log.
+The same goes to standard output, which is the task's log.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Report:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.not_finite: TaskFailure | None = None  # the first metric of which there was no number
+        self.not_finite: TaskFailure | None = None  # the first metric without a number
         self._started = time.monotonic()
         self._done = self._total = 0
 
     def event(self, phase: str, done: int | None = None, total: int | None = None, label: str = "") -> None:
-        """Progress: `done` of `total` parts are finished (None: as before), and `phase` of `label` begins."""
+        """Report that `done` of `total` parts are finished (None: as before) and a phase begins."""
         done = self._done = self._done if done is None else done
         total = self._total = self._total if total is None else total
         self._append(
@@ -47,17 +47,19 @@ class Report:
         if metric is not None and not all(map(_is_finite, metric.benchmark_values or ())):
             failed = _without_values(metric)
             record = dataclasses.replace(record, metric=failed)
-            self.not_finite = self.not_finite or _failure_of(failed)
+            info = failed.extra_info or {}
+            failure = TaskFailure(*(str(info.get(name, "")) for name in ("status", "code", "reason")))
+            self.not_finite = self.not_finite or failure
         left_out: list[str] = []
-        said = _sound(record.to_json(), "", left_out)
+        value = _storable(record.to_json(), "", left_out)
         if left_out and metric is not None:
-            info = said["metric"].setdefault("extra_info", {})
+            info = value["metric"].setdefault("extra_info", {})
             info["not_finite"] = "; ".join(filter(None, (info.get("not_finite"), ", ".join(left_out))))
-        self._append("results.jsonl", said)
-        self._say(f"  {_told(record)}")
+        self._append("results.jsonl", value)
+        self._say(f"  {_line(record)}")
 
     def artifact(self, kind: str, name: str, content: str | bytes) -> bool:
-        """Keep a file beside the results. One that is too large is left out, and the log says so."""
+        """Keep a file beside the results. Return False for one that is too large, which the log notes."""
         data = content.encode() if isinstance(content, str) else content
         if len(data) > _MAX_ARTIFACT_BYTES:
             self._say(f"artifact {kind} is left out: {len(data)} bytes, more than {_MAX_ARTIFACT_BYTES}")
@@ -68,7 +70,7 @@ class Report:
         return True
 
     def outcome(self, status: str, code: str = "", reason: str = "") -> None:
-        """Write how the task ended, whole or not at all."""
+        """Write how the task ended, complete or not at all."""
         fresh = self.folder / "outcome.json.new"
         fresh.write_text(json.dumps({"status": status, "code": printable(code), "reason": printable(reason)}))
         fresh.replace(self.folder / "outcome.json")
@@ -98,32 +100,27 @@ def _without_values(metric: Metric) -> Metric:
     return dataclasses.replace(metric, benchmark_values=None, extra_info=info)
 
 
-def _failure_of(metric: Metric) -> TaskFailure:
-    info = metric.extra_info or {}
-    return TaskFailure(*(str(info.get(name, "")) for name in ("status", "code", "reason")))
-
-
-def _sound(value: Json, place: str, left_out: list[str]) -> Json:
+def _storable(value: Json, place: str, left_out: list[str]) -> Json:
     """Return JSON that every reader takes: `printable` strings and finite numbers. Add the places of other
     numbers to `left_out`; in a list, null keeps the place."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
         parts = {
-            printable(str(name)): _sound(part, f"{place}.{name}".lstrip("."), left_out)
+            printable(str(name)): _storable(part, f"{place}.{name}".lstrip("."), left_out)
             for name, part in value.items()
         }
         return {name: part for name, part in parts.items() if part is not None}
     if isinstance(value, (list, tuple)):
-        return [_sound(part, place, left_out) for part in value]
+        return [_storable(part, place, left_out) for part in value]
     if not _is_finite(value):
         left_out.append(printable(f"{place.removeprefix('metric.extra_info.')} is {value}"))
         return None
     return value
 
 
-def _told(record: Record) -> str:
-    """Return a result as a line: ``compiled_latency_ms 0.0452 ms, n=300, spread 1.2 %``."""
+def _line(record: Record) -> str:
+    """Return a result as a line such as ``compiled_latency_ms 0.0452 ms, n=300, spread 1.2 %``."""
     metric = record.metric
     assert metric is not None
     info = metric.extra_info or {}

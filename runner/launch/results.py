@@ -24,15 +24,15 @@ from runner.system import environment
 Json = Any
 
 FILE = "results.jsonl"
-FOUND = "found.json"  # device and environment, of a stage that came so far as to tell them
-NO_RECORDS = "foreign_results"  # code of a task that wrote lines which are no records
+FOUND = "found.json"  # device and environment of a stage that got far enough to know them
+NO_RECORDS = "foreign_results"  # the code of a task that wrote lines which are no records
 _NUMBERS = (int, float)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Records of a task, and those that do not belong to it, which say why (`UNEXPECTED`).
-    `problem` is why the first line that is no record is none, '' without one."""
+    """Records of a task, and those that do not belong to it, which are marked (`UNEXPECTED`). `problem` says
+    what is wrong with the first line that is no record, or is ''."""
 
     records: list[dict[str, Json]] = field(default_factory=list)
     unexpected: list[dict[str, Json]] = field(default_factory=list)
@@ -40,8 +40,8 @@ class Results:
 
 
 def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Results:
-    """Read the lines of a task that has these experiments. Half a line at the end is what a killed task may
-    leave, and says nothing."""
+    """Read the lines of a task that has these experiments. A killed task may leave half a line at the end,
+    which is ignored."""
     found, problem = Results(), ""
     half = data[data.rfind(b"\n") + 1 :]
     for number, line in enumerate(data.splitlines(), start=1):
@@ -62,11 +62,11 @@ def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Result
 def complete(
     folder: Path, task: TaskSpec, outcome: TaskOutcome, python: str, variables: Mapping[str, str]
 ) -> tuple[TaskOutcome, Results]:
-    """Read the file of a task that has ended, and add records of what it has not measured, where it did not
-    end well. `variables` were its environment.
+    """Read the file of a task that has ended; if it failed, add records of what it has not measured.
+    `variables` were its environment.
 
-    A line that is no record makes a task fail that would have ended well; its records stay. The file itself
-    only grows at its end: what has been delivered of it is known by an offset.
+    A line that is no record makes the task fail; its records stay. The file is only appended to: an offset
+    says how much of it has been delivered.
     """
     suite = suite_of(task.suite)
     experiments = suite.expected(task, variables)

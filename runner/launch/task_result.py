@@ -1,4 +1,4 @@
-"""How a task ended and what it left: passed from the launcher to outputs, tables and upstream files."""
+"""The result of a task, passed from the launcher to outputs, tables and upstream files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
 
-_KEEPING = ("dump_", "keep_", "save_")  # knobs that ask for artifacts
+_KEEPING = ("dump_", "keep_", "save_")  # prefixes of options that ask for artifacts
 
 Json = Any
 Record = dict[str, Json]
@@ -22,14 +22,14 @@ class TaskResult:
 
     task: TaskSpec
     outcome: TaskOutcome
-    folder: Path  # with its log, kept only where the outcome is not ok, and what artifacts are to be kept
+    folder: Path  # holds its log if it failed, and its artifacts
     records: list[Record]
     key: str = ""  # of its job
     unexpected: Sequence[Record] = ()  # kept in our own files only
 
     @property
     def name(self) -> str:
-        """The key; a task that was launched as it stands is known by its fingerprint."""
+        """Return the key of the job, else the fingerprint of the task."""
         return self.key or self.task.fingerprint()
 
 
@@ -39,5 +39,5 @@ def artifacts_in(folder: Path) -> list[Path]:
 
 
 def asks_for_artifacts(task: TaskSpec) -> bool:
-    """Return whether a knob asks for artifacts; others are made by the way."""
+    """Return whether an option asks for artifacts; others are made anyway."""
     return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())

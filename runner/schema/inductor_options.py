@@ -11,12 +11,12 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from runner.schema.suite import BadRequest, Knob
+from runner.schema.suite import BadRequest, Option
 
 VARIABLE = "RUNNER_INDUCTOR_OPTIONS"  # of the process that measures: a JSON object
 
-OptionValue = bool | int | float | str
-InductorOptions = dict[str, OptionValue]
+InductorValue = bool | int | float | str
+InductorOptions = dict[str, InductorValue]
 Kinds = Mapping[str, object]  # by option: "bool", "int", "float", or a list of words
 
 # Options of inductor that every host takes: on or off, and numbers with their bounds.
@@ -44,11 +44,14 @@ _INDUCTOR_NUMBERS = {
     "unroll_reductions_threshold": (1, 1024),
 }  # fmt: skip
 INDUCTOR_OPTIONS = (
-    *(Knob(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
-    *(Knob(name, "int", "option of inductor", low, high) for name, (low, high) in _INDUCTOR_NUMBERS.items()),
+    *(Option(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
+    *(
+        Option(name, "int", "option of inductor", low, high)
+        for name, (low, high) in _INDUCTOR_NUMBERS.items()
+    ),
 )
 
-LISTED = {knob.name: knob for knob in INDUCTOR_OPTIONS}
+LISTED = {option.name: option for option in INDUCTOR_OPTIONS}
 _WORDS = {"true": True, "on": True, "false": False, "off": False}
 _MOST = 2**31
 _MOST_LETTERS = 100
@@ -81,7 +84,7 @@ def checked(options: Mapping[str, object], kinds: Kinds | None) -> InductorOptio
     return {
         name: float(value) if kinds and kinds.get(name) == "float" else value
         for name, value in sorted(options.items())
-        if isinstance(value, OptionValue)
+        if isinstance(value, InductorValue)
     }
 
 
@@ -107,12 +110,12 @@ def of_variable(text: str, kinds: Kinds) -> InductorOptions:
     return checked(said, kinds)
 
 
-def variable(options: Mapping[str, OptionValue]) -> dict[str, str]:
+def variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
     """Return the environment variable that carries them; none for no options."""
     return {VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}
 
 
-def words(options: Mapping[str, OptionValue]) -> str:
+def words(options: Mapping[str, InductorValue]) -> str:
     """``epilogue_fusion=off, max_fusion_size=8``."""
     said = {True: "on", False: "off"}
     return ", ".join(
@@ -151,7 +154,7 @@ def _kind_of(value: object) -> object:
     return [value] if isinstance(value, str) else type(value).__name__
 
 
-def _value(text: str) -> OptionValue:
+def _value(text: str) -> InductorValue:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):

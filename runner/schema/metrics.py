@@ -32,7 +32,7 @@ class MetricInfo:
     signed: bool = False
 
     def to_row(self) -> dict[str, Any]:
-        """What the hud's table of metrics keeps of it."""
+        """Return the row of the HUD's table of metrics."""
         row = asdict(self)
         del row["signed"]
         return row
@@ -240,13 +240,13 @@ _FAMILIES = (
 
 
 def is_number(metric: str) -> bool:
-    """Whether the registry knows it as a number; a word may be the value of what it does not know."""
+    """Return whether the registry knows the metric as a number; an unknown metric may have text values."""
     known = metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in _FAMILIES)
     return known and metric_info(metric).kind != "status"
 
 
 def metric_info(name: str) -> MetricInfo:
-    """The registry's row, or one without unit or direction for a name it does not hold."""
+    """Return the registry's row, or one without unit or direction for an unknown name."""
     if name in METRICS:
         return METRICS[name]
     for pattern, info in _FAMILIES:

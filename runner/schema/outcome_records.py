@@ -1,5 +1,5 @@
-"""Records of what a task did not measure: each metric that its experiments always have and that is not among
-its records, with the status of its end. PyTorch's harness leaves such rows out; here they are no gap.
+"""Records for the expected metrics that a task did not measure, with the status of its end. PyTorch's harness
+leaves such rows out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite
 
 Json = Any
 
-COMPLETE = "complete"  # key of a line of `--format ours` whose records say of all what became of it
-CANCELLED = "cancelled"  # how a task ends that somebody stopped: no status, since nothing failed
-_NEVER_RAN = {"unsupported", "not_run"}  # which one record says of its whole experiment
+COMPLETE = "complete"  # key of a line of `--format ours` that has a record for every expected metric
+CANCELLED = "cancelled"  # the end of a task that somebody stopped: no status, since nothing failed
+_NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experiment
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TaskOutcome:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when a task ran, as its records would say it."""
+    """Where and when a task ran, in the form of its records."""
 
     arch: str = ""
     runners: list[Json] = field(default_factory=list)
@@ -62,8 +62,8 @@ def missing(
     *,
     place: Callable[[], Place] = Place,
 ) -> list[dict[str, Json]]:
-    """v3 records of what these records lack of these experiments. They say of the host what the others say;
-    `place` is asked where there are no others."""
+    """Return v3 records for the metrics of these experiments that the records lack. Their host is that of the
+    records, or `place` without any."""
     if end.status == CANCELLED:
         end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
     if end.status in SUCCESS or end.status not in STATUSES:
@@ -85,7 +85,7 @@ def missing(
 
 
 def _end_of(one: Expected, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> TaskOutcome | None:
-    """Of one case of several the worst of its own records; None where they say of no failure."""
+    """Return, for one case of several, the worst failure among its own records, or None."""
     if one.case == task.case:
         return None
     said = (
@@ -97,9 +97,9 @@ def _end_of(one: Expected, task: TaskSpec, records: Sequence[Mapping[str, Json]]
 
 
 def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return the records of a line of `--format ours`, and those of what its outcome says was not measured:
-    older runners left them out. Nothing is added for A/B pairs and for tasks that depend on a file of their
-    host. Raise BadRequest where there are no records and the task cannot be read."""
+    """Return the records of a line of `--format ours`, with those for what was not measured, which older
+    runners left out. Nothing is added for A/B pairs and for tasks that depend on a file of their host.
+    Raise BadRequest if there are no records and the task cannot be read."""
     records, outcome = list(line["records"]), line.get("outcome")
     if line.get(COMPLETE) is True or not isinstance(outcome, dict):
         return records
@@ -135,14 +135,13 @@ def _key_of(record: Mapping[str, Json]) -> _Key:
 
 
 def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
-    """What all records of a task have in common."""
-    said = {"device": task.device, "arch": place.arch, "dynamic": task.dynamic}
+    shared = {"device": task.device, "arch": place.arch, "dynamic": task.dynamic}
     return {
         "benchmark": {
             "name": f"Compiler HUD {task.suite}",
             "mode": task.mode,
             "dtype": task.dtype,
-            "extra_info": {name: value for name, value in said.items() if value != ""},
+            "extra_info": {name: value for name, value in shared.items() if value != ""},
         },
         "model": {"type": "benchmark", "origins": [task.suite]},
         "runners": place.runners,

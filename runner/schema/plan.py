@@ -1,18 +1,18 @@
-"""A request for part of a suite, and the tasks it comes to. Both halves read it."""
+"""Turn a request for part of a suite into tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.schema.suite import BadRequest, KnobValue, TaskSpec, suite_of
+from runner.schema.suite import BadRequest, OptionValue, TaskSpec, suite_of
 
-PROTOCOL = 1  # of the talk between agent and hud; a host that speaks another one is told so
+PROTOCOL = 1  # of agent and HUD; a host with another one is refused
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What to run of a suite: cases × modes × dtypes × backends. An empty choice means the suite's own."""
+    """A choice of a suite's cases × modes × dtypes × backends. Empty means the suite's default."""
 
     suite: str
     device: str  # cuda or cpu
@@ -21,13 +21,12 @@ class Selection:
     dtypes: Sequence[str] = ()
     backends: Sequence[str] = ()
     dynamic: bool = False
-    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int | None = None
 
 
 def plan(asked: Selection) -> list[TaskSpec]:
-    """Return the tasks of a selection, each once. Raise BadRequest for a name that the suite does not offer
-    or a knob out of its bounds."""
+    """Return the tasks of a selection, each once. Raise BadRequest for what the suite does not offer."""
     suite = suite_of(asked.suite)
     found = []
     for case in [suite.case(name) for name in asked.cases] or suite.cases:
@@ -54,7 +53,7 @@ def plan(asked: Selection) -> list[TaskSpec]:
 
 
 def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
-    """Return each way of measuring once, also where its backend goes by several names."""
+    """Remove tasks that measure the same under another name of the backend."""
     found: dict[str, TaskSpec] = {}
     for task in tasks:
         found.setdefault(suite_of(task.suite).canonical(task).fingerprint(), task)

@@ -1,4 +1,4 @@
-"""What a suite declares and answers: cases, options, and what each of its tasks measures.
+"""Suites: their cases, their options, and the results that each of their tasks leaves.
 
 A run is data: a suite's name, case names and bounded options out of what the suites declare. Nothing else can
 be asked of a host, so nothing that reaches Redis or the API can become a command.
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from runner.schema.statistics import ValueRule
 from runner.schema.targets import TargetFraction
 
-KnobValue = bool | int | str | list[int]
+OptionValue = bool | int | str | list[int]
 
 _WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
 _KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -33,11 +33,11 @@ class BadRequest(ValueError):
 
 
 @dataclass(frozen=True)
-class Knob:
+class Option:
     """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name
     that is looked up among what the suite knows.
 
-    A knob at its `default` is as good as not given; None says that the suite decides by the case. One
+    An option at its `default` is as good as not given; None says that the suite decides by the case. One
     without `identity` changes how long a measurement takes or what is kept of it, not what it means.
     """
 
@@ -89,7 +89,7 @@ class TaskSpec:
     backend: str
     device: str  # cuda or cpu
     dynamic: bool = False
-    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int = 600
 
     def to_json(self) -> dict[str, Any]:
@@ -108,14 +108,14 @@ class TaskSpec:
         suite_of(task.suite).check(task)
         return task
 
-    def setting(self, name: str) -> KnobValue | None:
-        """Return a knob's value: the given one, else its default. Raise KeyError if the suite lacks it."""
-        offered = {knob.name: knob for knob in suite_of(self.suite).knobs}
+    def setting(self, name: str) -> OptionValue | None:
+        """Return an option's value: the given one, else its default. Raise KeyError if the suite lacks it."""
+        offered = {option.name: option for option in suite_of(self.suite).options}
         return self.knobs.get(name, offered[name].default)
 
-    def identity(self) -> dict[str, KnobValue]:
+    def identity(self) -> dict[str, OptionValue]:
         """Return the knobs that make this another experiment than the suite's plain one."""
-        offered = {knob.name: knob for knob in suite_of(self.suite).knobs}
+        offered = {option.name: option for option in suite_of(self.suite).options}
         return {
             name: value
             for name, value in self.knobs.items()
@@ -179,12 +179,12 @@ class Suite:
     backends: tuple[str, ...]
     modes: tuple[str, ...] = ("inference",)
     devices: tuple[str, ...] = ("cuda", "cpu")
-    knobs: tuple[Knob, ...] = ()
+    options: tuple[Option, ...] = ()
     dynamic: bool = False
     timeout_s: int = 600
     headline_metrics: tuple[str, ...] = ()  # what a person reads first, most telling first
-    # A matrix: mode, backend, dtype and knobs that a command runs in all these values where it names none;
-    # a command that names a backend leaves the knobs to the backend.
+    # A matrix: mode, backend, dtype and options that a command runs in all these values where it names none;
+    # a command that names a backend leaves the options to the backend.
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
@@ -199,7 +199,7 @@ class Suite:
         return f"runner.suites.{self.name}.run"
 
     def argument(self) -> str:
-        """Return what names the suite on the command line of `runner run`."""
+        """Return the argument of `runner run` that names the suite."""
         return self.name
 
     def has_backend(self, name: str) -> bool:
@@ -230,21 +230,23 @@ class Suite:
             raise BadRequest(f"{place} has no dynamic shapes")
         if not isinstance(task.timeout_s, int) or not 1 <= task.timeout_s <= self.timeout_s:
             raise BadRequest(f"{place}: the time limit is 1 to {self.timeout_s} s, not {task.timeout_s!r}")
-        knobs = {knob.name: knob for knob in self.knobs}
+        options = {option.name: option for option in self.options}
         for name, setting in task.knobs.items():
-            if name not in knobs:
-                raise BadRequest(f"{place} has no knob {name!r}; it has: {', '.join(sorted(knobs))}", name)
-            problem = knobs[name].problem(setting)
+            if name not in options:
+                raise BadRequest(
+                    f"{place} has no option {name!r}; it has: {', '.join(sorted(options))}", name
+                )
+            problem = options[name].problem(setting)
             if problem:
-                raise BadRequest(f"{place}: knob {name}: {problem}", name)
+                raise BadRequest(f"{place}: option {name}: {problem}", name)
 
     def check_recorded(self, task: TaskSpec) -> None:
         """Like `check`, for the task of an uploaded file."""
         self.check(task)
 
     def normalized(self, task: TaskSpec) -> TaskSpec:
-        """Return the task without knobs at their default, in the order in which they are offered."""
-        defaults = {knob.name: knob.default for knob in self.knobs}
+        """Return the task without options at their default, in the order in which they are offered."""
+        defaults = {option.name: option.default for option in self.options}
         kept = {
             name: task.knobs[name]
             for name, default in defaults.items()
@@ -260,7 +262,7 @@ class Suite:
         """Return the backend as the task's results call it."""
         return task.backend
 
-    def stored_knobs(self, task: TaskSpec) -> dict[str, KnobValue]:
+    def stored_knobs(self, task: TaskSpec) -> dict[str, OptionValue]:
         """Return the knobs that are part of the experiment's identity."""
         return task.identity()
 
@@ -286,7 +288,7 @@ class Suite:
         """Return a digest of the host's files that decide what the task measures; '' if there are none."""
         return ""
 
-    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, KnobValue]:
+    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Return the knobs that a task is given to measure the experiment with these stored knobs."""
         return dict(stored)
 

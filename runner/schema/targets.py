@@ -16,7 +16,7 @@ class TargetFraction:
     metric: str
     case: str
     dtype: str
-    size: str  # the knob D: "1024" … "16384", or "mean"
+    size: str  # the case parameter D: "1024" … "16384", or "mean"
     fraction: float
 
 
@@ -43,11 +43,11 @@ _GPT_FAST_MODEL_TARGETS = {
 
 
 def gpt_fast_target(case: str, dtype: str) -> str | None:
-    """gpt-fast's target for the mean over its sizes, None for a case it does not have."""
+    """Return gpt-fast's target for the mean over its sizes, or None."""
     return _GPT_FAST_TARGETS.get((case, dtype))
 
 
 def gpt_fast_model_target(case: str, dtype: str, metric: str) -> str | None:
-    """gpt-fast's target for a model, None for one it does not have."""
+    """Return gpt-fast's target for a model, or None."""
     targets = _GPT_FAST_MODEL_TARGETS.get((case, dtype), ())
     return dict(zip(_GPT_FAST_MODEL_METRICS, targets, strict=False)).get(metric)

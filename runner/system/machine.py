@@ -1,4 +1,4 @@
-"""Facts about this host, read without torch: CPU, memory, GPUs, C++ compiler, measured ceilings."""
+"""Read facts about this host without torch: CPU, memory, GPUs, C++ compiler, measured ceilings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """NVIDIA GPUs as nvidia-smi lists them; empty where it is missing or answers nothing."""
+    """Return the NVIDIA GPUs that nvidia-smi lists, none if it is missing or fails."""
     rows = nvidia_smi("index,name,uuid,memory.total,driver_version")
     return [
         Gpu(int(index), name, uuid, int(memory) * 2**20, driver) for index, name, uuid, memory, driver in rows
@@ -53,7 +53,7 @@ def gpus() -> list[Gpu]:
 
 
 def gpu_limits() -> list[dict[str, Any]]:
-    """Highest clocks (MHz) and power (W) of each GPU by UUID, as nvidia-smi says them."""
+    """Return the highest clocks (MHz) and power (W) of each GPU, as nvidia-smi prints them."""
     rows = nvidia_smi("uuid,clocks.max.sm,clocks.max.memory,power.limit")
     return [
         {"uuid": uuid, "max_sm_mhz": sm, "max_memory_mhz": memory, "power_limit_w": power}
@@ -62,7 +62,7 @@ def gpu_limits() -> list[dict[str, Any]]:
 
 
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
-    """Rows of `nvidia-smi --query-gpu=FIELDS`; empty where there is no such program or it fails."""
+    """Return the rows of `nvidia-smi --query-gpu=FIELDS`, none if the program is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -177,8 +177,8 @@ def asked(
     except (OSError, subprocess.SubprocessError) as error:
         raise RuntimeError(f"{python} could not be asked for its torch: {error}") from error
     if answer.returncode:
-        said = answer.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{python}: {said[-1]}")
+        lines = answer.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{python}: {lines[-1]}")
     found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     return found
 

@@ -129,7 +129,7 @@ def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
         ("micro --baseline /nonexistent", "No such file"),
         ("micro --devices 0,1", "run uses one --device"),
         ("micro --dynamic", "has no dynamic shapes"),
-        ("micro --opt repeat=20 --repeat 30", "knob repeat is given twice"),
+        ("micro --opt repeat=20 --repeat 30", "option repeat is given twice"),
         ("", "say which suite"),
     ],
 )

@@ -18,7 +18,7 @@ from django.db import connection
 
 from hud.accounts.keys import create_key
 from hud.hosts import registration
-from hud.judging.judge import work_off
+from hud.judging.judge import process_pending
 from hud.models import Run
 from tests.support.hosts import HostProcess
 from tests.support.servers import ROOT, Hud, RedisServer
@@ -154,7 +154,7 @@ def test_a_host_measures_it_and_its_page_shows_the_verdict(checkout: Path, hud: 
     run.refresh_from_db()
     assert run.state == "succeeded", run.reason + host.log
     assert api.call("/api/v1/results", faster_history(checkout, tmp_path))[0] == 201
-    work_off()
+    process_pending()
     (row,) = json.loads(api.call("/suites/sleepy.json")[1])["items"]
     assert (row["case"], row["metric"], row["unit"], row["verdict"]) == ("nap", "nap_ms", "ms", "regressed")
     status, page = api.call(f"/experiments/{row['experiment']}/")

@@ -270,9 +270,11 @@ def test_dumps_of_two_cells_have_two_names(tmp_path: Path) -> None:
 
 def test_the_longest_name_of_a_dump_is_one_that_a_disk_takes(tmp_path: Path) -> None:
     widest: dict[str, Any] = {
-        knob.name: True if knob.kind == "bool" else knob.high for knob in SUITES["xla"].knobs
+        option.name: True if option.kind == "bool" else option.high for option in SUITES["xla"].options
     }
-    widest |= {knob.name: max(knob.choices, key=len) for knob in SUITES["xla"].knobs if knob.choices}
+    widest |= {
+        option.name: max(option.choices, key=len) for option in SUITES["xla"].options if option.choices
+    }
     task = TaskSpec("xla", "dummy_attention", "training", "bfloat16", "openxla", "cpu", knobs=widest)
     XlaFiles(tmp_path / "x").add(finished(TaskSpec.from_json(task.to_json()), of_xla(task), tmp_path / "0"))
     assert len(files_in(tmp_path / "x")) == 3

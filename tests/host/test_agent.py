@@ -12,6 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings
@@ -355,12 +356,20 @@ def test_a_detached_host_says_so_and_ends(
     assert agent.log.count("attach with a new token") == 1
 
 
-def test_a_proxy_that_refuses_detaches_nobody(fake: FakeHud, tmp_path: Path) -> None:
+def test_a_proxy_that_refuses_detaches_nobody(
+    fake: FakeHud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [], pythons={}, labels={})
-    for problem in ({}, {"message": "Forbidden"}):
-        assert agent._refused(KeyRefused(403, "Forbidden", problem)) > 0
+    refusals = [
+        KeyRefused(403, "Forbidden", {}),
+        KeyRefused(403, "Forbidden", {"message": "Forbidden"}),
+        KeyRefused(401, "this key is unknown", {"status": 401}),
+    ]
+    monkeypatch.setattr(agent._hud, "beat", Mock(side_effect=refusals))
+    for _ in range(2):
+        assert agent._send_heartbeat() > 0
         assert not agent._stopping
-    agent._refused(KeyRefused(401, "this key is unknown", {"status": 401}))
+    agent._send_heartbeat()
     assert agent._stopping
 
 
@@ -387,7 +396,7 @@ def test_a_suite_whose_packages_no_interpreter_has_is_not_offered(tmp_path: Path
     (cpu,) = accelerators.accelerators(["cpu"])
     agent = Agent(Attachment("http://h", "here", KEY), tmp_path, [cpu], pythons=pythons, labels={})
     assert "huggingface" in agent._devices()[0]["suites"], "not known yet"
-    agent._look_around()
+    agent._ask_interpreters()
     (device,) = agent._devices()
     assert set(SUITES) - set(device["suites"]) == {"huggingface", "timm"}
     lacking = agent._facts["lacking"]
@@ -430,9 +439,9 @@ def test_a_full_disk_takes_no_task(fake: FakeHud, tmp_path: Path, monkeypatch: p
     agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [cpu], pythons={}, labels={})
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(2**30, 2**30, 2**20))
-        agent._tell()
+        agent._send_heartbeat()
     assert fake.beats[-1]["devices"][0]["dirty"].startswith("only 1 MiB free in")
-    agent._tell()
+    agent._send_heartbeat()
     assert fake.beats[-1]["devices"][0]["dirty"] == ""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.host import spool
-from runner.host.client import Hud, KeyRefused, LeaseBroken, Refused, Unreachable, WrongOffset, patiently
+from runner.host.client import Hud, KeyRefused, LeaseBroken, Refused, Unreachable, WrongOffset, with_retries
 from runner.host.spool import Folder, left_over
 from tests.support.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
 from tests.support.records import task_record
@@ -124,11 +124,11 @@ def test_patience(fake: FakeHud, hud: Hud) -> None:
         hud.claim(1, "n")
         return "done"
 
-    assert patiently(call, patience_s=30) == "done"
+    assert with_retries(call, patience_s=30) == "done"
     assert len(calls) == 3
     fake.away = True
     with pytest.raises(Unreachable):
-        patiently(lambda: hud.claim(1, "n"), patience_s=0)
+        with_retries(lambda: hud.claim(1, "n"), patience_s=0)
 
 
 def test_delivery(hud: Hud, task: FakeTask, folder: Folder, tmp_path: Path) -> None:

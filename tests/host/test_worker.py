@@ -1,4 +1,4 @@
-"""The worker of one accelerator: it answers doorbells, and nothing in Redis becomes code here."""
+"""The worker of one accelerator: it answers wake-ups, and nothing in Redis becomes code here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rq.serializers import JSONSerializer
 
 from hud.hosts import redis_users
 from hud.models import Host
-from runner.host.jobs import Doorbell
+from runner.host.jobs import WakeUp
 from runner.host.worker_config import WorkerConfig
 from runner.system.interpreters import Interpreter
 from tests.support.fake_hud import KEY, FakeHud
@@ -352,7 +352,7 @@ def test_nothing_in_redis_becomes_code(
         wait_for(lambda: not connection.llen(queue.key), "the end of the queue")
     task = fake.add()
     ring(fake.redis_url, QUEUE, RUN)
-    wait_for(lambda: task.state == "done", "a true doorbell")
+    wait_for(lambda: task.state == "done", "a true wake-up")
     assert not proof.exists()
     assert control.starts == 1
     assert worker.process
@@ -377,13 +377,13 @@ class TestItsOwnRedisUser:
         assert worker.stop(timeout_s=5) == 0
 
 
-def test_a_doorbell_performs_nothing(redis_url: str) -> None:
+def test_a_wake_up_performs_nothing(redis_url: str) -> None:
     with Redis.from_url(redis_url) as connection:
         queue = Queue("q", connection=connection, serializer=JSONSerializer)
         job = queue.enqueue("os.system", RUN)
-        doorbell = Doorbell.fetch(job.id, connection, JSONSerializer)
-        assert doorbell.is_valid()
+        wake_up = WakeUp.fetch(job.id, connection, JSONSerializer)
+        assert wake_up.is_valid()
         with pytest.raises(PermissionError):
-            doorbell.perform()
+            wake_up.perform()
         with pytest.raises(NoSuchJobError):
-            Doorbell.fetch("no/such job", connection, JSONSerializer)
+            WakeUp.fetch("no/such job", connection, JSONSerializer)

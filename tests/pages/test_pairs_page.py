@@ -255,13 +255,15 @@ PLACES = [Place(None, "cpu", "cpu-x86_64", "online", same_arch=True, pythons=("d
 def form(**data: str) -> RerunForm:
     own = {"D": [256, 512]}
     given = {"place": PLACES[0].key, "repeats": "5", **data}
-    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].knobs, inductor=True, own=own)
+    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].options, inductor=True, own=own)
 
 
 def test_the_form_offers_every_knob_in_its_bounds() -> None:
     for suite in SUITES.values():
-        offered = RerunForm(places=PLACES, knobs=suite.knobs)
-        assert [field.name for field in offered.knob_fields] == [f"knob_{knob.name}" for knob in suite.knobs]
+        offered = RerunForm(places=PLACES, knobs=suite.options)
+        assert [field.name for field in offered.knob_fields] == [
+            f"knob_{option.name}" for option in suite.options
+        ]
     assert form().knobs_chosen() == {}
     good = form(knob_D="256 + 1024", knob_repeat="", environment="tuned", base_environment="default")
     assert good.is_valid(), good.errors

@@ -13,7 +13,7 @@ from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, peaks
 from runner.schema.metrics import METRICS, metric_info
 from runner.schema.plan import Selection, plan
-from runner.schema.suite import BadRequest, Knob, TaskSpec
+from runner.schema.suite import BadRequest, Option, TaskSpec
 from runner.schema.targets import gpt_fast_target
 from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES
@@ -58,7 +58,7 @@ def test_a_dtype_narrows_a_suite_but_must_fit_a_named_case() -> None:
         ({"dynamic": 0}, "no dynamic shapes"),
         ({"timeout_s": 10**6}, "the time limit is 1 to 600 s"),
         ({"timeout_s": 0}, "the time limit"),
-        ({"knobs": {"x": 1}}, "no knob 'x'"),
+        ({"knobs": {"x": 1}}, "no option 'x'"),
         ({"knobs": {"D": [32]}}, "32 is not within 64 to 16384"),
         ({"knobs": {"D": []}}, "not a list of 1 to 16"),
         ({"knobs": {"D": [64, 64]}}, "distinct"),
@@ -110,16 +110,16 @@ def test_the_fingerprint_is_of_what_is_measured() -> None:
 
 
 def test_a_choice_and_a_switch_take_nothing_else() -> None:
-    assert Knob("k", "bool", "").problem(True) == ""
-    assert "neither true nor false" in Knob("k", "bool", "").problem("true")
-    assert Knob("k", "choice", "", choices=("a", "b")).problem("b") == ""
-    assert "not one of a, b" in Knob("k", "choice", "", choices=("a", "b")).problem("c")
+    assert Option("k", "bool", "").problem(True) == ""
+    assert "neither true nor false" in Option("k", "bool", "").problem("true")
+    assert Option("k", "choice", "", choices=("a", "b")).problem("b") == ""
+    assert "not one of a, b" in Option("k", "choice", "", choices=("a", "b")).problem("c")
 
 
 def test_the_sizes_of_micro_are_within_its_knob() -> None:
-    knob = next(knob for knob in SUITES["micro"].knobs if knob.name == "D")
+    option = next(option for option in SUITES["micro"].options if option.name == "D")
     for sizes in MICRO_SIZES.values():
-        assert knob.problem(list(sizes)) == ""
+        assert option.problem(list(sizes)) == ""
 
 
 def test_every_target_fraction_speaks_of_something_that_is_measured() -> None:

@@ -22,7 +22,7 @@ def test_what_to_use_instead_of_an_upstream_option_is_there(section: str) -> Non
     parser = argparse.ArgumentParser()
     run_command.add_arguments(parser)
     there = {name for action in parser._actions for name in action.option_strings}
-    there |= {knob.name for knob in suite.knobs}
+    there |= {option.name for option in suite.options}
     rows = _ROW.findall(table)
     assert len(rows) == len(table.strip().splitlines())
     assert len({upstream for upstream, _ours, _reason in rows}) == len(rows)

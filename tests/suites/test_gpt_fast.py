@@ -17,7 +17,7 @@ from runner.launch.launch import launch
 from runner.launch.task_result import TaskResult
 from runner.measure.state.device import Device
 from runner.schema.outcome_records import TaskOutcome
-from runner.schema.suite import KnobValue, TaskSpec
+from runner.schema.suite import OptionValue, TaskSpec
 from runner.schema.targets import gpt_fast_model_target
 from runner.suites import SUITES
 from runner.suites.gpt_fast import run as gpt_fast
@@ -28,12 +28,12 @@ from runner.system import machine
 from tests.support.observed import observe
 
 needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
-SMALL: dict[str, KnobValue] = {"layers": 1, "new_tokens": 8, "samples": 2, "repeat": 10, "budget_s": 0}
+SMALL: dict[str, OptionValue] = {"layers": 1, "new_tokens": 8, "samples": 2, "repeat": 10, "budget_s": 0}
 TOKENS = 14
 PROMPT = 6
 
 
-def task(case: str, dtype: str, **knobs: KnobValue) -> TaskSpec:
+def task(case: str, dtype: str, **knobs: OptionValue) -> TaskSpec:
     return TaskSpec("gpt_fast", case, "inference", dtype, "inductor", "cpu", knobs=knobs)
 
 

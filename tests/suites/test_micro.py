@@ -16,7 +16,7 @@ from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.recorder import Result
 from runner.schema.outcome_records import TaskOutcome
-from runner.schema.suite import KnobValue, TaskSpec
+from runner.schema.suite import OptionValue, TaskSpec
 from runner.suites.micro import run as micro
 from runner.suites.micro import size_metrics
 from runner.suites.micro.kernels import build
@@ -26,7 +26,7 @@ needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor
 
 
 def layer_norm(*sizes: int) -> TaskSpec:
-    knobs: dict[str, KnobValue] = {"D": list(sizes), "repeat": 20} if sizes else {"repeat": 20}
+    knobs: dict[str, OptionValue] = {"D": list(sizes), "repeat": 20} if sizes else {"repeat": 20}
     return TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", knobs=knobs)
 
 

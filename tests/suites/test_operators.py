@@ -25,7 +25,7 @@ from runner.launch.task_result import TaskResult
 from runner.measure.timing import graph_replay
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.statistics import quantiles
-from runner.schema.suite import Knob, KnobValue, TaskSpec
+from runner.schema.suite import Option, OptionValue, TaskSpec
 from runner.suites import SUITES
 from runner.suites.operators import OWN_INPUTS, TWENTY, inputs, one, stage, tensors
 from runner.suites.operators import run as operators
@@ -47,7 +47,7 @@ def call(operator: str, text: str) -> Call:
     return Call(operator, text, 1)
 
 
-def spec(case: str, **knobs: KnobValue) -> TaskSpec:
+def spec(case: str, **knobs: OptionValue) -> TaskSpec:
     return TaskSpec("operators", case, "inference", "float32", "inductor", "cpu", knobs=knobs)
 
 
@@ -127,20 +127,20 @@ def test_a_file_of_inputs_is_ours_or_a_log(tmp_path: Path) -> None:
 def test_our_shape_files_hold_calls_of_every_frequent_operator() -> None:
     counts = {name: inputs.read_shapes(inputs.SHAPES / f"{name}.json") for name in ("huggingface", "timm")}
     assert set(TWENTY) <= {operator for part in counts.values() for operator in part}
-    (knob,) = (knob for knob in SUITES["operators"].knobs if knob.name == "shape")
+    (option,) = (option for option in SUITES["operators"].options if option.name == "shape")
     for part in counts.values():
         for operator in TWENTY:
             calls = inputs.calls_of(part, operator)
             assert len({one.label for one in calls}) == len(calls)
-            assert not any(knob.problem(one.label) for one in calls)
+            assert not any(option.problem(one.label) for one in calls)
 
 
 def test_a_name_is_a_knob_and_a_path_is_none() -> None:
-    knob = Knob("shape", "word", "")
-    assert not knob.problem("f16(64x768)*f16(768x3072)#1a2b3c4d")
-    assert knob.problem("../../etc/passwd")
-    assert knob.problem("a b")
-    assert knob.problem(3)
+    option = Option("shape", "word", "")
+    assert not option.problem("f16(64x768)*f16(768x3072)#1a2b3c4d")
+    assert option.problem("../../etc/passwd")
+    assert option.problem("a b")
+    assert option.problem(3)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from runner.launch.failures import TaskFailure
 from runner.schema.records import STATUSES
 from runner.schema.statuses import ACCURACY_CODES, status_of
-from runner.schema.suite import KnobValue, TaskSpec
+from runner.schema.suite import OptionValue, TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.accuracy.accuracy_result import AccuracyResult
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
@@ -118,7 +118,7 @@ def checked(
     mode: str = "inference",
     dtype: str = "float32",
     *,
-    knobs: dict[str, KnobValue] | None = None,
+    knobs: dict[str, OptionValue] | None = None,
     model: Callable[[Act | None], Model] = Model,
     **changes: Any,
 ) -> AccuracyResult:

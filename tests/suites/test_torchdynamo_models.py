@@ -12,7 +12,7 @@ import torch
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.launch.failures import TaskFailure
-from runner.schema.suite import KnobValue, TaskSpec
+from runner.schema.suite import OptionValue, TaskSpec
 from runner.suites import SUITES
 from runner.suites.torchbench import OF_TORCHVISION
 from runner.suites.torchdynamo import rules
@@ -99,13 +99,13 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec_of(
-    suite: str, case: str, mode: str = "inference", dtype: str = "float32", **knobs: KnobValue
+    suite: str, case: str, mode: str = "inference", dtype: str = "float32", **knobs: OptionValue
 ) -> TaskSpec:
     return TaskSpec(suite, case, mode, dtype, "eager", "cpu", knobs=knobs)
 
 
 def tiny(
-    suite: str, case: str, mode: str = "inference", dtype: str = "float32", **knobs: KnobValue
+    suite: str, case: str, mode: str = "inference", dtype: str = "float32", **knobs: OptionValue
 ) -> TaskSpec:
     return TaskSpec(suite, case, mode, dtype, "eager", "cpu", knobs={"size": "tiny", **knobs})
 
@@ -121,7 +121,7 @@ def test_the_catalogue_has_the_harness_s_models_with_its_batch_sizes(suite: str)
 
 
 def test_an_accuracy_check_takes_the_small_batch() -> None:
-    def batch(suite: str, case: str, **knobs: KnobValue) -> int | None:
+    def batch(suite: str, case: str, **knobs: OptionValue) -> int | None:
         spec = TaskSpec(suite, case, "inference", "float32", "eager", "cpu", knobs=knobs)
         return rules.batch_size_of(spec, for_accuracy=True)
 

@@ -123,7 +123,7 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
         spec = spec_of(asked, device=asked.device)
     except InvalidRunRequest:
         return RerunForm(places=places, **options)
-    knobs, inductor = SUITES[asked.suite].knobs, SUITES[asked.suite].takes_inductor_options(spec)
+    knobs, inductor = SUITES[asked.suite].options, SUITES[asked.suite].takes_inductor_options(spec)
     offered: dict[str, Any] = {"knobs": knobs, "inductor": inductor, "own": spec.knobs}
     return RerunForm(places=places, **offered, **options)
 

@@ -90,7 +90,9 @@ def backend_of(spec: TaskSpec) -> Backend:
         graphs, parts["compile_mode"] = False, "max-autotune"
     options |= {"triton.cudagraphs": graphs}
     options |= {option: False for knob, option in _HARNESS_SWITCHES.items() if spec.knobs.get(knob)}
-    chosen = {knob.name: spec.knobs[knob.name] for knob in INDUCTOR_OPTIONS if knob.name in spec.knobs}
+    chosen = {
+        option.name: spec.knobs[option.name] for option in INDUCTOR_OPTIONS if option.name in spec.knobs
+    }
     return Backend(
         dynamo="inductor",
         cudagraphs=graphs,

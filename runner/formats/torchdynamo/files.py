@@ -84,7 +84,7 @@ _SAID = {
     *_ARGUMENTS,
     *("batch_size", "cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export"),
     *("dynamic_dimensions", "memory_percent"),
-    *(knob.name for knob in INDUCTOR_OPTIONS),
+    *(option.name for option in INDUCTOR_OPTIONS),
 }
 
 

@@ -17,7 +17,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.state.device import Device, prepare
-from runner.schema.inductor_options import OptionValue
+from runner.schema.inductor_options import InductorValue
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
 
@@ -38,7 +38,7 @@ def compile_inductor(
     function: Callable[..., Any],
     operands: tuple[Any, ...],
     device: Device,
-    options: Mapping[str, OptionValue],
+    options: Mapping[str, InductorValue],
 ) -> Compiled:
     """Compile for static shapes in default mode (no CUDA graphs), call once, then warm up.
 

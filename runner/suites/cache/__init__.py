@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from runner.schema.options import repeat, switch
-from runner.schema.suite import Case, Expected, Knob, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Option, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
-from runner.suites.torchdynamo.options import KNOBS
+from runner.suites.torchdynamo.options import OPTIONS
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
@@ -60,10 +60,10 @@ SUITE = CacheSuite(
     cases=_cases(),
     backends=("inductor",),
     modes=("training", "inference"),
-    knobs=(
+    options=(
         repeat("pairs of a cold and a warm process", 1, 9, 1),
-        Knob("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
-        *(knob for knob in KNOBS if knob.name in _SHARED_KNOBS),
+        Option("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
+        *(option for option in OPTIONS if option.name in _SHARED_KNOBS),
         switch("fx_graph_cache", "inductor's cache of compiled graphs", default=True),
         switch("aot_autograd_cache", "AOTAutograd's cache, which holds those of inductor", default=True),
         switch(

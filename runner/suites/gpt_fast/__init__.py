@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import BUDGET_S, count, repeat, switch
-from runner.schema.suite import Case, Expected, Knob, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Option, Suite, TaskSpec
 
 SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
 DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")
@@ -44,22 +44,22 @@ SUITE = GenerationSuite(
         ),
     ),
     backends=("inductor",),
-    knobs=(
-        Knob("layers", "int", "of the model; the case's own where not given", low=1, high=80),
-        Knob("prompt", "int", "tokens of the prompt", low=1, high=4096, default=6),
-        Knob("new_tokens", "int", "tokens to generate", low=4, high=4096, default=200),
+    options=(
+        Option("layers", "int", "of the model; the case's own where not given", low=1, high=80),
+        Option("prompt", "int", "tokens of the prompt", low=1, high=4096, default=6),
+        Option("new_tokens", "int", "tokens to generate", low=4, high=4096, default=200),
         count("samples", "sequences that are timed", 1, 100, 5),
         repeat("pairs of an eager and a compiled step, at least", 10, 1000, 30),
         BUDGET_S,
-        Knob("top_k", "int", "likeliest tokens of which one is drawn", low=1, high=1000, default=200),
-        Knob("temperature_percent", "int", "of the drawing, in hundredths", low=1, high=500, default=80),
+        Option("top_k", "int", "likeliest tokens of which one is drawn", low=1, high=1000, default=200),
+        Option("temperature_percent", "int", "of the drawing, in hundredths", low=1, high=500, default=80),
         switch("cudagraphs", "CUDA graphs for the step, as mode reduce-overhead", default=True),
         switch(
             "coordinate_descent_tuning",
             "inductor's option of that name, on which int8 weights are fused into the products",
             default=True,
         ),
-        Knob(
+        Option(
             "caches",
             "choice",
             "compile caches: fresh ones, for a cold and a warm compile, or the host's own, kept",

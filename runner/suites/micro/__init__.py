@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from runner.schema.suite import Case, Expected, Knob, KnobValue, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Option, OptionValue, Suite, TaskSpec
 from runner.schema.targets import TargetFraction
 
 # gpt-fast's four sizes; a CPU takes smaller ones, so that one kernel stays under a minute.
 SIZES = {"cuda": (1024, 4096, 8192, 16384), "cpu": (256, 512, 1024, 2048)}
-_REPEAT = Knob("repeat", "int", "samples of call time for each shape, at least", low=20, high=1000)
+_REPEAT = Option("repeat", "int", "samples of call time for each shape, at least", low=20, high=1000)
 
 _METRICS = (
     *("eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms", "call_bandwidth_gbps"),
@@ -68,7 +68,7 @@ class MicroSuite(Suite):
             found.append(Expected(task.case, task.backend, task.device, {"D": "mean"}, means))
         return found
 
-    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, KnobValue]:
+    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Ask for all sizes where the mean is stored, else for a list of one size."""
         asked = {name: value for name, value in stored.items() if (name, value) != ("D", "mean")}
         return {**asked, "D": [asked["D"]]} if isinstance(asked.get("D"), int) else asked
@@ -103,8 +103,8 @@ SUITE = MicroSuite(
     ),
     backends=("inductor",),
     inductor_options=True,
-    knobs=(
-        Knob("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
+    options=(
+        Option("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
         _REPEAT,
     ),
 )

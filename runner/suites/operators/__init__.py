@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import count, repeat, switch
-from runner.schema.suite import Case, Expected, Knob, KnobValue, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Option, OptionValue, Suite, TaskSpec
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
 OWN = "own"
@@ -122,7 +122,7 @@ class OperatorSuite(Suite):
     def files_digest(self, task: TaskSpec, variables: Mapping[str, str]) -> str:
         return digest_of_own(variables) if self.needs_host_files(task) else ""
 
-    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, KnobValue]:
+    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Ask for the host's own file without the digest that results carry."""
         own = str(stored.get("inputs", "")).startswith(f"{OWN}-")
         return {**stored, "inputs": OWN} if own else dict(stored)
@@ -168,19 +168,19 @@ SUITE = OperatorSuite(
         ),
     ),
     backends=("inductor", "autotune"),
-    knobs=(
-        Knob(
+    options=(
+        Option(
             "inputs",
             "choice",
             f"whose recorded calls; own: the log that {OWN_INPUTS} names on the host",
             choices=INPUTS,
             default="huggingface",
         ),
-        Knob("shape", "word", "one recorded call only, by its name in the results"),
+        Option("shape", "word", "one recorded call only, by its name in the results"),
         count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
         count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),
         repeat("samples of call time for each call, at least", 5, 1000, 30),
-        Knob("graph_replay", "bool", "device time too", default=True, identity=False),
+        Option("graph_replay", "bool", "device time too", default=True, identity=False),
         switch("channels_last", "tensors of four dimensions lie channels last"),
     ),
     timeout_s=1800,

@@ -23,7 +23,7 @@ from runner.measure.timing import graph_replay
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
-from runner.schema.suite import KnobValue, TaskSpec
+from runner.schema.suite import OptionValue, TaskSpec
 from runner.suites.operators import call_metrics
 from runner.suites.operators.inputs import Call, named
 from runner.suites.operators.one import CALL_CLOCK, UPSTREAM_CLOCK, Times, measure
@@ -125,13 +125,13 @@ class _Rows:
             writer.missing(metric, failure, knobs=knobs)
 
 
-def plain_knobs(spec: TaskSpec) -> dict[str, KnobValue]:
+def plain_knobs(spec: TaskSpec) -> dict[str, OptionValue]:
     """Return the knobs of the experiment over all shapes of an operator."""
     others = {name: value for name, value in spec.identity().items() if name != "shape"}
     return {**others, "inputs": named(spec)}
 
 
-def shape_knobs(spec: TaskSpec, call: Call) -> dict[str, KnobValue]:
+def shape_knobs(spec: TaskSpec, call: Call) -> dict[str, OptionValue]:
     return {**plain_knobs(spec), "shape": call.label}
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
-from runner.schema.suite import Expected, Knob, KnobValue, Suite, TaskSpec
-from runner.suites.torchdynamo.options import KNOBS
+from runner.schema.suite import Expected, Option, OptionValue, Suite, TaskSpec
+from runner.suites.torchdynamo.options import OPTIONS
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
 KEPT_CACHES = "RUNNER_CACHES"  # in a child's environment: not its own, so that no compile is cold
@@ -51,7 +51,7 @@ class HarnessSuite(Suite):
         "cudagraphs",
     )
     backend_pattern: str = r"[A-Za-z][A-Za-z0-9_]{0,79}"
-    knobs: tuple[Knob, ...] = KNOBS
+    options: tuple[Option, ...] = OPTIONS
     inductor_options: bool = True
     dynamic: bool = True
     timeout_s: int = 2400
@@ -68,10 +68,10 @@ class HarnessSuite(Suite):
         """Leave out, too, the model's own batch size, and a part of the backend's name that the backend has
         already or cannot have."""
         tiny = task.knobs.get("size") == "tiny"
-        defaults = {knob.name: knob.default for knob in self.knobs}
+        defaults = {option.name: option.default for option in self.options}
         defaults["batch_size"] = self.default_batch_size(task.case, task.mode, tiny=tiny)
-        kept: dict[str, KnobValue] = {}
-        for name in (knob.name for knob in self.knobs if knob.name in task.knobs):
+        kept: dict[str, OptionValue] = {}
+        for name in (option.name for option in self.options if option.name in task.knobs):
             value = task.knobs[name]
             with_it = replace(task, knobs={**kept, name: value})
             if name in PARTS:
@@ -92,7 +92,7 @@ class HarnessSuite(Suite):
     def result_backend(self, task: TaskSpec) -> str:
         return backend_of(task).name(task.device)
 
-    def stored_knobs(self, task: TaskSpec) -> dict[str, KnobValue]:
+    def stored_knobs(self, task: TaskSpec) -> dict[str, OptionValue]:
         """Leave out what the backend's name says already."""
         named = parts_of(task.backend) is not None
         return {name: value for name, value in task.identity().items() if not (named and name in PARTS)}

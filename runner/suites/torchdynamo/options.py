@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.options import BUDGET_S, choice, extra, repeat, switch
-from runner.schema.suite import Knob
+from runner.schema.suite import Option
 
 _PROCEDURE = (
-    Knob(
+    Option(
         "test",
         "choice",
         "what to run",
@@ -22,8 +22,8 @@ _PROCEDURE = (
     ),
     repeat("pairs of eager and compiled calls, at least", 1, 1000, 30),
     BUDGET_S,
-    Knob("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
-    Knob(
+    Option("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
+    Option(
         "caches",
         "choice",
         "compile caches: fresh ones, or those kept from earlier processes (no cold compile time then)",
@@ -34,14 +34,14 @@ _PROCEDURE = (
 )
 _MODEL = (
     choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
-    Knob(
+    Option(
         "batch_size",
         "int",
         "size of a batch of what is timed; the harness's own where not given",
         low=1,
         high=65536,
     ),
-    Knob("threads", "int", "threads of the CPU", low=1, high=512),
+    Option("threads", "int", "threads of the CPU", low=1, high=512),
     switch("channels_last", "memory format of convolutions"),
     switch("randomize_input", "other random numbers in the inputs of each pair"),
     switch("use_eval_mode", "training steps without dropout and batch statistics"),
@@ -55,25 +55,25 @@ _MODEL = (
         "adam",
     ),
     choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
-    Knob(
+    Option(
         "amp_dtype",
         "choice",
         "of autocast; the harness's own where not given",
         choices=("float16", "bfloat16"),
     ),
-    Knob(
+    Option(
         "matmul_precision",
         "choice",
         "of float32; high on CUDA where not given, as the harness has it",
         choices=("highest", "high", "medium"),
     ),
-    Knob("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
+    Option("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
 )
 _CHECK = (
     switch("deterministic", "deterministic algorithms while timing too"),
     switch("batch_invariant", "the accuracy check holds for each part of a batch"),
     switch("cosine", "compare by cosine similarity"),
-    Knob("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
+    Option("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
 )
 _COMPILER = (
     choice(
@@ -114,4 +114,4 @@ _KEPT = (
     extra("keep_memory_snapshot", "the allocator's history of the compiled run"),
     extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),
 )
-KNOBS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)
+OPTIONS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)

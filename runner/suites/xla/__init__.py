@@ -10,7 +10,7 @@ from typing import Any
 from runner.formats.xla import ON_XLA, Cell, cell, cell_of
 from runner.schema.options import count, extra, repeat, switch
 from runner.schema.statistics import ValueRule
-from runner.schema.suite import Case, Expected, Knob, Matrix, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Matrix, Option, Suite, TaskSpec
 
 # What PyTorch/XLA's runner calls an experiment's axes, each in every value.
 ACCELERATORS = ("cpu", "cuda", "tpu")
@@ -30,7 +30,7 @@ _FIRST_COMPILES = re.compile(
 _IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
 
 
-def _dump(name: str, what: str) -> Knob:
+def _dump(name: str, what: str) -> Option:
     return extra(name, f"keep {what} as an artifact")
 
 
@@ -143,13 +143,15 @@ SUITE = XlaSuite(
     ),
     backends=("eager", "inductor", "openxla", "xla"),
     modes=("inference", "training"),
-    knobs=(
-        Knob("accelerator", "choice", "default: the device of the run", choices=ACCELERATORS, identity=False),
-        Knob("xla", "choice", "runtime of the XLA device; PJRT for xla and openxla", choices=XLA),
-        Knob("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
-        Knob("batch_size", "int", "default: the model's own", low=1, high=4096),
+    options=(
+        Option(
+            "accelerator", "choice", "default: the device of the run", choices=ACCELERATORS, identity=False
+        ),
+        Option("xla", "choice", "runtime of the XLA device; PJRT for xla and openxla", choices=XLA),
+        Option("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
+        Option("batch_size", "int", "default: the model's own", low=1, high=4096),
         repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
-        Knob("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
+        Option("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
         extra("verify", "compare the result with eager's first, in a process of its own"),
         count("verify_iterations", "steps before the results are compared", 1, 20, 1),
         switch("randomize_input", "new values for each iteration, of the same shapes"),
@@ -157,7 +159,7 @@ SUITE = XlaSuite(
         switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
         switch("single_graph", "fail on a graph break"),
         switch("disable_tf32", "float32 products in full float32"),
-        Knob("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
+        Option("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
         switch("enable_functionalization", "torch_xla's functionalization layer"),
         extra("collect_dynamo_counters", "dynamo's counters as metrics"),
         extra("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),
@@ -166,7 +168,7 @@ SUITE = XlaSuite(
         _dump("dump_pytorch_profiles", "the profiler's table and trace of each repeat"),
         _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),
         _dump("dump_hlo", "XLA's HLO modules"),
-        Knob(
+        Option(
             "save_ir_format", "choice", "keep XLA's IR", choices=("text", "hlo", "stablehlo"), identity=False
         ),
         _dump("save_output", "the output of each repeat"),

@@ -70,7 +70,7 @@ class Timed:
         counters.clear()
         if self._cell.xla:
             machine.metrics.clear_all()
-        if any(self._setting(knob) for knob in _PROFILING):
+        if any(self._setting(option) for option in _PROFILING):
             kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._cell.accelerator == "cuda")
             with profile(activities=kinds) as profiled:
                 output = self._iterate(inputs)

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from tests.servers import ROOT, EmbeddedServer, Hud
+from tests.support.servers import ROOT, EmbeddedServer, Hud
 
-OLD = Path(__file__).resolve().parent / "samples" / "hud-ce40439"
+OLD = Path(__file__).resolve().parent.parent / "samples" / "hud-ce40439"
 NAME = "hud_ce40439"
 
 
