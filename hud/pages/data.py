@@ -34,7 +34,7 @@ def refusal(form: FilterForm) -> HttpResponse | None:
     if form.is_valid():
         return None
     faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
-    return Problem(400, "the query string says something that cannot be", errors=faults).response()
+    return Problem(400, "invalid query string", errors=faults).response()
 
 
 def missing(data_format: str, text: str) -> HttpResponse:

@@ -12,11 +12,11 @@ from hud.problems import Problem
 
 API = "/api/"
 _WORDS = {
-    400: "the request is not one this site understands",
-    403: "this is not allowed",
-    404: "nothing is here",
-    500: "an error of ours; it is in the log",
-    503: "the database is away; try again",
+    400: "bad request",
+    403: "not allowed",
+    404: "not found",
+    500: "internal error; the server's log has the details",
+    503: "the database is unavailable; try again",
 }
 
 

@@ -45,7 +45,7 @@ class FilterForm(forms.Form):
         if isinstance(self.data, QueryDict):
             for name in self.fields:
                 if len(self.data.getlist(name)) > 1:
-                    self.add_error(name, "It is said twice; it takes one value.")
+                    self.add_error(name, "Given more than once; it takes one value.")
         return values
 
     def kept(self) -> dict[str, Any]:
@@ -118,23 +118,23 @@ class RerunForm(forms.Form):
     ``knob_`` and its name, which stands at the experiment's own value.
     """
 
-    place = forms.ChoiceField(label="Where")
+    place = forms.ChoiceField(label="Host")
     environment = forms.ChoiceField(label="Environment", required=False)
     base_environment = forms.ChoiceField(
-        label="Against", required=False, help_text="another environment, measured in turn with it"
+        label="Compare with (A/B)", required=False, help_text="baseline environment"
     )
     new_options = _OptionsField(
-        label="With options",
+        label="Inductor options",
         required=False,
-        help_text="inductor's, for the environment alone: epilogue_fusion=off, max_fusion_size=8; against"
-        " itself where no other is named",
+        help_text="for the candidate only, e.g. epilogue_fusion=off, max_fusion_size=8; the baseline"
+        " runs without them",
     )
     repeats = forms.IntegerField(
         label="Repeats",
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
-        help_text=f"fresh processes, one after the other; of two environments at least {LEAST_PAIRS} pairs",
+        help_text=f"fresh processes; at least {LEAST_PAIRS} pairs for A/B",
     )
 
     def __init__(
@@ -156,10 +156,10 @@ class RerunForm(forms.Form):
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(place.key, place.label) for place in places]
-        field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another one."
+        field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another."
         names = list(dict.fromkeys(name for place in places for name in place.pythons))
-        self._offer("environment", "the host's own", names)
-        self._offer("base_environment", "nothing", names)
+        self._offer("environment", "default", names)
+        self._offer("base_environment", "none", names)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
         for name, knob in self._knobs.items():
             self.fields[name] = knob_field(knob)
@@ -177,7 +177,7 @@ class RerunForm(forms.Form):
         values: dict[str, Any] = super().clean() or self.cleaned_data
         in_pairs = values.get("base_environment") or values.get("new_options")
         if in_pairs and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
-            self.add_error("repeats", f"{LEAST_PAIRS} pairs are the least that tell anything.")
+            self.add_error("repeats", f"An A/B comparison needs at least {LEAST_PAIRS} pairs.")
         return values
 
     @property

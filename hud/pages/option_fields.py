@@ -11,10 +11,10 @@ from runner.schema.suite import Knob, KnobValue
 
 def knob_field(knob: Knob) -> forms.Field:
     """Its value is what the catalogue takes, or None where nothing was chosen."""
-    said = f", {_word(knob.default)}" if knob.default is not None else ""
+    default = f"default: {_word(knob.default)}" if knob.default is not None else "default"
     about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
     if knob.kind == "int":
-        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}{said}"
+        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, {default}"
         return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
     if knob.kind == "ints":
         return _Integers(knob, **about)
@@ -23,7 +23,7 @@ def knob_field(knob: Knob) -> forms.Field:
     values = {"bool": (True, False), "choice": knob.choices}[knob.kind]
     words = [(_word(value), _word(value)) for value in values]
     return forms.TypedChoiceField(
-        choices=[("", f"its own{said}"), *words],
+        choices=[("", default), *words],
         coerce=lambda text: {_word(value): value for value in values}[text],
         empty_value=None,
         **about,

@@ -35,13 +35,14 @@ _ICONS = {
 _LOOKS = {word: (icon, tone) for tone, icons in _ICONS.items() for word, icon in icons.items()}
 _WORDS = {
     "": "not judged yet",
-    "in_pairs": "in pairs, judged by the run",
+    "in_pairs": "A/B comparison",
     "cannot_tell": "cannot tell",
     "timed_out": "timed out",
     "not_run": "not run",
+    "dirty": "unavailable",
 }
 _OTHERWISE = ("✗", "worse")
-_FOREIGN = "as the record says it; it was set for another device and judges nothing here"
+_FOREIGN = "set for another device; not judged here"
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
@@ -73,8 +74,8 @@ def verdict_badge(value: MetricValue) -> SafeString:
     text = _text(value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
-    noise = f"noise of the series {value.noise:.2%}, " if value.noise is not None else ""
-    factor = f"{noise}change is {abs(value.factor):.1f} times that" if value.factor is not None else ""
+    noise = f"noise {value.noise:.2%}, " if value.noise is not None else ""
+    factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
     return badge_html(value.verdict, text, factor)
 
 
@@ -99,11 +100,11 @@ def value_html(value: MetricValue) -> SafeString:
         return format_html("{}{}{}", badge_html(value.status, _text(value.status)), shown, reason)
     if value.processes > 1:
         spread = (
-            f"median of {value.processes} fresh processes; ± is the middle robust spread of their"
-            f" {value.n} samples; not a confidence interval"
+            f"median of {value.processes} processes; ± median of their robust spreads, {value.n} samples;"
+            " not a confidence interval"
         )
     else:
-        spread = f"robust spread of the {value.n} samples of one process; not a confidence interval"
+        spread = f"robust spread of {value.n} samples; not a confidence interval"
     return format_html(
         '<span class="value">{}</span>{}{}{}',
         quantity(value.median, value.metric),
@@ -126,7 +127,7 @@ def _marks(value: MetricValue) -> SafeString:
     marks, floor = SafeString(""), value.metric.floor
     if value.spread and value.spread > 2 * floor and value.metric.kind == "timing":
         marks += format_html(
-            ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
+            ' <span class="tag" title="sample spread {}; changes of {} count">'
             '<span aria-hidden="true">≈</span> noisy</span>',
             percent(value.spread),
             f"{floor:.0%}",
@@ -146,7 +147,7 @@ def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
 def cell_html(value: MetricValue | None) -> SafeString:
     """Show a narrow cell: the number, then its marks."""
     if value is None:
-        return SafeString('<span class="dim" title="never measured">·</span>')
+        return SafeString('<span class="dim" title="not measured">·</span>')
     if value.median is None:
         title = ": ".join(filter(None, (_text(value.status), value.reason)))
         return badge_html(value.status, _text(value.code or value.status), title)
@@ -205,7 +206,7 @@ def unit(metric: Metric) -> str:
 
 @register.filter
 def better(metric: Metric) -> str:
-    return {"up": "more is better", "down": "less is better"}.get(metric.direction, "no direction")
+    return {"up": "higher is better", "down": "lower is better"}.get(metric.direction, "no direction")
 
 
 @register.filter
@@ -226,8 +227,8 @@ def p_value(p: float) -> str:
 
 @register.filter
 def pair_side(process: int) -> str:
-    """``pair 2, new``: the side of an A/B run that a process measured."""
-    return f"pair {process // 2}, {'new' if process % 2 else 'base'}"
+    """``pair 2, candidate``: the side of an A/B run that a process measured."""
+    return f"pair {process // 2}, {'candidate' if process % 2 else 'baseline'}"
 
 
 @register.filter

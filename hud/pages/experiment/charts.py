@@ -25,7 +25,7 @@ _LOOKS = {
     "inconclusive": ("inconclusive", "#E69F00", "diamond"),
     "new": ("new", NEUTRAL, "star"),
     "": ("not judged yet", NEUTRAL, "circle-dot"),
-    "in_pairs": ("in pairs, judged by the run", NEUTRAL, "square"),
+    "in_pairs": ("A/B comparison", NEUTRAL, "square"),
     "failed": ("failed", FAILED, "x"),
     "not_run": ("not run", FAILED, "circle-x-open"),
 }
@@ -45,7 +45,7 @@ def history(shown: History) -> Figure:
     for verdict, (name, colour, symbol) in _LOOKS.items():
         group = [point for point in present if point.verdict == verdict]
         opened = symbol if symbol.endswith(("-open", "-dot")) else f"{symbol}-open"
-        for same_class, suffix, shape in ((True, "", symbol), (False, ", other environment class", opened)):
+        for same_class, suffix, shape in ((True, "", symbol), (False, ", different environment", opened)):
             points = [point for point in group if point.same_class is same_class]
             if points:
                 line = {"width": 1.5, "color": colour}
@@ -97,8 +97,8 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
 
 
 def axis_title(metric: Metric) -> str:
-    """``GB/s, more is better``: the metric's title stands above the chart."""
-    better = {"up": "more is better", "down": "less is better"}.get(metric.direction, "")
+    """``GB/s, higher is better``: the metric's title stands above the chart."""
+    better = {"up": "higher is better", "down": "lower is better"}.get(metric.direction, "")
     return escape(", ".join(filter(None, (metric.unit, better))))
 
 

@@ -217,7 +217,7 @@ def changes(before: Environment, after: Environment) -> list[str]:
         return []
     old, new = _flat(before.facts), _flat(after.facts)
     return [
-        f"{name.replace('_', ' ')} {old.get(name) or 'not said'} → {new.get(name) or 'not said'}"
+        f"{name.replace('_', ' ')} {old.get(name) or 'unknown'} → {new.get(name) or 'unknown'}"
         for name in [*new, *(name for name in old if name not in new)]
         if (old.get(name) or "") != (new.get(name) or "")
     ]

@@ -42,7 +42,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     complaints = form.complaints()
     wanted = form.kept().get("metric")
     if wanted and not (page.history and page.history.metric.name == wanted):
-        complaints.append(f"metric: this experiment has no measurement of {wanted!r}")
+        complaints.append(f"metric: not measured for this experiment: {wanted!r}")
     rows = query.MAX_POINTS if form.kept().get("table") else _TABLE_ROWS
     return _render(request, page, rerun_form, rows=rows, complaints=complaints)
 

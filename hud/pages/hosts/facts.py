@@ -14,9 +14,9 @@ _LINES = {
     "cpu": "CPU",
     "cpu_count": "processors",
     "memory_bytes": "memory",
-    "os": "system",
+    "os": "OS",
     "compiler": "C++ compiler",
-    "python": "agent's Python",
+    "python": "agent Python",
 }
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}

@@ -120,7 +120,7 @@ class QueueLine:
         """Why it cannot start now, where the reason is not the queue."""
         if not self.queued or self.usable:
             return ""
-        return "no accelerator that fits takes work now" if self.fits else "no attached accelerator fits"
+        return "no matching accelerator is available" if self.fits else "no attached accelerator matches"
 
     def to_row(self) -> dict[str, Any]:
         return {
@@ -315,4 +315,4 @@ def _lacking(run: Run) -> str:
     asked = ResourceRequest(run.device, run.host, run.arch, run.labels, run.environment, run.base_environment)
     suites = {run.request.get("suite", "")}
     _able, why = matching.eligible_accelerators(asked, suites, matching.attached())
-    return why or "no attached accelerator fits"
+    return why or "no attached accelerator matches"

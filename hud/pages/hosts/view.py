@@ -50,7 +50,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     """Drains, pauses, resumes or detaches a host."""
     host = get_object_or_404(Host, pk=pk)
     if action not in _ACTIONS:
-        raise Http404(f"a host can be told: {', '.join(_ACTIONS)}")
+        raise Http404(f"actions of a host: {', '.join(_ACTIONS)}")
     if not request.user.is_authenticated:
         return redirect_to_login(reverse("hosts"))
     said = _ACTIONS[action](request, host, request.user.get_username())
@@ -64,7 +64,7 @@ def _drain(request: HttpRequest, host: Host, who: str) -> str:
     if not form.is_valid():
         return _complain(request, form)
     registration.drain(host=host, note=form.cleaned_data["note"], who=who)
-    return f"{host.name} finishes what it runs and takes nothing more."
+    return f"Draining {host.name}: it finishes its current tasks."
 
 
 def _pause(request: HttpRequest, host: Host, who: str) -> str:
@@ -72,20 +72,20 @@ def _pause(request: HttpRequest, host: Host, who: str) -> str:
     if not form.is_valid():
         return _complain(request, form)
     registration.pause(host=host, until=form.until(), note=form.cleaned_data["note"], who=who)
-    return f"{host.name} takes nothing more for {form.cleaned_data['minutes']} min."
+    return f"Paused {host.name} for {form.cleaned_data['minutes']} min."
 
 
 def _resume(_request: HttpRequest, host: Host, who: str) -> str:
     registration.resume(host=host, who=who)
-    return f"{host.name} takes work again."
+    return f"Resumed {host.name}."
 
 
 def _detach(request: HttpRequest, host: Host, who: str) -> str:
     if not request.POST.get("sure"):
-        messages.error(request, "sure: tick it; a detached host is gone for good.")
+        messages.error(request, "sure: confirm that the host is detached permanently.")
         return ""
     run_states.detach_host(host=host, who=who)
-    return f"{host.name} is detached; its key opens nothing any more."
+    return f"Detached {host.name} and revoked its key."
 
 
 def _complain(request: HttpRequest, form: DrainForm | PauseForm) -> str:
@@ -115,7 +115,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     switch = schedules.enable if request.POST.get("enabled") == "1" else schedules.disable
     switch(schedule=found, who=request.user.get_username())
     messages.success(
-        request, f"{found.name} {'comes again' if switch is schedules.enable else 'comes no more'}."
+        request, f"{'Enabled' if switch is schedules.enable else 'Disabled'} schedule {found.name}."
     )
     return redirect("hosts")
 
@@ -126,8 +126,8 @@ def delete_schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """It comes no more; its runs stay."""
     found = get_object_or_404(Schedule, pk=pk)
     if not request.POST.get("sure"):
-        messages.error(request, "sure: tick it; a schedule that is deleted does not come back.")
+        messages.error(request, "sure: confirm that the schedule is deleted.")
         return redirect("hosts")
     schedules.delete(schedule=found, who=request.user.get_username())
-    messages.success(request, f"{found.name} is deleted; its runs stay.")
+    messages.success(request, f"Deleted schedule {found.name}; its runs are kept.")
     return redirect("hosts")

@@ -33,5 +33,5 @@ def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     key = get_object_or_404(ApiKey, pk=pk)
     revoke_key(key=key, who=request.user.get_username())
-    messages.success(request, f"The key {key} opens nothing any more.")
+    messages.success(request, f"Revoked key {key}.")
     return redirect("keys")

@@ -136,5 +136,5 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     if not request.user.is_authenticated:
         return redirect_to_login(reverse("run", args=[pk]))
     run_states.cancel(run=asked, who=request.user.get_username())
-    messages.success(request, f"Run {pk} is asked to stop.")
+    messages.success(request, f"Cancelling run {pk}.")
     return redirect("run", pk=pk)
