@@ -1,4 +1,4 @@
-"""A field for each knob of the catalogue, bounded as the knob is. Empty means the suite's own value."""
+"""A form field for each knob of a suite, with its bounds. Empty means the suite's default."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from runner.schema.suite import Knob, KnobValue
 
 
 def knob_field(knob: Knob) -> forms.Field:
-    """Its value is what the catalogue takes, or None where nothing was chosen."""
-    default = f"default: {_word(knob.default)}" if knob.default is not None else "default"
+    """Return a field whose value is valid for the knob, or None where nothing was chosen."""
+    default = "" if knob.default is None else f"default: {_word(knob.default)}"
     about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
     if knob.kind == "int":
-        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, {default}"
+        about["help_text"] = "; ".join(filter(None, (knob.help, f"{knob.low} to {knob.high}", default)))
         return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
     if knob.kind == "ints":
         return _Integers(knob, **about)
@@ -23,7 +23,7 @@ def knob_field(knob: Knob) -> forms.Field:
     values = {"bool": (True, False), "choice": knob.choices}[knob.kind]
     words = [(_word(value), _word(value)) for value in values]
     return forms.TypedChoiceField(
-        choices=[("", default), *words],
+        choices=[("", default or "default"), *words],
         coerce=lambda text: {_word(value): value for value in values}[text],
         empty_value=None,
         **about,
@@ -31,7 +31,7 @@ def knob_field(knob: Knob) -> forms.Field:
 
 
 def knob_text(value: KnobValue) -> str:
-    """A value as its field shows it."""
+    """Return a value as its field shows it."""
     return "+".join(map(str, value)) if isinstance(value, list) else _word(value)
 
 
@@ -40,8 +40,6 @@ def _word(value: KnobValue | None) -> str:
 
 
 class _Word(forms.CharField):
-    """A name."""
-
     def __init__(self, knob: Knob, **about: Any) -> None:
         super().__init__(max_length=100, empty_value="", **about)
         self._knob = knob
@@ -54,7 +52,7 @@ class _Word(forms.CharField):
 
 
 class _Integers(forms.CharField):
-    """Several integers, joined by + as on the command line."""
+    """Integers joined by + as on the command line."""
 
     def __init__(self, knob: Knob, **about: Any) -> None:
         about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
