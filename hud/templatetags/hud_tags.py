@@ -41,14 +41,13 @@ _WORDS = {
     "not_run": "not run",
     "dirty": "unavailable",
 }
-_OTHERWISE = ("✗", "worse")
 _FOREIGN = "set for another device; not judged here"
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
 @lru_cache(maxsize=2048)
 def badge_html(key: str, text: str = "", title: str = "") -> SafeString:
-    icon, tone = _LOOKS.get(key, _OTHERWISE)
+    icon, tone = _LOOKS.get(key, ("✗", "worse"))
     return format_html(
         '<span class="badge {}"{}><span class="icon" aria-hidden="true">{}</span> {}</span>',
         tone,
@@ -82,22 +81,17 @@ def value_html(value: MetricValue) -> SafeString:
     Python, because a template for each of hundreds of cells costs more than everything else on a page.
     """
     if value.median is None:
-        shown = format_html(" <code>{}</code>", value.code) if value.code not in (None, value.status) else ""
+        code = value.code if value.code != value.status else ""
+        shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
         return format_html("{}{}{}", badge_html(value.status), shown, reason)
-    if value.processes > 1:
-        spread = (
-            f"median of {value.processes} processes; ± median of their robust spreads, {value.n} samples;"
-            " not a confidence interval"
-        )
-    else:
-        spread = f"robust spread of {value.n} samples; not a confidence interval"
+    processes = f"median of {value.processes} processes; " if value.processes > 1 else ""
+    title = f"{processes}robust spread of {value.n} samples; not a confidence interval"
+    spread = format_html(' <span class="spread" title="{}">± {}</span>', title, percent(value.spread))
     return format_html(
         '<span class="value">{}</span>{}{}{}',
         quantity(value.median, value.metric),
-        format_html(' <span class="spread" title="{}">± {}</span>', spread, percent(value.spread))
-        if value.spread
-        else "",
+        spread if value.spread else "",
         _marks(value),
         format_html(" {}", _status_badge(value)) if value.status_code else "",
     )
@@ -125,11 +119,11 @@ def _marks(value: MetricValue) -> SafeString:
 @register.simple_tag
 def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
     """Show all targets of a number, as ``A100-40GB target 950: met``."""
-    number, direction = value.median, value.metric.direction
+    shown, direction = value.median, value.metric.direction
     badges = [
         badge_html(
-            target.met_by(number, direction),
-            target.verdict(number, direction, brief=brief),
+            target.met_by(shown, direction),
+            target.verdict(shown, direction, brief=brief),
             target.how if target.own else _FOREIGN,
         )
         for target in value.targets

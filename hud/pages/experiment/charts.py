@@ -12,6 +12,7 @@ from typing import Any
 
 from hud.models import Metric
 from hud.pages.experiment.query import History, Point
+from hud.templatetags.hud_tags import better
 from runner.schema.statistics import ValueRule, value_of
 
 Figure = dict[str, Any]
@@ -91,12 +92,12 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": [index * step + 1 for index in range(len(drawn))],
-                "y": drawn,
-                "marker": marker,
                 "name": "sample",
+                "marker": marker,
+                "y": drawn,
+                "x": [index * step + 1 for index in range(len(drawn))],
                 "hovertemplate": f"%{{y:.6~g}} {escape(metric.unit)}<extra>sample %{{x}}</extra>",
-            }
+            }  # fmt: skip
         ],
         "layout": {
             "yaxis": {"title": {"text": axis_title(metric)}},
@@ -109,8 +110,8 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
 
 def axis_title(metric: Metric) -> str:
     """Return ``GB/s, higher is better``; the metric's title stands above the chart."""
-    better = {"up": "higher is better", "down": "lower is better"}.get(metric.direction, "")
-    return escape(", ".join(filter(None, (metric.unit, better))))
+    direction = "" if metric.direction == "none" else better(metric)
+    return escape(", ".join(filter(None, (metric.unit, direction))))
 
 
 def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure) -> Figure:

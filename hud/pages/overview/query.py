@@ -50,7 +50,7 @@ def read() -> Overview:
     regressed = [one for one in readings if found[one.series_id]]
     return Overview(
         regressed=sorted(regressed, key=lambda one: -abs(one.change or 0)),
-        missed=sorted((one for one in readings if one.met == "missed"), key=shortfall, reverse=True),
+        missed=sorted((one for one in readings if one.met == "missed"), key=_shortfall, reverse=True),
         met=sum(one.met == "met" for one in readings),
         runs=runs.latest(LAST_RUNS),
         hosts=hosts.in_one_line(),
@@ -58,7 +58,7 @@ def read() -> Overview:
     )
 
 
-def shortfall(value: MetricValue) -> float:
+def _shortfall(value: MetricValue) -> float:
     """Return how far a value is from its target, as a share of the target."""
     own = value.own_target
     if own is None or value.median is None or own.value == 0:
