@@ -97,7 +97,7 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
                 "y": drawn,
                 "x": [index * step + 1 for index in range(len(drawn))],
                 "hovertemplate": f"%{{y:.6~g}} {escape(metric.unit)}<extra>sample %{{x}}</extra>",
-            }  # fmt: skip
+            }
         ],
         "layout": {
             "yaxis": {"title": {"text": axis_title(metric)}},
