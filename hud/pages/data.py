@@ -20,7 +20,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
-    """Return `rows` as json or csv; `about` stands beside them in JSON."""
+    """Return `rows` as JSON or CSV; JSON has `about` beside them."""
     if data_format == "csv":
         response = HttpResponse(to_csv(rows), content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
@@ -30,11 +30,11 @@ def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpRespons
 
 
 def refusal(form: FilterForm) -> HttpResponse | None:
-    """Return a 400 for a query string that cannot be; a page leaves the wrong part out and says so."""
+    """Return a 400 for an invalid query string, which a page would ignore with a notice."""
     if form.is_valid():
         return None
     faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
-    return Problem(400, "the query string says something that cannot be", errors=faults).response()
+    return Problem(400, "invalid query string", errors=faults).response()
 
 
 def missing(data_format: str, text: str) -> HttpResponse:
@@ -45,7 +45,7 @@ def missing(data_format: str, text: str) -> HttpResponse:
 
 
 def to_csv(rows: Rows) -> str:
-    """Return a header and a line for each row. Text that a spreadsheet would run gets a quote first."""
+    """Return CSV with a header. A quote goes before text that a spreadsheet would run."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out)

@@ -1,18 +1,16 @@
-"""Every value a visitor can send, checked. Nonsense is refused with words; it never becomes a 500.
+"""Forms for every value a visitor can send. An invalid one is refused with a message, never a 500.
 
-A form of filters always yields filters: what cannot be is left out, and the page says so.
+Filter forms always yield filters: invalid values are ignored, and the page says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 from django import forms
 from django.http import QueryDict
-from django.utils import timezone
 
 from hud.models import State
 from hud.pages.experiment import query as experiment
@@ -26,7 +24,7 @@ from runner.schema.inductor_options import InductorOptions
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, Option, OptionValue
 
-_KNOB = "knob_"  # before the name of a knob, in the name of its field
+_KNOB = "knob_"  # prefix of a field's name
 _MAX_ID = 2**31 - 1
 _MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
@@ -37,15 +35,15 @@ def _word(max_length: int = 200) -> forms.CharField:
 
 
 class FilterForm(forms.Form):
-    """Of a page's query string. `kept` holds the values that can be."""
+    """A page's query string. `kept` returns the valid values."""
 
     def clean(self) -> dict[str, Any]:
-        """Of two values for one name neither is meant more than the other."""
+        """Refuse a name that is given twice."""
         values: dict[str, Any] = super().clean() or self.cleaned_data
         if isinstance(self.data, QueryDict):
             for name in self.fields:
                 if len(self.data.getlist(name)) > 1:
-                    self.add_error(name, "It is said twice; it takes one value.")
+                    self.add_error(name, "Given more than once; it takes one value.")
         return values
 
     def kept(self) -> dict[str, Any]:
@@ -53,7 +51,7 @@ class FilterForm(forms.Form):
         return {name: value for name, value in self.cleaned_data.items() if value not in (None, "")}
 
     def complaints(self) -> list[str]:
-        """One sentence for each value that was left out."""
+        """Return one message for each ignored value."""
         return [f"{name}: {' '.join(map(str, errors))}" for name, errors in self.errors.items()]
 
 
@@ -70,14 +68,13 @@ class SuiteFilters(FilterForm):
 
 
 class ExperimentChoice(FilterForm):
-    """Which metric of an experiment, and how many points of it."""
+    """The metric of an experiment and how many of its points to show."""
 
     metric = _word()
     points = forms.IntegerField(required=False, min_value=1, max_value=experiment.MAX_POINTS)
     table = forms.ChoiceField(required=False, choices=[("all", "all")])  # else the newest rows only
 
-    def wishes(self) -> dict[str, Any]:
-        """What the query needs to know; the table is the page's own matter."""
+    def query_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.kept().items() if name != "table"}
 
 
@@ -98,7 +95,7 @@ class LogPosition(FilterForm):
 
 
 class _OptionsField(forms.CharField):
-    """Options of inductor, separated by commas."""
+    """Inductor options, separated by commas."""
 
     def __init__(self, **about: Any) -> None:
         super().__init__(max_length=1000, **about)
@@ -112,29 +109,28 @@ class _OptionsField(forms.CharField):
 
 
 class RerunForm(forms.Form):
-    """Where an experiment is run again, how often, in which environments and with which settings.
+    """Where and how often to rerun an experiment, in which environments and with which settings.
 
-    `place` is one of the places that were offered; there is a field for every knob of the suite, named
-    ``knob_`` and its name, which stands at the experiment's own value.
+    Every knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value.
     """
 
-    place = forms.ChoiceField(label="Where")
+    place = forms.ChoiceField(label="Host")
     environment = forms.ChoiceField(label="Environment", required=False)
     base_environment = forms.ChoiceField(
-        label="Against", required=False, help_text="another environment, measured in turn with it"
+        label="Compare with (A/B)", required=False, help_text="baseline environment"
     )
     new_options = _OptionsField(
-        label="With options",
+        label="Inductor options",
         required=False,
-        help_text="inductor's, for the environment alone: epilogue_fusion=off, max_fusion_size=8; against"
-        " itself where no other is named",
+        help_text="for the candidate only, e.g. epilogue_fusion=off, max_fusion_size=8; the baseline"
+        " runs without them",
     )
     repeats = forms.IntegerField(
         label="Repeats",
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
-        help_text=f"fresh processes, one after the other; of two environments at least {LEAST_PAIRS} pairs",
+        help_text=f"fresh processes; at least {LEAST_PAIRS} pairs for A/B",
     )
 
     def __init__(
@@ -147,8 +143,7 @@ class RerunForm(forms.Form):
         own: Mapping[str, OptionValue] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """`knobs` are those of the suite, `own` those of the experiment, as a task of it would have them;
-        with `inductor` its options can be tried."""
+        """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
@@ -156,15 +151,15 @@ class RerunForm(forms.Form):
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(place.key, place.label) for place in places]
-        field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another one."
+        field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another."
         names = list(dict.fromkeys(name for place in places for name in place.pythons))
-        self._offer("environment", "the host's own", names)
-        self._offer("base_environment", "nothing", names)
-        self._knobs = {f"{_KNOB}{option.name}": option for option in knobs}
-        for name, option in self._knobs.items():
-            self.fields[name] = knob_field(option)
-            if option.name in own:
-                self.initial.setdefault(name, knob_text(own[option.name]))
+        self._offer("environment", "host default", names)
+        self._offer("base_environment", "none", names)
+        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
+        for name, knob in self._knobs.items():
+            self.fields[name] = knob_field(knob)
+            if knob.name in own:
+                self.initial.setdefault(name, knob_text(own[knob.name]))
 
     def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
         field = self.fields[name]
@@ -177,7 +172,7 @@ class RerunForm(forms.Form):
         values: dict[str, Any] = super().clean() or self.cleaned_data
         in_pairs = values.get("base_environment") or values.get("new_options")
         if in_pairs and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
-            self.add_error("repeats", f"{LEAST_PAIRS} pairs are the least that tell anything.")
+            self.add_error("repeats", f"An A/B comparison needs at least {LEAST_PAIRS} pairs.")
         return values
 
     @property
@@ -193,8 +188,7 @@ class RerunForm(forms.Form):
         return any(name in self.errors for name in self._knobs)
 
     def knobs_chosen(self) -> dict[str, OptionValue | None]:
-        """Of a valid form: every knob of the suite, None for its own value; none where the form said nothing
-        of knobs."""
+        """Return every knob, None for its default; {} where the form was sent without knobs."""
         if not any(name in self.data for name in self._knobs):
             return {}
         return {option.name: self.cleaned_data[name] for name, option in self._knobs.items()}
@@ -208,18 +202,16 @@ class RerunForm(forms.Form):
         return True
 
     def place_chosen(self) -> Place:
-        """Of a valid form."""
         return self.places[self.cleaned_data["place"]]
-
-
-class PauseForm(forms.Form):
-    minutes = forms.IntegerField(min_value=1, max_value=MAX_PAUSE_MINUTES)
-    note = forms.CharField(required=False, max_length=500)
-
-    def until(self) -> datetime:
-        """Of a valid form: when the host goes on."""
-        return timezone.now() + timedelta(minutes=self.cleaned_data["minutes"])
 
 
 class DrainForm(forms.Form):
     note = forms.CharField(required=False, max_length=500)
+
+
+class PauseForm(DrainForm):
+    minutes = forms.IntegerField(min_value=1, max_value=MAX_PAUSE_MINUTES)
+
+
+class DetachForm(forms.Form):
+    sure = forms.BooleanField()

@@ -1,4 +1,4 @@
-"""For load balancers: `/healthz` says the process lives, `/readyz` that it can do its work."""
+"""For load balancers: `/healthz` answers while the process lives, `/readyz` while it can work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """503 while the database does not answer or the data folder cannot be written."""
+    """Answer 503 while the database does not answer or the data folder cannot be written."""
     wrong = [problem for problem in (_database_problem(), _disk_problem()) if problem]
     return JsonResponse({"status": "; ".join(wrong) or "ok"}, status=503 if wrong else 200)
 

@@ -1,4 +1,4 @@
-"""A field for each knob of the catalogue, bounded as the knob is. Empty means the suite's own value."""
+"""A form field for each knob of a suite, with its bounds. Empty means the suite's default."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from django import forms
 from runner.schema.suite import Option, OptionValue
 
 
-def knob_field(option: Option) -> forms.Field:
-    """Its value is what the catalogue takes, or None where nothing was chosen."""
-    said = f", {_word(option.default)}" if option.default is not None else ""
-    about: dict[str, Any] = {"label": option.name, "help_text": option.help, "required": False}
-    if option.kind == "int":
-        about["help_text"] = f"{option.help}; {option.low} to {option.high}{said}"
-        return forms.IntegerField(min_value=option.low, max_value=option.high, **about)
-    if option.kind == "ints":
-        return _Integers(option, **about)
-    if option.kind == "word":
-        return _Word(option, **about)
-    values = {"bool": (True, False), "choice": option.choices}[option.kind]
+def knob_field(knob: Option) -> forms.Field:
+    """Return a field whose value is valid for the knob, or None where nothing was chosen."""
+    default = "" if knob.default is None else f"default: {_word(knob.default)}"
+    about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
+    if knob.kind == "int":
+        about["help_text"] = "; ".join(filter(None, (knob.help, f"{knob.low} to {knob.high}", default)))
+        return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
+    if knob.kind == "ints":
+        return _Integers(knob, **about)
+    if knob.kind == "word":
+        return _Word(knob, **about)
+    values = {"bool": (True, False), "choice": knob.choices}[knob.kind]
     words = [(_word(value), _word(value)) for value in values]
     return forms.TypedChoiceField(
-        choices=[("", f"its own{said}"), *words],
+        choices=[("", default or "default"), *words],
         coerce=lambda text: {_word(value): value for value in values}[text],
         empty_value=None,
         **about,
@@ -31,7 +31,7 @@ def knob_field(option: Option) -> forms.Field:
 
 
 def knob_text(value: OptionValue) -> str:
-    """A value as its field shows it."""
+    """Return a value as its field shows it."""
     return "+".join(map(str, value)) if isinstance(value, list) else _word(value)
 
 
@@ -40,8 +40,6 @@ def _word(value: OptionValue | None) -> str:
 
 
 class _Word(forms.CharField):
-    """A name."""
-
     def __init__(self, option: Option, **about: Any) -> None:
         super().__init__(max_length=100, empty_value="", **about)
         self._option = option
@@ -54,7 +52,7 @@ class _Word(forms.CharField):
 
 
 class _Integers(forms.CharField):
-    """Several integers, joined by + as on the command line."""
+    """Integers joined by + as on the command line."""
 
     def __init__(self, option: Option, **about: Any) -> None:
         about["help_text"] = f"{option.help}; {option.low} to {option.high}, several joined by +"

@@ -1,4 +1,4 @@
-"""SQL statements of our own, where the ORM cannot say it."""
+"""Hand-written SQL, where the ORM cannot express a query."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Which target applies to a number, and whether it is met.
+"""The target that applies to a number, and whether it is met.
 
-Precedence (contract.md): a row an operator set, then a fraction of the arch's measured ceiling, then the
-record's own where it was made for this arch. A record's target for another arch is shown beside them and
-decides nothing.
+Precedence: an operator's row, then a fraction of the arch's measured ceiling, then the record's own target
+for this arch. A record's target for another arch is shown and decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CEILING_READINGS = 7
 
 @dataclass(frozen=True, slots=True)
 class AppliedTarget:
-    """A target as it applies to one experiment and metric. `own`: it is this arch's, and judges."""
+    """A target for one experiment and metric. Only one of this arch, `own`, is judged."""
 
     value: float
     brief: str  # "H200 target 2342 GB/s"
@@ -33,7 +32,7 @@ class AppliedTarget:
 
     @property
     def name(self) -> str:
-        """``H200 target 2342 GB/s (0.55 of the measured copy 4258)``."""
+        """Return ``H200 target 2342 GB/s (0.55 of the measured copy 4258)``."""
         return f"{self.brief} ({self.how})" if self.how else self.brief
 
     def met_by(self, value: float | None, direction: str) -> Met:
@@ -43,14 +42,14 @@ class AppliedTarget:
         return "met" if reached else "missed"
 
     def verdict(self, value: float | None, direction: str, *, brief: bool = False) -> str:
-        """``A100-40GB target 950: met``; without the last word where nothing can be said."""
+        """Return ``A100-40GB target 950: met``; only the name where there is nothing to judge."""
         met = self.met_by(value, direction)
         name = self.brief if brief else self.name
         return name if met == "none" else f"{name}: {met}"
 
 
 class Targets:
-    """Every target that may apply: `read` takes two statements, then nothing touches the database."""
+    """Every target that may apply, read in two statements."""
 
     def __init__(self, rows: Iterable[Target], copy_gbps: dict[str, float]) -> None:
         self.rows = list(rows)
@@ -61,17 +60,17 @@ class Targets:
         return cls(Target.objects.all(), _measured_copies())
 
     def shipped_metrics(self) -> set[str]:
-        """Names of metrics that a shipped fraction speaks of."""
+        """Return the names of metrics with a shipped fraction."""
         return {fraction.metric for fraction in FRACTIONS}
 
     def operator_metrics(self) -> set[int]:
-        """Ids of metrics that an operator's row speaks of."""
+        """Return the ids of metrics with an operator's row."""
         return {row.metric_id for row in self.rows}
 
     def own(
         self, experiment: Experiment, metric: Metric, value: float | None = None, arch: str | None = None
     ) -> AppliedTarget | None:
-        """The target of this experiment's arch; `value` and `arch` are what the record says, if anything."""
+        """Return the target for this experiment's arch; `value` and `arch` are the record's, if any."""
         row = self._row(experiment, metric)
         if row is not None and row.value is not None:
             return _own(row.value, experiment, metric, row.note)
@@ -87,7 +86,7 @@ class Targets:
     def of(
         self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None
     ) -> list[AppliedTarget]:
-        """Everything to show beside a number: this arch's own target first, then the record's foreign one."""
+        """Return the targets to show: this arch's own first, then the record's for another arch."""
         own = self.own(experiment, metric, value, arch)
         shown = [own] if own else []
         if value is not None and arch not in (None, experiment.arch):
@@ -95,7 +94,7 @@ class Targets:
         return shown
 
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
-        """The operator's most specific row; an empty field of a row means any."""
+        """Return the operator's most specific row; an empty field matches any value."""
         said = {
             "case": experiment.case,
             "dtype": experiment.dtype,
@@ -129,22 +128,22 @@ def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
 
 
 def size_of(experiment: Experiment) -> str:
-    """The knob D as text, '' where there is none."""
+    """Return the knob D as text, or ''."""
     return str(experiment.knobs.get("D", ""))
 
 
 def arch_name(key: str) -> str:
-    """An arch key as people write it: ``h200`` → ``H200``; a CPU's stays as it is."""
+    """Return an arch key as people write it: ``h200`` → ``H200``; a CPU's is unchanged."""
     return key if key.startswith("cpu") else key.upper()
 
 
 def number(value: float) -> str:
-    """A target in as few digits as say it: 950, 0.8, 2342."""
+    """Format a target briefly: 950, 0.8, 2342."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _measured_copies() -> dict[str, float]:
-    """Copy bandwidth in GB/s that each arch measured: the median of its latest seven readings."""
+    """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings."""
     readings = fetch_tuples(
         """
         SELECT experiment.arch, reading.median

@@ -86,17 +86,17 @@ class MetricValue:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no number, or why its status is not ok."""
+        """Return why there is no number, or why its status is not ok."""
         return self.note if words_are_reason(self.status_code, self.median) else None
 
     @property
     def warning(self) -> str | None:
-        """What a reader must know about the number."""
+        """Return the warning that a reader needs beside the number."""
         return None if words_are_reason(self.status_code, self.median) else self.note
 
     @property
     def verdict(self) -> str:
-        """The judge's verdict, or what its silence means; '' while it has not looked."""
+        """Return the judge's verdict, or what its absence means; '' while it has not judged."""
         if self.median is None and self.status in NEVER_RAN:
             return "not_run"
         if self.judged or (self.status_code and self.median is None):

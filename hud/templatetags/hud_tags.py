@@ -1,4 +1,4 @@
-"""Numbers, times and badges as every page writes them."""
+"""Template tags and filters for numbers, times, badges and charts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hud.pages.values import MetricValue
 
 register = template.Library()
 
-_UNIT_ALREADY_SAID = {"", "count", "ratio"}
-# Tone (a class of hud.css) → word → icon; icon and word say the same without colour.
+_NO_UNIT = {"", "count", "ratio"}
+# Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
 _ICONS = {
     "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
     "worse": {"regressed": "▼", "missed": "✗", "timed_out": "⏱", "dirty": "!"},
@@ -35,98 +35,78 @@ _ICONS = {
 _LOOKS = {word: (icon, tone) for tone, icons in _ICONS.items() for word, icon in icons.items()}
 _WORDS = {
     "": "not judged yet",
-    "in_pairs": "in pairs, judged by the run",
+    "in_pairs": "A/B comparison",
     "cannot_tell": "cannot tell",
     "timed_out": "timed out",
     "not_run": "not run",
+    "dirty": "unavailable",
 }
-_OTHERWISE = ("✗", "worse")
-_FOREIGN = "as the record says it; it was set for another device and judges nothing here"
+_FOREIGN = "set for another device; not judged here"
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
-def _text(word: str) -> str:
-    return _WORDS.get(word, word)
-
-
 @lru_cache(maxsize=2048)
-def badge_html(key: str, text: str, title: str = "") -> SafeString:
-    icon, tone = _LOOKS.get(key, _OTHERWISE)
+def badge_html(key: str, text: str = "", title: str = "") -> SafeString:
+    icon, tone = _LOOKS.get(key, ("✗", "worse"))
     return format_html(
         '<span class="badge {}"{}><span class="icon" aria-hidden="true">{}</span> {}</span>',
         tone,
         format_html(' title="{}"', title) if title else "",
         icon,
-        text,
+        text or _WORDS.get(key, key),
     )
 
 
 @register.simple_tag
 def badge(word: str, title: str = "") -> SafeString:
     """Show a verdict, status or state by word, icon and colour."""
-    return badge_html(word, _text(word), title)
+    return badge_html(word, title=title)
 
 
 @register.simple_tag
 def verdict_badge(value: MetricValue) -> SafeString:
-    """Show the verdict, with the change and its noise where the judge gave them."""
-    text = _text(value.verdict)
+    """Show the verdict with the change; the title has the noise."""
+    text = _WORDS.get(value.verdict, value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
-    noise = f"noise of the series {value.noise:.2%}, " if value.noise is not None else ""
-    factor = f"{noise}change is {abs(value.factor):.1f} times that" if value.factor is not None else ""
+    noise = f"noise {value.noise:.2%}, " if value.noise is not None else ""
+    factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
     return badge_html(value.verdict, text, factor)
-
-
-def target_badge(target: AppliedTarget, value: MetricValue, brief: bool = False) -> SafeString:
-    """``A100-40GB target 950: met``. A target of another arch colours nothing but this badge."""
-    median, direction = value.median, value.metric.direction
-    why = target.how if target.own else _FOREIGN
-    return badge_html(target.met_by(median, direction), target.verdict(median, direction, brief=brief), why)
 
 
 @register.simple_tag
 def value_html(value: MetricValue) -> SafeString:
-    """Return the number with its unit and the spread of its samples, or why there is none.
+    """Show the number with its unit and the spread of its samples, or why there is none.
 
-    In Python like the other tags of table rows: a template for each of hundreds of cells costs more
-    than everything else on a page.
+    Python, because a template for each of hundreds of cells costs more than everything else on a page.
     """
     if value.median is None:
-        code = value.code if value.code != value.status else None
+        code = value.code if value.code != value.status else ""
         shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
-        return format_html("{}{}{}", badge_html(value.status, _text(value.status)), shown, reason)
-    if value.processes > 1:
-        spread = (
-            f"median of {value.processes} fresh processes; ± is the middle robust spread of their"
-            f" {value.n} samples; not a confidence interval"
-        )
-    else:
-        spread = f"robust spread of the {value.n} samples of one process; not a confidence interval"
+        return format_html("{}{}{}", badge_html(value.status), shown, reason)
+    processes = f"median of {value.processes} processes; " if value.processes > 1 else ""
+    title = f"{processes}robust spread of {value.n} samples; not a confidence interval"
+    spread = format_html(' <span class="spread" title="{}">± {}</span>', title, percent(value.spread))
     return format_html(
         '<span class="value">{}</span>{}{}{}',
         quantity(value.median, value.metric),
-        format_html(' <span class="spread" title="{}">± {}</span>', spread, percent(value.spread))
-        if value.spread
-        else "",
+        spread if value.spread else "",
         _marks(value),
         format_html(" {}", _status_badge(value)) if value.status_code else "",
     )
 
 
 def _status_badge(value: MetricValue) -> SafeString:
-    """Return the status beside a number, with its code and reason in the title."""
-    return badge_html(value.status, _text(value.status), ": ".join(filter(None, (value.code, value.reason))))
+    return badge_html(value.status, title=": ".join(filter(None, (value.code, value.reason))))
 
 
 def _marks(value: MetricValue) -> SafeString:
-    """Mark numbers whose samples spread by more than twice the change that counts, and XLA times that include
-    the compiling run."""
+    """Mark numbers whose spread exceeds twice the metric's floor, and XLA times that include compilation."""
     marks, floor = SafeString(""), value.metric.floor
     if value.spread and value.spread > 2 * floor and value.metric.kind == "timing":
         marks += format_html(
-            ' <span class="tag" title="its samples spread by {}; for this metric a change of {} counts">'
+            ' <span class="tag" title="sample spread {}; changes of {} count">'
             '<span aria-hidden="true">≈</span> noisy</span>',
             percent(value.spread),
             f"{floor:.0%}",
@@ -138,30 +118,39 @@ def _marks(value: MetricValue) -> SafeString:
 
 @register.simple_tag
 def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
-    """Show all targets of a number."""
-    return mark_safe(" ".join(target_badge(target, value, brief) for target in value.targets))  # noqa: S308
+    """Show all targets of a number, as ``A100-40GB target 950: met``."""
+    shown, direction = value.median, value.metric.direction
+    badges = [
+        badge_html(
+            target.met_by(shown, direction),
+            target.verdict(shown, direction, brief=brief),
+            target.how if target.own else _FOREIGN,
+        )
+        for target in value.targets
+    ]
+    return mark_safe(" ".join(badges))  # noqa: S308 — badges are escaped
 
 
 @register.simple_tag
 def cell_html(value: MetricValue | None) -> SafeString:
-    """Show a narrow cell: the number, then its marks."""
+    """Show a suite table's cell: the number without its unit, then its marks."""
     if value is None:
-        return SafeString('<span class="dim" title="never measured">·</span>')
+        return SafeString('<span class="dim" title="not measured">·</span>')
     if value.median is None:
-        title = ": ".join(filter(None, (_text(value.status), value.reason)))
-        return badge_html(value.status, _text(value.code or value.status), title)
+        title = ": ".join(filter(None, (_WORDS.get(value.status, value.status), value.reason)))
+        text = value.code or value.status
+        return badge_html(value.status, _WORDS.get(text, text), title)
     parts = [f'<span class="value">{number(value.median, value.metric)}</span>']
     if value.status != "ok":
         parts.append(_status_badge(value))
     parts.append(_marks(value))
     if value.verdict in _WORTH_A_BADGE:
         parts.append(verdict_badge(value))
-    parts += [target_icon(target, value) for target in value.targets]
+    parts += [_target_icon(target, value) for target in value.targets]
     return mark_safe(" ".join(filter(None, parts)))  # noqa: S308 — a number, and badges that are escaped
 
 
-def target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
-    """A target's badge in a narrow cell: met or missed, the whole sentence in its title."""
+def _target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
     met = target.met_by(value.median, value.metric.direction)
     sentence = target.verdict(value.median, value.metric.direction)
     icon, tone = _LOOKS[met]
@@ -191,8 +180,8 @@ def number(value: float | None, metric: Metric) -> str:
 
 @register.filter
 def quantity(value: float | None, metric: Metric) -> str:
-    """``2542.40 GB/s``."""
-    if value is None or metric.unit == "B" or metric.unit in _UNIT_ALREADY_SAID:
+    """Format with the unit, as ``2542.40 GB/s``."""
+    if value is None or metric.unit == "B" or metric.unit in _NO_UNIT:
         return number(value, metric)
     return f"{number(value, metric)} {metric.unit}"
 
@@ -200,12 +189,12 @@ def quantity(value: float | None, metric: Metric) -> str:
 @register.filter
 def unit(metric: Metric) -> str:
     """Return the unit to show beside a metric's name in a table's head."""
-    return "" if metric.unit in _UNIT_ALREADY_SAID | {"B"} else metric.unit
+    return "" if metric.unit in _NO_UNIT | {"B"} else metric.unit
 
 
 @register.filter
 def better(metric: Metric) -> str:
-    return {"up": "more is better", "down": "less is better"}.get(metric.direction, "no direction")
+    return {"up": "higher is better", "down": "lower is better"}.get(metric.direction, "no direction")
 
 
 @register.filter
@@ -220,14 +209,13 @@ def signed_percent(share: float | None) -> str:
 
 @register.filter
 def p_value(p: float) -> str:
-    """``0.031``; what rounds to nothing as ``< 0.0001``."""
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 @register.filter
 def pair_side(process: int) -> str:
-    """``pair 2, new``: the side of an A/B run that a process measured."""
-    return f"pair {process // 2}, {'new' if process % 2 else 'base'}"
+    """Return the pair and side of an A/B run's process, as ``pair 2, candidate``."""
+    return f"pair {process // 2}, {'candidate' if process % 2 else 'baseline'}"
 
 
 @register.filter
@@ -242,7 +230,7 @@ def bytes_text(size: float | None) -> str:
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """``1 h 5 min``, ``3 min 20 s``, ``4.2 s``."""
+    """Format as ``1 h 5 min``, ``3 min 20 s`` or ``4.2 s``."""
     if seconds is None:
         return "—"
     if seconds < 10:
@@ -258,7 +246,7 @@ def duration(seconds: float | None) -> str:
 
 @register.filter
 def ago(moment: datetime | None) -> SafeString | str:
-    """A time element: ``5 min ago``, with the exact time in its title."""
+    """Return a time element, ``5 min ago``, with the exact time in its title."""
     if moment is None:
         return "never"
     seconds = (timezone.now() - moment).total_seconds()
@@ -282,24 +270,23 @@ def _coarse(seconds: float) -> str:
 
 @register.filter
 def moment(value: datetime) -> SafeString:
-    """The exact time, short."""
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M}")
 
 
 @register.filter
 def plain(name: str) -> str:
-    """Show a field's name without underscores."""
     return name.replace("_", " ")
 
 
 @register.simple_tag
 def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
-    """A chart: `charts.js` draws what stands in the data block behind it. `name` is unique on the page."""
+    """Return a chart and the data block from which `charts.js` draws it; `name` is unique on the page."""
     data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     for char in "<>&":  # a data block ends at the first "</script" that stands in it
         data = data.replace(char, f"\\u{ord(char):04x}")
     return format_html(
-        '<div class="chart" data-figure="{0}" role="img" aria-label="{1}"></div>'
+        '<div class="chart" data-figure="{0}" role="img" aria-label="{1}">'
+        "<noscript>Charts need JavaScript; the tables have the same values.</noscript></div>"
         '<script type="application/json" id="{0}">{2}</script>',
         name,
         label,
@@ -309,7 +296,7 @@ def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
 
 @register.simple_tag
 def sparkline(values: Sequence[float]) -> SafeString | str:
-    """The last values as a small line, drawn here so that the page needs no script for it."""
+    """Return the last values as a small line, drawn here so that it needs no script."""
     if not values:
         return ""
     low, high = min(values), max(values)

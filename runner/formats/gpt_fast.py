@@ -21,7 +21,7 @@ from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 
 _BENCHMARK = "PyTorch gpt-fast benchmark"

@@ -186,7 +186,7 @@ def test_a_host_is_told_while_its_page_refreshes(live_hud: Hud, quiet: Page) -> 
     quiet.locator("form[action$=drain] input[name=note]").fill("new driver")
     quiet.wait_for_event("response", lambda response: response.url.endswith("/hosts/live"))
     quiet.click("button:has-text('Drain')")
-    quiet.wait_for_selector(f"text={accelerator.host.name} finishes what it runs")
+    quiet.wait_for_selector(f"text=Draining {accelerator.host.name}")
     assert quiet.locator(".host >> text=drained").count() == 1
     quiet.click("button:has-text('Resume')")
     quiet.wait_for_selector(".host >> text=online")

@@ -94,7 +94,7 @@ def test_another_class_of_environment_is_drawn_hollow() -> None:
     create_measurement(at=now - timedelta(days=1), environment=create_environment(driver="570.1"))
     create_measurement(at=now)
     symbols = {name: trace["marker"]["symbol"] for name, trace in marks(charts.history(history_of())).items()}
-    assert symbols == {"unchanged": "circle", "new, other environment class": "star-open"}
+    assert symbols == {"unchanged": "circle", "new, different environment": "star-open"}
 
 
 @pytest.mark.django_db

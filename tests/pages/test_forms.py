@@ -78,7 +78,6 @@ def test_any_text_in_a_pause_is_refused_or_a_time_to_come(minutes: str, note: st
     form = PauseForm({"minutes": minutes, "note": note})
     if form.is_valid():
         assert 1 <= form.cleaned_data["minutes"] <= 43_200
-        assert form.until()
 
 
 def test_a_note_is_limited() -> None:

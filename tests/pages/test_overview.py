@@ -34,8 +34,7 @@ def text_of(client: Client, address: str = "/") -> str:
 def test_an_empty_site_says_what_to_do(client: Client) -> None:
     text = text_of(client)
     assert "No host is attached" in text
-    assert "Nothing ran yet" in text
-    assert "No series&#x27; newest point is a regression" in text or "No series' newest point" in text
+    assert text.count('<p class="empty">') == 3
 
 
 def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num_queries: Any) -> None:
@@ -77,7 +76,7 @@ def test_it_lists_what_misses_its_own_target_and_counts_what_meets_it(client: Cl
     text = text_of(client)
     assert "H200 target 1000 GB/s: missed" in text
     assert "H200 target 1000 GB/s: met" not in text
-    assert "1 other value reaches the target" in text
+    assert '<span id="met">1</span>' in text
 
 
 def test_a_records_target_of_its_own_arch_counts_and_that_of_another_does_not(client: Client) -> None:

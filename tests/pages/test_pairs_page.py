@@ -213,7 +213,7 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
     assert (line["verdict"], line["better"]) == ("confirmed", True)
     rows = client.get(f"/runs/{run.pk}.csv?table=pairs").content.decode().splitlines()
     assert len(rows) == 2
-    assert "in pairs, judged by the run" in text
+    assert "A/B comparison</span>" in text
     assert {row["verdict"] for row in twin["items"]} == {"in_pairs"}
     assert verdicts_of(run) == 0
 
@@ -291,10 +291,8 @@ def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: st
 
 
 def test_too_few_pairs_are_refused() -> None:
-    assert "5 pairs are the least" in str(form(repeats="4", base_environment="tuned").errors["repeats"])
-    assert "5 pairs are the least" in str(
-        form(repeats="4", new_options="max_fusion_size=8").errors["repeats"]
-    )
+    assert list(form(repeats="4", base_environment="tuned").errors) == ["repeats"]
+    assert list(form(repeats="4", new_options="max_fusion_size=8").errors) == ["repeats"]
     assert form(repeats="4").is_valid()
 
 

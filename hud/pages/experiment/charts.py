@@ -1,7 +1,7 @@
-"""Rows → Plotly figures, as plain dicts. Colours of text, grid and paper are the page's (`charts.js`).
+"""Plotly figures as plain dicts. `charts.js` adds the colours of text, grid and paper.
 
-Okabe-Ito's palette, safe for the colour-blind: blue is better, orange is worse, and every verdict has its
-own symbol as well. Only SVG traces: the WebGL ones need `unsafe-eval`.
+Okabe-Ito's colour-blind palette: blue is better, orange is worse, and every verdict has its own symbol. Only
+SVG traces: the WebGL ones need `unsafe-eval`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from hud.models import Metric
 from hud.pages.experiment.query import History, Point
+from hud.templatetags.hud_tags import better
 from runner.schema.statistics import ValueRule, value_of
 
 Figure = dict[str, Any]
@@ -25,7 +26,7 @@ _LOOKS = {
     "inconclusive": ("inconclusive", "#E69F00", "diamond"),
     "new": ("new", NEUTRAL, "star"),
     "": ("not judged yet", NEUTRAL, "circle-dot"),
-    "in_pairs": ("in pairs, judged by the run", NEUTRAL, "square"),
+    "in_pairs": ("A/B comparison", NEUTRAL, "square"),
     "failed": ("failed", FAILED, "x"),
     "not_run": ("not run", FAILED, "circle-x-open"),
 }
@@ -33,26 +34,37 @@ _SHOWN_SAMPLES = 1000
 
 
 def escape(text: str) -> str:
-    """Plotly reads labels as a little HTML: a name must not become a link."""
+    """Escape HTML, which Plotly renders in labels: a name must not become a link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def history(shown: History) -> Figure:
-    """The values of a series over time, with the spread of their samples and the target of the arch."""
+    """Return the values of a series over time, with the spread of their samples and the arch's target."""
     present = [point for point in shown.points if point.median is not None]
     missing = [point for point in shown.points if point.median is None]
-    traces = [_line(present)] if len(present) > 1 else []
+    traces: list[Figure] = []
+    if len(present) > 1:
+        line = {"color": NEUTRAL, "width": 1}
+        traces.append({
+            "type": "scatter", "mode": "lines", "line": line, "opacity": 0.6, "hoverinfo": "skip",
+            "x": [point.at.isoformat() for point in present], "y": [point.median for point in present],
+            "showlegend": False,
+        })  # fmt: skip
     for verdict, (name, colour, symbol) in _LOOKS.items():
         group = [point for point in present if point.verdict == verdict]
         opened = symbol if symbol.endswith(("-open", "-dot")) else f"{symbol}-open"
-        for same_class, suffix, shape in ((True, "", symbol), (False, ", other environment class", opened)):
+        for same_class, suffix, shape in ((True, "", symbol), (False, ", different environment", opened)):
             points = [point for point in group if point.same_class is same_class]
             if points:
-                line = {"width": 1.5, "color": colour}
-                marker = {"color": colour, "symbol": shape, "size": 10, "line": line}
-                traces.append(_markers(points, shown.metric, name + suffix, marker))
-    if missing:
-        traces.append(_missing(missing, shown.metric))
+                marker = {"symbol": shape, "line": {"width": 1.5, "color": colour}}
+                spreads = [abs((point.spread or 0.0) * (point.median or 0.0)) for point in points]
+                bars = {"type": "data", "array": spreads, "visible": any(spreads)}
+                trace = _markers(points, shown.metric, name + suffix, {"color": colour, **marker})
+                trace["y"] = [point.median for point in points]
+                traces.append({**trace, "error_y": {**bars, "thickness": 1.5, "width": 4}})
+    if missing:  # at the foot of the chart, so that nobody takes them for absent
+        trace = _markers(missing, shown.metric, "no value", {"color": FAILED, "symbol": "x"})
+        traces.append({**trace, "y": [0.03] * len(missing), "yaxis": "y2"})
     layout: Figure = {
         "xaxis": {"type": "date", "range": _time_range([point.at for point in shown.points])},
         "yaxis": {"title": {"text": axis_title(shown.metric)}, "range": _value_range(shown, present)},
@@ -70,7 +82,7 @@ _MIDDLES = {"median": "median", "steady": "median without the first", "sum": "su
 
 
 def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median") -> Figure:
-    """All samples of one measurement in the order they were taken, with the value that they make."""
+    """Return all samples of one measurement in measured order, with the resulting value."""
     step = max(1, -(-len(values) // _SHOWN_SAMPLES))
     drawn = list(values[::step])
     marker = {"color": NEUTRAL, "size": 5, "opacity": 0.8}
@@ -80,10 +92,10 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": [index * step + 1 for index in range(len(drawn))],
-                "y": drawn,
-                "marker": marker,
                 "name": "sample",
+                "marker": marker,
+                "y": drawn,
+                "x": [index * step + 1 for index in range(len(drawn))],
                 "hovertemplate": f"%{{y:.6~g}} {escape(metric.unit)}<extra>sample %{{x}}</extra>",
             }
         ],
@@ -97,50 +109,18 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
 
 
 def axis_title(metric: Metric) -> str:
-    """``GB/s, more is better``: the metric's title stands above the chart."""
-    better = {"up": "more is better", "down": "less is better"}.get(metric.direction, "")
-    return escape(", ".join(filter(None, (metric.unit, better))))
-
-
-def _line(points: Sequence[Point]) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [point.at.isoformat() for point in points],
-        "y": [point.median for point in points],
-        "line": {"color": NEUTRAL, "width": 1},
-        "opacity": 0.6,
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    """Return ``GB/s, higher is better``; the metric's title stands above the chart."""
+    direction = "" if metric.direction == "none" else better(metric)
+    return escape(", ".join(filter(None, (metric.unit, direction))))
 
 
 def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure) -> Figure:
-    spreads = [abs((point.spread or 0.0) * (point.median or 0.0)) for point in points]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": [point.at.isoformat() for point in points],
-        "y": [point.median for point in points],
-        "error_y": {"type": "data", "array": spreads, "thickness": 1.5, "width": 4, "visible": any(spreads)},
-        "marker": marker,
-        "text": [_hover(point, metric) for point in points],
-        "hovertemplate": "%{text}<extra></extra>",
-        "customdata": [f"#run-{point.run_id}" for point in points],
-    }
-
-
-def _missing(points: Sequence[Point], metric: Metric) -> Figure:
-    """Points without a number stand at the foot of the chart, so that nobody takes them for absent."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "no value",
-        "x": [point.at.isoformat() for point in points],
-        "y": [0.03] * len(points),
-        "yaxis": "y2",
-        "marker": {"color": FAILED, "symbol": "x", "size": 10},
+        "marker": {"size": 10, **marker},
         "text": [_hover(point, metric) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
         "customdata": [f"#run-{point.run_id}" for point in points],
@@ -167,14 +147,14 @@ def _hover(point: Point, metric: Metric) -> str:
 
 
 def _time_range(times: Sequence[datetime]) -> list[str]:
-    """From the first to the last with some air; a single moment gets a day on either side."""
+    """Return the first and last time with a margin; a single time gets a day on either side."""
     first, last = min(times), max(times)
     air = max((last - first) * 0.05, timedelta(hours=1)) if last > first else timedelta(days=1)
     return [(first - air).isoformat(), (last + air).isoformat()]
 
 
 def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
-    """All values with their spread, and the target, with some air; None lets Plotly choose."""
+    """Return the range of all values with their spread and the target; None lets Plotly choose."""
     ends = [
         (point.median or 0.0) * factor
         for point in points

@@ -1,4 +1,4 @@
-"""One experiment: the history of a metric, where each point came from, and its siblings on other devices."""
+"""One experiment: a metric's history, the source of each point, and the same on other devices."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class History:
 
     @property
     def order(self) -> list[str]:
-        """By which time the points are placed; more than one where they differ."""
+        """Return the kinds of time that order the points."""
         return sorted({point.at_source for point in self.points})
 
 
@@ -133,7 +133,7 @@ def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> Experime
 
 
 def _related(experiment: Experiment) -> list[Experiment]:
-    """The same case on other devices and with other knobs."""
+    """Return the same case on other devices and with other knobs."""
     same = {name: getattr(experiment, name) for name in _SAME}
     found = Experiment.objects.filter(**same).exclude(pk=experiment.pk).order_by("device", "arch")[:200]
     return sorted(found, key=lambda one: (one.arch, len(one.title), one.title))
@@ -155,7 +155,7 @@ def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[S
 
 
 def _choose(series: Sequence[Series], name: str, measured: Iterable[int] | None = None) -> Series | None:
-    """The series of the metric called `name`, else the first one that has measurements."""
+    """Return the series of the metric called `name`, else the first one that has measurements."""
     there = [one for one in series if measured is None or one.pk in set(measured)]
     return next((one for one in there if one.metric.name == name), there[0] if there else None)
 
@@ -183,7 +183,7 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         WHERE s.id = ANY(%(series)s)
         ORDER BY s.id, m.at, m.run_id,
             max(m.process) OVER (PARTITION BY s.id, m.run_id, m.environment_id), m.environment_id, m.process
-        """,  # noqa: S608 — constants of this room
+        """,  # noqa: S608 — constants
         {"series": list(wanted), "points": points},
     )
     found = values.by_run(rows)
@@ -200,7 +200,7 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
 
 
 def _compare_neighbours(history: History) -> None:
-    """What changed in the environment from point to point, and which may be the newest one's baseline."""
+    """Set each point's changes from the point before, and whether it has the newest point's class."""
     if history.newest is None:
         return
     if history.target is None:
@@ -212,12 +212,12 @@ def _compare_neighbours(history: History) -> None:
 
 
 def changes(before: Environment, after: Environment) -> list[str]:
-    """``torch 2.10.0 → 2.11.0`` for each fact that differs; nested facts by their own names."""
+    """Return ``torch 2.10.0 → 2.11.0`` for each fact that differs; nested facts by their own names."""
     if before.pk == after.pk:
         return []
     old, new = _flat(before.facts), _flat(after.facts)
     return [
-        f"{name.replace('_', ' ')} {old.get(name) or 'not said'} → {new.get(name) or 'not said'}"
+        f"{name.replace('_', ' ')} {old.get(name) or 'unknown'} → {new.get(name) or 'unknown'}"
         for name in [*new, *(name for name in old if name not in new)]
         if (old.get(name) or "") != (new.get(name) or "")
     ]
@@ -235,7 +235,7 @@ def _distinct(environments: Iterable[Environment]) -> list[Environment]:
 
 
 def _samples(history: History | None) -> list[float]:
-    """All samples of the newest point, process after process; none where only medians are known."""
+    """Return all samples of the newest point, process after process."""
     if history is None or history.newest is None:
         return []
     newest = history.newest

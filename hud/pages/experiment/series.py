@@ -1,4 +1,4 @@
-"""One series as the API gives it: every point with its samples, target and verdict."""
+"""A series for the API: every point with its samples, target and verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_POINTS = 2000  # of the latest
 
 @dataclass(frozen=True)
 class Stamp:
-    """A series and what its answer depends on."""
+    """A series and its ETag."""
 
     series: Series
     etag: str
@@ -41,7 +41,7 @@ class _State:
 
 
 def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
-    """The series, or None. Its ETag changes with its measurements, verdicts and the targets."""
+    """Return the series with an ETag that changes with its measurements, verdicts and targets, or None."""
     series = (
         Series.objects.select_related("experiment", "metric")
         .filter(experiment_id=experiment_id, metric__name=metric_name)
@@ -65,7 +65,7 @@ def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
 
 
 def series_points(stamp: Stamp) -> dict[str, Any]:
-    """The latest `MAX_POINTS` points, oldest first."""
+    """Return the latest `MAX_POINTS` points, oldest first."""
     series = stamp.series
     found = fetch(
         _Point,
@@ -74,7 +74,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id JOIN hud_run r ON r.id = m.run_id
         {VERDICT_JOIN}
         WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
-        """,  # noqa: S608 — constants of the room
+        """,  # noqa: S608 — constants
         {"series": series.pk, "limit": MAX_POINTS},
     )
     targets = Targets.read()

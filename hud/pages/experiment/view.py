@@ -1,4 +1,4 @@
-"""One experiment, and running it again."""
+"""One experiment, and its rerun."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec
 from runner.schema.suite import value_rule
 from runner.suites import SUITES
 
-_TABLE_ROWS = 50  # of the newest points, until somebody asks for all; the chart has them all
-_POINTS_OF_SIBLING = 10  # in its table
+_TABLE_ROWS = 50  # newest points, unless ?table=all
+_POINTS_OF_SIBLING = 10
 
 
 @require_safe
@@ -33,7 +33,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(pk, **form.wishes())
+    page = query.read(pk, **form.query_options())
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
@@ -42,7 +42,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     complaints = form.complaints()
     wanted = form.kept().get("metric")
     if wanted and not (page.history and page.history.metric.name == wanted):
-        complaints.append(f"metric: this experiment has no measurement of {wanted!r}")
+        complaints.append(f"metric: not measured for this experiment: {wanted!r}")
     rows = query.MAX_POINTS if form.kept().get("table") else _TABLE_ROWS
     return _render(request, page, rerun_form, rows=rows, complaints=complaints)
 
@@ -73,11 +73,16 @@ def _render(
     status: int = 200,
     **more: Any,
 ) -> HttpResponse:
-    command, impossible = _command(page.experiment)
+    shown, command, impossible = page.experiment, "", ""
+    try:
+        command = spec_of(shown, device=shown.device).command()
+    except InvalidRunRequest as error:
+        impossible = str(error)
+    identity_words = [shown.mode, shown.dtype, shown.backend, shown.device]
     context = {
         "page": page,
-        "experiment": page.experiment,
-        "identity": _chips(page.experiment),
+        "experiment": shown,
+        "identity": filter(None, [*identity_words, "dynamic shapes" if shown.dynamic else ""]),
         "form": form,
         "command": command,
         "impossible": impossible,
@@ -95,7 +100,7 @@ def _render(
 
 
 def _samples_chart(page: ExperimentPage) -> Figure | None:
-    """Of the newest point. The rule of a value is one process's, so several have their median."""
+    """Return the newest point's samples. A value rule holds for one process; several have their median."""
     if page.history is None or page.history.newest is None or not page.samples:
         return None
     metric, alone = page.history.metric, page.history.newest.processes == 1
@@ -103,22 +108,8 @@ def _samples_chart(page: ExperimentPage) -> Figure | None:
     return charts.samples(page.samples, metric, rule)
 
 
-def _chips(experiment: Experiment) -> list[str]:
-    """Its identity beside the case and the arch, in words."""
-    words = [experiment.mode, experiment.dtype, experiment.backend, experiment.device]
-    return [*filter(None, words), *(["dynamic shapes"] if experiment.dynamic else [])]
-
-
-def _command(experiment: Experiment) -> tuple[str, str]:
-    """The line that reproduces it with our runner, or why there is none."""
-    try:
-        return spec_of(experiment, device=experiment.device).command(), ""
-    except InvalidRunRequest as error:
-        return "", str(error)
-
-
 def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
-    """With a field for each knob of the suite, where the runner has it."""
+    """Return the form, with a field for each knob of a suite that the runner has."""
     try:
         spec = spec_of(asked, device=asked.device)
     except InvalidRunRequest:
@@ -130,7 +121,7 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
 
 @require_POST
 def rerun(request: HttpRequest, pk: int) -> HttpResponse:
-    """Asks for a rerun. A visitor logs in first and finds the form as it was."""
+    """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked = get_object_or_404(Experiment, pk=pk)
     if not request.user.is_authenticated:
         kept = {name: text for name, text in request.POST.items() if text and name != "csrfmiddlewaretoken"}
@@ -144,13 +135,13 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
             return redirect("run", pk=run.pk)
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
-    page = query.read(pk, **ExperimentChoice(request.POST).wishes())
+    page = query.read(pk, **ExperimentChoice(request.POST).query_options())
     assert page is not None
     return _render(request, page, form, status=422, problem=problem)
 
 
 def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
-    """Return where and how often. Without any place to offer, the request itself says what is missing."""
+    """Return where and how often; without any place, `request_rerun` raises what is missing."""
     if not form.places:
         return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who)
     place, said = form.place_chosen(), form.cleaned_data

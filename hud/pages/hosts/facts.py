@@ -1,10 +1,9 @@
-"""What a host says of itself, in rows for a person. A host may say anything: what is not as expected is left
-out."""
+"""A host's facts as rows for a person. A host may report anything: unexpected values are left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hud.hosts.registration import unavailable_suites
@@ -13,92 +12,59 @@ _LINES = {
     "cpu": "CPU",
     "cpu_count": "processors",
     "memory_bytes": "memory",
-    "os": "system",
+    "os": "OS",
     "compiler": "C++ compiler",
-    "python": "agent's Python",
+    "python": "agent Python",
 }
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
 
 
 @dataclass(slots=True)
-class Line:
-    name: str
-    text: str = ""
-    size_bytes: float | None = None  # instead of the text
-
-
-@dataclass(slots=True)
-class Gpu:
-    name: str
-    uuid: str
-    memory_bytes: float | None
-    driver: str
-    limits: str  # highest clocks, and power
-
-
-@dataclass(slots=True)
-class Python:
-    name: str
-    torch: str = ""
-    cuda: str = ""
-    triton: str = ""
-    python: str = ""
-    error: str = ""
-
-
-@dataclass(slots=True)
 class Facts:
-    lines: list[Line] = field(default_factory=list)
-    gpus: list[Gpu] = field(default_factory=list)
-    pythons: list[Python] = field(default_factory=list)
-    ceilings: list[Line] = field(default_factory=list)  # measured, by accelerator
-    lacking: dict[str, str] = field(default_factory=dict)  # why a suite is not offered, by its name
+    """Rows by the names that the template shows; a size in bytes is a number, all else is text."""
+
+    lines: dict[str, str | float]
+    gpus: list[dict[str, Any]]
+    pythons: list[dict[str, str]]
+    ceilings: dict[str, str]  # measured, by accelerator
+    lacking: dict[str, str]  # suite → why it is not offered
 
 
 def read(facts: Mapping[str, Any]) -> Facts:
     """Read the facts of a host's last heartbeat."""
-    pythons = [_python(name, said) for name, said in sorted(_object(facts.get("pythons")).items())]
-    lacking = unavailable_suites(facts)
-    return Facts(list(_lines(facts)), list(_gpus(facts)), pythons, list(_ceilings(facts)), lacking)
-
-
-def _lines(facts: Mapping[str, Any]) -> Iterator[Line]:
-    for key, name in _LINES.items():
-        value = facts.get(key)
-        if key.endswith("_bytes") and _is_number(value):
-            yield Line(name, size_bytes=value)
-        elif value not in (None, ""):
-            yield Line(name, _text(value))
-
-
-def _gpus(facts: Mapping[str, Any]) -> Iterator[Gpu]:
-    limits = {_text(said.get("uuid")): said for said in _objects(facts.get("gpu_limits"))}
-    for said in _objects(facts.get("gpus")):
-        uuid, memory = _text(said.get("uuid")), said.get("memory_bytes")
-        most = limits.get(uuid, {})
-        shown = [text.format(_text(most[key])) for key, text in _LIMITS.items() if most.get(key)]
-        yield Gpu(
-            _text(said.get("name")), uuid, memory if _is_number(memory) else None, _text(said.get("driver")),
-            ", ".join(shown),
-        )  # fmt: skip
-
-
-def _python(name: str, said: Any) -> Python:
-    said = _object(said)
-    return Python(name, *(_text(said.get(key)) for key in ("torch", "cuda", "triton", "python", "error")))
-
-
-def _ceilings(facts: Mapping[str, Any]) -> Iterator[Line]:
+    lines = {
+        name: facts[key] if key == "memory_bytes" else _text(facts[key])
+        for key, name in _LINES.items()
+        if (_is_number(facts.get(key)) if key == "memory_bytes" else facts.get(key) not in (None, ""))
+    }
+    limits = {_text(one.get("uuid")): one for one in _objects(facts.get("gpu_limits"))}
+    gpus = []
+    for one in _objects(facts.get("gpus")):
+        highest = limits.get(_text(one.get("uuid")), {})
+        gpus.append({
+            **{key: _text(one.get(key)) for key in ("name", "uuid", "driver")},
+            "memory_bytes": one["memory_bytes"] if _is_number(one.get("memory_bytes")) else None,
+            "limits": ", ".join(
+                text.format(_text(highest[key])) for key, text in _LIMITS.items() if highest.get(key)
+            ),
+        })  # fmt: skip
+    keys = ("torch", "cuda", "triton", "python", "error")
+    pythons = [
+        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}}
+        for name, one in sorted(_object(facts.get("pythons")).items())
+    ]
+    ceilings = {}
     for accelerator, by_name in sorted(_object(facts.get("ceilings")).items()):
         texts = []
-        for name, reading in sorted(_object(by_name).items()):
-            what, _, unit = name.rpartition("_")
-            value = _object(reading).get("value")
-            if what and _is_number(value):
-                texts.append(f"{what.replace('_', ' ')} {value:.4g} {_UNITS.get(unit, unit)}")
+        for key, measured in sorted(_object(by_name).items()):
+            name, _, unit = key.rpartition("_")
+            value = _object(measured).get("value")
+            if name and _is_number(value):
+                texts.append(f"{name.replace('_', ' ')} {value:.4g} {_UNITS.get(unit, unit)}")
         if texts:
-            yield Line(accelerator, ", ".join(texts))
+            ceilings[accelerator] = ", ".join(texts)
+    return Facts(lines, gpus, pythons, ceilings, unavailable_suites(facts))
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Attached machines: their accelerators, what they do now, and where an experiment can be run again."""
+"""Hosts with their accelerators, and where an experiment can be rerun."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db.models import F
@@ -45,17 +46,16 @@ class HostLine:
 
     @property
     def resumable(self) -> bool:
-        """It was told to take nothing more."""
         return self.host.drained or self.state == "paused"
 
     @property
     def skewed(self) -> bool:
-        """Its clock is far enough off to confuse a reader of its times."""
+        """Return whether the clock is far enough off to confuse a reader of its times."""
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
 
     @property
     def labels(self) -> list[str]:
-        """Those it was given, as ``gpu=h200``; its accelerators have built-in ones besides."""
+        """Return the host's labels as ``gpu=h200``, without its accelerators' built-in ones."""
         return [f"{key}={text}" for key, text in sorted(self.host.labels.items())]
 
     @property
@@ -83,39 +83,25 @@ class HostLine:
 
 
 def read() -> list[HostLine]:
-    """Every host, in 4 statements."""
+    """Return every host, in 4 statements."""
     now = timezone.now()
-    running = {task.accelerator_id: task for task in _running()}
+    tasks = Task.objects.filter(state=Task.State.RUNNING).select_related("run")
+    running = {task.accelerator_id: task for task in tasks}
     waiting = _waiting()
+    attached_first = F("detached_at").asc(nulls_first=True)
     lines = []
-    for host in _hosts():
+    for host in Host.objects.prefetch_related("accelerators").order_by(attached_first, "name"):
         state = state_of(host, now)
-        heard = state not in SILENT
-        accelerators = sorted(host.accelerators.all(), key=lambda one: one.name)
-        lines.append(
-            HostLine(
-                host,
-                state,
-                [
-                    AcceleratorLine(one, heard, running.get(one.pk), waiting.get(one.pk, 0))
-                    for one in accelerators
-                ],
-            )
-        )
+        accelerators = [
+            AcceleratorLine(one, state not in SILENT, running.get(one.pk), waiting.get(one.pk, 0))
+            for one in sorted(host.accelerators.all(), key=lambda one: one.name)
+        ]
+        lines.append(HostLine(host, state, accelerators))
     return lines
 
 
-def _hosts() -> list[Host]:
-    attached_first = F("detached_at").asc(nulls_first=True)
-    return list(Host.objects.prefetch_related("accelerators").order_by(attached_first, "name"))
-
-
-def _running() -> list[Task]:
-    return list(Task.objects.filter(state=Task.State.RUNNING).select_related("run"))
-
-
 def _waiting() -> dict[int, int]:
-    """Queued tasks for each accelerator that may take them; one that fits two counts for both."""
+    """Count the queued tasks that each accelerator may take; one that fits two counts for both."""
     lines = fetch_tuples(
         """
         SELECT a.id, count(*)
@@ -149,45 +135,35 @@ class Place:
     @property
     def label(self) -> str:
         name = self.host.name if self.host else "any host"
-        told = "" if self.state == "online" else f", {self.state}"
-        return f"{name} · {self.arch}{told}"
+        state = "" if self.state == "online" else f", {self.state}"
+        return f"{name} · {self.arch}{state}"
 
 
 def places_for(experiment: Experiment) -> list[Place]:
-    """Where attached hosts offer the suite, the experiment's own arch first: 1 statement."""
+    """Return where attached hosts offer the suite, the experiment's own arch first: 1 statement."""
     now = timezone.now()
-    found = Accelerator.objects.filter(present=True, host__detached_at__isnull=True).select_related("host")
-    able = [one for one in found if experiment.suite in one.catalog.get("suites", [])]
-    single = {
-        (one.host_id, one.device, one.arch): Place(
-            one.host,
-            one.device,
-            one.arch,
-            state_of(one.host, now),
-            _same_arch(one, experiment),
-            tuple(one.catalog.get("pythons", [])),
-        )
-        for one in able
-    }
+    single: dict[tuple[int, str, str], Place] = {}
+    for one in Accelerator.objects.filter(present=True, host__detached_at__isnull=True).select_related(
+        "host"
+    ):
+        if experiment.suite in one.catalog.get("suites", []):
+            same_arch = (one.device, one.arch) == (experiment.device, experiment.arch)
+            pythons = tuple(one.catalog.get("pythons", []))
+            place = Place(one.host, one.device, one.arch, state_of(one.host, now), same_arch, pythons)
+            single[one.host_id, one.device, one.arch] = place
     by_arch: dict[tuple[str, str], list[Place]] = {}
     for place in single.values():
         by_arch.setdefault((place.device, place.arch), []).append(place)
-    anywhere = [_any_of(group) for group in by_arch.values()]
+    anywhere = []
+    for group in by_arch.values():
+        usable = any(place.state in USABLE for place in group)
+        pythons = tuple(dict.fromkeys(name for place in group for name in place.pythons))
+        state = "online" if usable else group[0].state
+        anywhere.append(replace(group[0], host=None, state=state, pythons=pythons))
     return sorted(
         [*anywhere, *single.values()],
         key=lambda place: (not place.same_arch, place.arch, place.host is not None),
     )
-
-
-def _any_of(places: list[Place]) -> Place:
-    first = places[0]
-    state = "online" if any(place.state in USABLE for place in places) else first.state
-    pythons = tuple(dict.fromkeys(name for place in places for name in place.pythons))
-    return Place(None, first.device, first.arch, state, first.same_arch, pythons)
-
-
-def _same_arch(accelerator: Accelerator, experiment: Experiment) -> bool:
-    return (accelerator.device, accelerator.arch) == (experiment.device, experiment.arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +176,9 @@ class HostsInLine:
 
 
 def in_one_line() -> HostsInLine:
-    """How many hosts are in which state, and how many tasks run and wait: 2 statements."""
+    """Count hosts by state, and tasks that run and wait: 2 statements."""
     now = timezone.now()
-    states: dict[str, int] = {}
-    for host in Host.objects.filter(detached_at__isnull=True):
-        state = state_of(host, now)
-        states[state] = states.get(state, 0) + 1
-    active = list(
-        Task.objects.filter(state__in=(Task.State.QUEUED, Task.State.RUNNING)).values_list("state", flat=True)
-    )
-    return HostsInLine(states, active.count(Task.State.RUNNING), active.count(Task.State.QUEUED))
+    states = Counter(state_of(host, now) for host in Host.objects.filter(detached_at__isnull=True))
+    active = (Task.State.RUNNING, Task.State.QUEUED)
+    tasks = Counter(Task.objects.filter(state__in=active).values_list("state", flat=True))
+    return HostsInLine(dict(states), tasks[Task.State.RUNNING], tasks[Task.State.QUEUED])

@@ -1,12 +1,12 @@
-"""The queue: how far runs are, in which order they are served, and why each one waits and for how long.
+"""The queue: progress of runs, the order of service, and why each one waits and for how long.
 
-Times are estimated from what tasks of the same kind took before.
+Times are estimated from earlier tasks of the same kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,10 +23,9 @@ from hud.runs.matching import ResourceRequest
 SHOWN_RUNS = 50
 SHOWN_PLACES = 8
 
-# How many processes a task has; put in the alias of what has its run's id.
+# Processes per task; format with an alias that has a run_id.
 _PROCESSES = "(SELECT CASE WHEN base_environment = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
-# Median of the seconds that a process of earlier tasks of the same kind took on the same device; `t` is the
-# task, of which its spec and end are read.
+# Median seconds per process of earlier tasks of the same kind on the same device as the task `t`.
 _USUAL = f"""
     LEFT JOIN LATERAL (
         SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) seconds
@@ -47,7 +46,7 @@ _USUAL = f"""
 class Progress:
     done: int
     total: int
-    eta_s: float | None  # None where it cannot be known: ended, or never measured before
+    eta_s: float | None  # None: ended, or never measured before
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class _TaskWork:
 
 
 def progress_of(run: Run) -> Progress:
-    """Return how many tasks are done; `eta_s` only while each remaining one was done before somewhere."""
+    """Return the run's progress, with `eta_s` while each remaining task has a past one to estimate from."""
     work = fetch(
         _TaskWork,
         f"""
@@ -104,12 +103,12 @@ class QueueLine:
 
     @property
     def order(self) -> tuple[bool, datetime, int]:
-        """As `matching.ORDER` has it."""
+        """Return the sort key that `matching.ORDER` uses."""
         return not self.watched, self.created, self.run
 
     @property
     def wants(self) -> str:
-        """Where it may go, in words."""
+        """Return the requested accelerators in words."""
         place = f"host {self.host}" if self.host else "any host"
         texts = [place, self.arch or self.device, *(f"{key}={text}" for key, text in self.labels.items())]
         pythons = [self.environment, self.base_environment]
@@ -117,10 +116,10 @@ class QueueLine:
 
     @property
     def hindrance(self) -> str:
-        """Why it cannot start now, where the reason is not the queue."""
+        """Return why it cannot start now, or '' where only the queue is before it."""
         if not self.queued or self.usable:
             return ""
-        return "no accelerator that fits takes work now" if self.fits else "no attached accelerator fits"
+        return "no matching accelerator is available" if self.fits else "no attached accelerator matches"
 
     def to_row(self) -> dict[str, Any]:
         return {
@@ -133,17 +132,13 @@ class QueueLine:
 
 @dataclass(slots=True)
 class _Work:
-    """Tasks of one kind that a run still has to do: one where it runs, all that wait together."""
+    """Remaining tasks of one kind of a run: a running one, or all that wait."""
 
     run: int
     accelerator: int | None  # where it runs
     tasks: int
     running_s: float
     usual_s: float | None
-
-    @property
-    def left_s(self) -> float | None:
-        return None if self.usual_s is None else max(self.usual_s * self.tasks - self.running_s, 0.0)
 
 
 @dataclass(slots=True)
@@ -163,19 +158,21 @@ def read(limit: int = SHOWN_RUNS) -> Queue:
 
 
 def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
-    """Set the position and the start of a queued run: what runs on the accelerators that it could use now,
-    and what goes ahead of it there, is shared among them."""
+    """Set the position and the start of a queued run. The work that runs on the accelerators it could use,
+    and the work ahead of it there, is shared among them."""
     rivals = [other for other in lines if set(other.fits) & set(line.fits)]
     line.position = sum(not other.queued or other.order < line.order for other in rivals)
     mine = set(line.usable)
     earlier = {other.run for other in rivals if other.order < line.order and mine & set(other.fits)}
-    left = [
-        part.left_s
+    before = [
+        part
         for part in work
         if (part.run in earlier if part.accelerator is None else part.accelerator in mine)
     ]
-    known = [seconds for seconds in left if seconds is not None]
-    line.starts_in_s = round(sum(known) / len(mine), 1) if mine and len(known) == len(left) else None
+    left = [
+        max(part.usual_s * part.tasks - part.running_s, 0.0) for part in before if part.usual_s is not None
+    ]
+    line.starts_in_s = round(sum(left) / len(mine), 1) if mine and len(left) == len(before) else None
 
 
 def _lines() -> list[QueueLine]:
@@ -225,8 +222,8 @@ def _work() -> list[_Work]:
 
 
 @dataclass(slots=True)
-class Place:
-    """What a host, or one accelerator of it, does instead of taking the run."""
+class Occupation:
+    """What a host, or one of its accelerators, does instead of taking the run."""
 
     name: str  # of the host, with its accelerator where only that one is meant
     state: str  # lost, paused, drained, dirty, busy or idle
@@ -235,25 +232,21 @@ class Place:
     note: str = ""
     run: int | None = None  # that it is busy with
 
-    def to_row(self) -> dict[str, Any]:
-        names = ("name", "state", "since", "until", "note", "run")
-        return {name: getattr(self, name) for name in names}
-
 
 @dataclass(slots=True)
 class Waiting:
     position: int  # runs that go ahead of it
     starts_in_s: float | None  # None where nobody can say
-    places: list[Place] = field(default_factory=list)
+    places: list[Occupation] = field(default_factory=list)
     lacking: str = ""  # why no attached accelerator could ever take it
 
     @property
     def open(self) -> bool:
-        """Something that fits takes work now: only the queue is before it."""
+        """Return whether a matching accelerator takes work now, so that only the queue is before it."""
         return any(place.state in ("busy", "idle") for place in self.places)
 
     @property
-    def shown(self) -> list[Place]:
+    def shown(self) -> list[Occupation]:
         return self.places[:SHOWN_PLACES]
 
     @property
@@ -261,12 +254,7 @@ class Waiting:
         return max(len(self.places) - SHOWN_PLACES, 0)
 
     def to_row(self) -> dict[str, Any]:
-        return {
-            "position": self.position,
-            "starts_in_s": self.starts_in_s,
-            "places": [place.to_row() for place in self.places],
-            "lacking": self.lacking,
-        }
+        return asdict(self)
 
 
 def read_waiting(run: Run) -> Waiting | None:
@@ -278,13 +266,18 @@ def read_waiting(run: Run) -> Waiting | None:
     if line is None:
         return None
     _estimate(line, lines, _work())
-    waiting = Waiting(line.position or 0, line.starts_in_s, _places(line.fits))
+    waiting = Waiting(line.position or 0, line.starts_in_s, _occupations(line.fits))
     if not waiting.places:
-        waiting.lacking = _lacking(run)
+        asked = ResourceRequest(
+            run.device, run.host, run.arch, run.labels, run.environment, run.base_environment
+        )
+        suites = {run.request.get("suite", "")}
+        _able, why = matching.eligible_accelerators(asked, suites, matching.attached())
+        waiting.lacking = why or "no attached accelerator matches"
     return waiting
 
 
-def _places(accelerators: Sequence[int]) -> list[Place]:
+def _occupations(accelerators: Sequence[int]) -> list[Occupation]:
     now = timezone.now()
     working = Task.objects.filter(accelerator=OuterRef("pk"), state=Task.State.RUNNING)
     found = (
@@ -293,26 +286,19 @@ def _places(accelerators: Sequence[int]) -> list[Place]:
         .annotate(busy_with=Subquery(working.values("run")[:1]))
         .order_by("host__name", "name")
     )
-    places = [_place(one, one.busy_with, now) for one in found]
-    # what holds for a whole host is said once
-    return list({(place.name, place.state): place for place in places}.values())
-
-
-def _place(accelerator: Accelerator, busy_with: int | None, now: datetime) -> Place:
-    host = accelerator.host
-    state = state_of(host, now)
-    if state == "lost":
-        return Place(host.name, state, since=host.last_beat)
-    if state in ("paused", "drained"):
-        return Place(host.name, state, until=host.paused_until if state == "paused" else None, note=host.note)
-    name = f"{host.name} {accelerator.name}"
-    if accelerator.dirty:
-        return Place(name, "dirty", note=accelerator.dirty)
-    return Place(name, "busy" if busy_with else "idle", run=busy_with)
-
-
-def _lacking(run: Run) -> str:
-    asked = ResourceRequest(run.device, run.host, run.arch, run.labels, run.environment, run.base_environment)
-    suites = {run.request.get("suite", "")}
-    _able, why = matching.eligible_accelerators(asked, suites, matching.attached())
-    return why or "no attached accelerator fits"
+    occupations: dict[tuple[str, str], Occupation] = {}  # one line for what holds for a whole host
+    for one in found:
+        host = one.host
+        state = state_of(host, now)
+        if state == "lost":
+            line = Occupation(host.name, state, since=host.last_beat)
+        elif state in ("paused", "drained"):
+            until = host.paused_until if state == "paused" else None
+            line = Occupation(host.name, state, until=until, note=host.note)
+        elif one.dirty:
+            line = Occupation(f"{host.name} {one.name}", "dirty", note=one.dirty)
+        else:
+            state = "busy" if one.busy_with else "idle"
+            line = Occupation(f"{host.name} {one.name}", state, run=one.busy_with)
+        occupations[line.name, line.state] = line
+    return list(occupations.values())

@@ -1,4 +1,4 @@
-"""Schedules as a page shows them: what each asks for, when it comes next, and what its last time gave."""
+"""Schedules as a page shows them, with the next due time and the last runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hud.runs.schedules import CEILINGS, next_due
 @dataclass(slots=True)
 class ScheduleLine:
     schedule: Schedule
-    next_due: datetime | None  # None where it is switched off
+    next_due: datetime | None  # None while disabled
     last: Firing | None = None
-    runs: list[Run] = field(default_factory=list)  # of its last time
+    runs: list[Run] = field(default_factory=list)  # of the last firing
 
     @property
     def shipped(self) -> bool:
-        """`manage.py bootstrap` makes it again where it is deleted; it can be switched off."""
+        """Return whether `manage.py bootstrap` creates it again once deleted."""
         return self.schedule.name == CEILINGS
 
     @property
     def asks(self) -> str:
-        """Suite and filters."""
+        """Return the suite and filters in words."""
         one = self.schedule
         parts = [one.cases, one.modes, one.dtypes, one.backends]
         repeats = f"{one.repeats} processes" if one.repeats > 1 else ""
@@ -35,7 +35,7 @@ class ScheduleLine:
 
     @property
     def place(self) -> str:
-        """Where its runs go."""
+        """Return the accelerators in words."""
         one = self.schedule
         which = "every accelerator" if one.everywhere else "any accelerator"
         labels = [f"{key}={text}" for key, text in sorted(one.labels.items())]
@@ -55,23 +55,17 @@ class ScheduleLine:
 
 
 def read() -> list[ScheduleLine]:
-    """Every schedule, by name: 3 statements."""
+    """Return every schedule by name, in 3 statements."""
     newest = Firing.objects.order_by("schedule_id", "-due").distinct("schedule_id")
     found = Schedule.objects.prefetch_related(
         Prefetch("firings", newest.prefetch_related("runs"), to_attr="latest")
     )
-    return [_line(schedule) for schedule in found.order_by("name")]
-
-
-def _line(schedule: Schedule) -> ScheduleLine:
-    latest: list[Firing] = schedule.latest  # type: ignore[attr-defined]  # of the prefetch
-    last = latest[0] if latest else None
-    due = _next_due(schedule) if schedule.enabled else None
-    return ScheduleLine(schedule, due, last, list(last.runs.all()) if last else [])
-
-
-def _next_due(schedule: Schedule) -> datetime | None:
-    try:
-        return next_due(schedule, timezone.now())
-    except ValueError:  # written by other means than the form; tick switches it off
-        return None
+    lines = []
+    for schedule in found.order_by("name"):
+        last = next(iter(schedule.latest), None)
+        try:
+            due = next_due(schedule, timezone.now()) if schedule.enabled else None
+        except ValueError:  # written by other means than the form; tick switches it off
+            due = None
+        lines.append(ScheduleLine(schedule, due, last, list(last.runs.all()) if last else []))
+    return lines

@@ -1,24 +1,34 @@
-"""The attached machines, and what a person can do with them."""
+"""The hosts page, and what an operator can do with hosts and schedules."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.hosts import registration
 from hud.models import Host, Schedule
 from hud.pages import data
-from hud.pages.forms import DrainForm, PauseForm
+from hud.pages.forms import DetachForm, DrainForm, PauseForm
 from hud.pages.hosts import query, queue
 from hud.pages.hosts import schedules as schedule_query
 from hud.runs import run_states, schedules
+
+_ACTIONS: dict[str, type[forms.Form]] = {
+    "drain": DrainForm,
+    "pause": PauseForm,
+    "resume": forms.Form,
+    "detach": DetachForm,
+}
 
 
 @require_safe
@@ -34,7 +44,6 @@ def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
 
 
 def _live() -> dict[str, Any]:
-    """What changes by itself."""
     return {"lines": query.read(), "queue": queue.read()}
 
 
@@ -47,60 +56,39 @@ def live(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
-    """Drains, pauses, resumes or detaches a host."""
+    """Drain, pause, resume or detach a host."""
     host = get_object_or_404(Host, pk=pk)
     if action not in _ACTIONS:
-        raise Http404(f"a host can be told: {', '.join(_ACTIONS)}")
+        raise Http404(f"actions of a host: {', '.join(_ACTIONS)}")
     if not request.user.is_authenticated:
         return redirect_to_login(reverse("hosts"))
-    said = _ACTIONS[action](request, host, request.user.get_username())
-    if said:
-        messages.success(request, said)
+    form = _ACTIONS[action](request.POST)
+    if not form.is_valid():
+        for name, errors in form.errors.items():
+            messages.error(request, f"{name}: {' '.join(map(str, errors))}")
+        return redirect("hosts")
+    said, who = form.cleaned_data, request.user.get_username()
+    if action == "drain":
+        registration.drain(host=host, note=said["note"], who=who)
+        done = f"Draining {host.name}: it finishes its current tasks."
+    elif action == "pause":
+        until = timezone.now() + timedelta(minutes=said["minutes"])
+        registration.pause(host=host, until=until, note=said["note"], who=who)
+        done = f"Paused {host.name} for {said['minutes']} min."
+    elif action == "resume":
+        registration.resume(host=host, who=who)
+        done = f"Resumed {host.name}."
+    else:
+        run_states.detach_host(host=host, who=who)
+        done = f"Detached {host.name} and revoked its key."
+    messages.success(request, done)
     return redirect("hosts")
-
-
-def _drain(request: HttpRequest, host: Host, who: str) -> str:
-    form = DrainForm(request.POST)
-    if not form.is_valid():
-        return _complain(request, form)
-    registration.drain(host=host, note=form.cleaned_data["note"], who=who)
-    return f"{host.name} finishes what it runs and takes nothing more."
-
-
-def _pause(request: HttpRequest, host: Host, who: str) -> str:
-    form = PauseForm(request.POST)
-    if not form.is_valid():
-        return _complain(request, form)
-    registration.pause(host=host, until=form.until(), note=form.cleaned_data["note"], who=who)
-    return f"{host.name} takes nothing more for {form.cleaned_data['minutes']} min."
-
-
-def _resume(_request: HttpRequest, host: Host, who: str) -> str:
-    registration.resume(host=host, who=who)
-    return f"{host.name} takes work again."
-
-
-def _detach(request: HttpRequest, host: Host, who: str) -> str:
-    if not request.POST.get("sure"):
-        messages.error(request, "sure: tick it; a detached host is gone for good.")
-        return ""
-    run_states.detach_host(host=host, who=who)
-    return f"{host.name} is detached; its key opens nothing any more."
-
-
-def _complain(request: HttpRequest, form: DrainForm | PauseForm) -> str:
-    for name, errors in form.errors.items():
-        messages.error(request, f"{name}: {' '.join(map(str, errors))}")
-    return ""
-
-
-_ACTIONS = {"drain": _drain, "pause": _pause, "resume": _resume, "detach": _detach}
 
 
 @require_POST
 @login_required
 def token(request: HttpRequest) -> HttpResponse:
-    """A registration token, shown this once."""
+    """Create a registration token and show it once."""
     secret = registration.create_token(who=request.user.get_username())
     address = request.build_absolute_uri("/").rstrip("/")
     command = f"python -m runner attach --hud {address} --token {secret}"
@@ -110,12 +98,12 @@ def token(request: HttpRequest) -> HttpResponse:
 @require_POST
 @login_required
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
-    """Switches a schedule on or off."""
+    """Enable or disable a schedule."""
     found = get_object_or_404(Schedule, pk=pk)
     switch = schedules.enable if request.POST.get("enabled") == "1" else schedules.disable
     switch(schedule=found, who=request.user.get_username())
     messages.success(
-        request, f"{found.name} {'comes again' if switch is schedules.enable else 'comes no more'}."
+        request, f"{'Enabled' if switch is schedules.enable else 'Disabled'} schedule {found.name}."
     )
     return redirect("hosts")
 
@@ -123,11 +111,11 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @login_required
 def delete_schedule(request: HttpRequest, pk: int) -> HttpResponse:
-    """It comes no more; its runs stay."""
+    """Delete a schedule and keep its runs."""
     found = get_object_or_404(Schedule, pk=pk)
     if not request.POST.get("sure"):
-        messages.error(request, "sure: tick it; a schedule that is deleted does not come back.")
+        messages.error(request, "sure: confirm that the schedule is deleted.")
         return redirect("hosts")
     schedules.delete(schedule=found, who=request.user.get_username())
-    messages.success(request, f"{found.name} is deleted; its runs stay.")
+    messages.success(request, f"Deleted schedule {found.name}; its runs are kept.")
     return redirect("hosts")

@@ -1,4 +1,4 @@
-"""The first page: what regressed, what misses its target, what ran last, how the hosts are."""
+"""The overview: regressions, missed targets, the latest runs, hosts and suites."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Overview:
 
 
 def read() -> Overview:
-    """The page in 11 statements."""
+    """Return the page, in 11 statements."""
     targets = Targets.read()
     found = _candidates(targets)
     series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
@@ -50,7 +50,7 @@ def read() -> Overview:
     regressed = [one for one in readings if found[one.series_id]]
     return Overview(
         regressed=sorted(regressed, key=lambda one: -abs(one.change or 0)),
-        missed=sorted((one for one in readings if one.met == "missed"), key=shortfall, reverse=True),
+        missed=sorted((one for one in readings if one.met == "missed"), key=_shortfall, reverse=True),
         met=sum(one.met == "met" for one in readings),
         runs=runs.latest(LAST_RUNS),
         hosts=hosts.in_one_line(),
@@ -58,8 +58,8 @@ def read() -> Overview:
     )
 
 
-def shortfall(value: MetricValue) -> float:
-    """How far a value stays from its target, as a share of the target."""
+def _shortfall(value: MetricValue) -> float:
+    """Return how far a value is from its target, as a share of the target."""
     own = value.own_target
     if own is None or value.median is None or own.value == 0:
         return 0.0
@@ -67,10 +67,10 @@ def shortfall(value: MetricValue) -> float:
 
 
 def _candidates(targets: Targets) -> dict[int, bool]:
-    """Return the series to look at, each with whether its newest point regressed; others can have a target.
+    """Return the series that regressed or may have a target, with whether the newest point regressed.
 
-    A record's own target counts while one of the latest runs says it; looking through all measurements
-    for targets would grow with the history.
+    A record's own target counts while one of the latest runs has it: reading all measurements would grow
+    with the history.
     """
     found = fetch_tuples(
         """

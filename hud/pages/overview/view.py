@@ -1,4 +1,4 @@
-"""The first page."""
+"""The overview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base and new of a run in pairs: one line for each experiment and metric that has both."""
+"""The A/B comparison of a run: a line for each experiment and metric."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ class PairLine:
 
     @property
     def ratios(self) -> list[float | None]:
-        """new / base of each pair."""
         return [b / a if a and b is not None else None for a, b in zip(self.base, self.new, strict=True)]
 
     @property
     def low(self) -> float | None:
-        """Lower end of the 95 % interval of the change, relative."""
+        """Return the lower end of the change's 95 % interval, relative."""
         return _relative(self.verdict.change.low if self.verdict.change else None)
 
     @property
@@ -120,5 +119,5 @@ def _line(series: Series, processes: dict[int, _Row]) -> PairLine:
 
 
 def _relative(log_ratio: float | None) -> float | None:
-    """None also where a few wild pairs leave the interval without an end."""
+    """Return the ratio's change; None also where a few wild pairs leave the interval without an end."""
     return math.expm1(log_ratio) if log_ratio is not None and log_ratio < 700 else None

@@ -41,19 +41,19 @@ class TaskLine:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, or has taken so far; None before it starts."""
+        """Return the duration, so far while it runs; None before it starts."""
         if self.task.started is None or self.task.state == Task.State.QUEUED:
             return None
         return ((self.task.finished or self.now) - self.task.started).total_seconds()
 
     @property
     def word(self) -> str:
-        """What to show as its state: once done, the status its process ended with."""
+        """Return the state to show; once done, the status of its process."""
         return self.task.status if self.task.state == Task.State.DONE else self.task.state
 
     @property
     def share(self) -> float:
-        """Of its work that is done, 0 to 1, as its own progress says."""
+        """Return the share of its work that is done, 0 to 1."""
         if self.ended:
             return 1.0
         done, total = self.task.progress.get("done"), self.task.progress.get("total")
@@ -109,7 +109,7 @@ class RunPage:
 
     @property
     def changes(self) -> bool:
-        """Whether the page will say something else soon: until the judge has looked at what it measured."""
+        """Return whether to poll: until the run has ended and its results are judged."""
         finished = self.run.finished
         if self.active or finished is None:
             return True
@@ -118,17 +118,17 @@ class RunPage:
 
     @property
     def share(self) -> float:
-        """Of all its work that is done, 0 to 1."""
+        """Return the share of all tasks' work that is done, 0 to 1."""
         return sum(line.share for line in self.tasks) / len(self.tasks) if self.tasks else 1.0
 
     @property
     def endings(self) -> list[tuple[str, int]]:
-        """How many tasks ended with which word, the most frequent first."""
+        """Return how many tasks have each state, the most frequent first."""
         return Counter(line.word.replace("_", " ") for line in self.tasks).most_common()
 
     @property
     def current(self) -> TaskLine | None:
-        """The task whose log a person wants to see: the running one, else the last that started."""
+        """Return the task whose log to show: the running one, else the last that started."""
         started = [line for line in self.tasks if line.task.started]
         return next((line for line in started if line.running), started[-1] if started else None)
 
@@ -138,17 +138,14 @@ class RunPage:
 
     @property
     def modes(self) -> set[str]:
-        """Training, inference: the page says which where there are several."""
         return {one.experiment.mode for one in self.results}
 
     @property
     def backends(self) -> set[str]:
-        """Likewise: eager and inductor of one case are two experiments."""
         return {one.experiment.backend for one in self.results}
 
     @property
     def overdue(self) -> bool:
-        """It takes longer than such tasks took before."""
         return self.active and self.progress.eta_s == 0.0
 
     @property
@@ -164,7 +161,7 @@ class RunPage:
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
-    """The page in 12 statements, 3 or 4 more while it waits, one where it was uploaded; None for no run."""
+    """Return the page, in 12 statements, 3 or 4 more while it waits, one more for an upload; None: no run."""
     run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
     if run is None:
         return None
@@ -185,14 +182,14 @@ def _tasks(run: Run) -> list[TaskLine]:
 
 
 def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[ArtifactLine]:
-    """The files that its tasks left, task by task and kind by kind: one statement, one more for the tasks."""
+    """Return the artifacts by task and kind: one statement, one more for the tasks."""
     lines = {line.task.pk: line for line in (_tasks(run) if tasks is None else tasks)}
     found = Artifact.objects.filter(task__run=run).order_by("task__position", "kind", "pk")
     return [ArtifactLine(one, lines[one.task_id]) for one in found if one.task_id in lines]
 
 
 def name_of(spec: dict[str, Any]) -> str:
-    """``gemv int8`` or ``layer_norm bfloat16, D=1024+4096``."""
+    """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096``."""
     knobs = ", ".join(
         f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in sorted((spec.get("knobs") or {}).items())
@@ -222,7 +219,7 @@ def _fill_results(page: RunPage, limit: int) -> None:
         {VERDICT_JOIN}
         WHERE m.run_id = %(run)s
         ORDER BY s.experiment_id, s.id, m.process LIMIT %(limit)s
-        """,  # noqa: S608 — constants of this room
+        """,  # noqa: S608 — constants
         {"run": page.run.pk, "limit": limit + 1},
     )
     page.more_results = len(found) > limit

@@ -1,9 +1,9 @@
-"""The list of runs; one run while it happens and afterwards."""
+"""The list of runs, and one run with its log and artifacts."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
@@ -65,7 +65,7 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
 
 @require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
-    """The parts of the page that change while it runs."""
+    """Render the parts of the page that change while it runs."""
     page = query.read(pk)
     if page is None:
         return data.missing("", f"no run has the id {pk}")
@@ -76,35 +76,26 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
     return response
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """The end of a task's log, as far as the page shows it at first."""
-
-    task: Task
-    text: str
-    start: int  # where the text begins in the log
-    end: int  # where the next piece begins
-    pinned: bool  # a person chose this task; the page does not go on to the next one
-
-
-def _tail(page: RunPage, position: int | None) -> _Tail | None:
+def _tail(page: RunPage, position: int | None) -> dict[str, Any] | None:
+    """Return the end of a task's log; `pinned`: chosen by the visitor, so the page stays at this task."""
     chosen = next((line for line in page.tasks if line.task.position == position), None)
     line = chosen or page.current
     if line is None:
         return None
     start = max(0, line.task.log_bytes - _TAIL_BYTES)
     piece = logs.read(line.task, start, _TAIL_BYTES)
-    return _Tail(line.task, readable(piece), start, start + len(piece), pinned=chosen is not None)
+    ends = {"start": start, "end": start + len(piece)}
+    return {"task": line.task, "text": readable(piece), "pinned": chosen is not None, **ends}
 
 
 def readable(piece: bytes) -> str:
-    """Text of a log without the codes that move a terminal's cursor or colour it."""
+    """Decode a piece of a log without terminal codes."""
     return _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
 
 
 @require_safe
 def log(request: HttpRequest, pk: int) -> HttpResponse:
-    """A piece of a task's log from byte `start` on; the header says where the next piece begins."""
+    """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins."""
     form = LogPosition(request.GET)
     if refusal := data.refusal(form):
         return refusal
@@ -122,7 +113,6 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
-    """A file that a task left."""
     kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
     response = artifact_response(kept)
     if response is None:
@@ -136,5 +126,5 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     if not request.user.is_authenticated:
         return redirect_to_login(reverse("run", args=[pk]))
     run_states.cancel(run=asked, who=request.user.get_username())
-    messages.success(request, f"Run {pk} is asked to stop.")
+    messages.success(request, f"Cancelling run {pk}.")
     return redirect("run", pk=pk)

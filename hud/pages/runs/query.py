@@ -41,7 +41,7 @@ class RunLine:
 
     @property
     def origin(self) -> list[str]:
-        """What tells it from others of its title: file, commit, its id where it ran."""
+        """Return what distinguishes runs of one title: file, commit and external id."""
         run = self.run
         file = (run.upload.filename or f"upload {run.upload_id}") if run.upload else ""
         commit = f"commit {run.commit[:SHORT_COMMIT]}" if run.commit else ""
@@ -54,7 +54,6 @@ class RunLine:
 
     @property
     def seconds(self) -> float | None:
-        """From start to end, or until now."""
         return seconds_of(self.run)
 
     def to_row(self) -> dict[str, Any]:
@@ -92,28 +91,27 @@ def host_of(run: Run) -> str:
 
 
 def seconds_of(run: Run) -> float | None:
-    """How long it took, or has taken so far; None before it starts."""
+    """Return the duration, so far while it runs; None before it starts."""
     if run.started is None:
         return None
     return ((run.finished or timezone.now()) - run.started).total_seconds()
 
 
 def title_of(run: Run) -> str:
-    """What a run is called where nobody named it."""
     if run.title:
         return run.title
     return run.upload.filename or f"upload {run.upload_id}" if run.upload else f"run {run.pk}"
 
 
 def read(filters: Filters) -> RunsPage:
-    """The page in 2 statements."""
+    """Return the page, in 2 statements."""
     found = list(_matching(filters)[: PAGE_ROWS + 1])
     page = found[:PAGE_ROWS]
     return RunsPage(_with_tasks(page), page[-1].pk if len(found) > PAGE_ROWS else None)
 
 
 def latest(limit: int) -> list[RunLine]:
-    """The newest runs, in 2 statements."""
+    """Return the newest runs, in 2 statements."""
     return _with_tasks(list(_matching(Filters())[:limit]))
 
 
@@ -134,14 +132,7 @@ def _matching(filters: Filters) -> QuerySet[Run]:
 
 def _with_tasks(runs: Iterable[Run]) -> list[RunLine]:
     ended = ~Q(state__in=(Task.State.QUEUED, Task.State.RUNNING))
-    counts = {
-        one["run"]: one
-        for one in Task.objects.filter(run__in=runs)
-        .values("run")
-        .annotate(total=Count("pk"), done=Count("pk", filter=ended))
-    }
-    nothing = {"done": 0, "total": 0}
-    return [
-        RunLine(run, counts.get(run.pk, nothing)["done"], counts.get(run.pk, nothing)["total"])
-        for run in runs
-    ]
+    counted = Task.objects.filter(run__in=runs).values("run")
+    totals = counted.annotate(done=Count("pk", filter=ended), total=Count("pk"))
+    counts = {run: numbers for run, *numbers in totals.values_list("run", "done", "total")}
+    return [RunLine(run, *counts.get(run.pk, (0, 0))) for run in runs]

@@ -22,18 +22,18 @@ class CodeLine:
     code: str
     meaning: str
     advice: str
-    experiments: int  # whose newest check ended so
+    experiments: int  # whose newest check has this code
 
 
 @dataclass(slots=True)
 class Comparison:
-    """One model at equal batch, precision and iterations. Seconds an iteration by backend."""
+    """One model at equal batch, precision and iterations: seconds per iteration by backend."""
 
     case: str
     mode: str
     dtype: str
-    arch: str  # or its device, where that is not known
-    runtime: str  # of the cells on XLA
+    arch: str  # or its device, where that is unknown
+    runtime: str  # of XLA
     batch_size: Any
     iterations: int
     matrix: Matrix
@@ -45,6 +45,11 @@ class Comparison:
         """How many times as fast the second of the compared backends is."""
         first, second = self.matrix.ratio
         return self.times_s[first] / self.times_s[second]
+
+    def add(self, one: _Newest) -> None:
+        assert one.median is not None
+        self.times_s[one.backend] = one.median
+        self.experiments[one.backend] = one.experiment
 
     @property
     def cells(self) -> list[tuple[int | None, float | None]]:
@@ -75,7 +80,7 @@ class _Newest:
 
     @property
     def is_steady_time(self) -> bool:
-        """A time without compilation in it: one run alone has none."""
+        """Return whether it is a time without compilation; a single repeat has none."""
         there = self.metric == "per_iter_time" and self.median is not None
         return there and FIRST_RUN_ONLY not in (self.note or "")
 
@@ -109,9 +114,9 @@ def read(suite: str) -> MatrixPart | None:
 
 
 def _comparisons(newest: list[_Newest], matrix: Matrix) -> Iterator[Comparison]:
-    """Cells that differ in the backend alone, where both compilers have a time.
+    """Yield experiments that differ in the backend alone, where both compilers have a time.
 
-    Those on one XLA runtime stand in one line, with eager and inductor as they run without any.
+    Each line has one XLA runtime, with eager and inductor as they run without any.
     """
     lines: dict[tuple[Any, ...], Comparison] = {}
     plain: dict[tuple[Any, ...], list[_Newest]] = {}
@@ -125,16 +130,10 @@ def _comparisons(newest: list[_Newest], matrix: Matrix) -> Iterator[Comparison]:
         if one.backend in matrix.runtime_backends:
             batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
             line = Comparison(one.case, one.mode, one.dtype, where, runtime, batch_size, iterations, matrix)
-            _add(lines.setdefault((*key, runtime), line), one)
+            lines.setdefault((*key, runtime), line).add(one)
         elif not runtime:
             plain.setdefault(key, []).append(one)
     for place_of_line, line in lines.items():
         for one in plain.get(place_of_line[:-1], []):
-            _add(line, one)
+            line.add(one)
     return (line for line in lines.values() if set(matrix.ratio) <= set(line.times_s))
-
-
-def _add(line: Comparison, one: _Newest) -> None:
-    assert one.median is not None
-    line.times_s[one.backend] = one.median
-    line.experiments[one.backend] = one.experiment

@@ -1,4 +1,4 @@
-"""A suite's table: its experiments, each with the latest value of the suite's main metrics."""
+"""The suites, and a suite's experiments with the latest value of its main metrics."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ MAX_COLUMNS = 6
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 _UNKNOWN = "arch unknown"
+# the shorter knobs first: D=1024 stands before D=16384
+_ORDER = ("case", "arch", "device", "dtype", "mode", "backend", Length("knobs_text"), "knobs_text", "dynamic")
 
 
 @dataclass(frozen=True)
 class Filters:
-    """State of the table as the URL says it; '' means any."""
+    """The table's filters in the URL; '' means any."""
 
     mode: str = ""
     dtype: str = ""
@@ -42,8 +44,8 @@ class Row:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
     cells: list[MetricValue | None]  # one for each column
-    trend: list[float]  # medians of the leading metric, oldest first
-    leading: MetricValue | None
+    leading: MetricValue | None  # the first cell with a number
+    trend: list[float] = field(default_factory=list)  # medians of the leading metric, oldest first
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [{**identity(self.experiment), **cell.to_row()} for cell in self.cells if cell]
@@ -62,7 +64,7 @@ class SuitePage:
 
     @property
     def choices(self) -> dict[str, list[str]]:
-        """What can be chosen; where the arch is not known, the kind of device."""
+        """Return the filters' choices; where the arch is unknown, the kind of device."""
         found = {name: [word for word in self.words[name] if word] for name in CHOICES}
         if len(self.places) > 1:
             found["arch"] += sorted(self.places - set(found["arch"]))
@@ -70,34 +72,30 @@ class SuitePage:
 
     @property
     def varying(self) -> list[str]:
-        """Choices that need a column, because the suite's experiments differ in them."""
+        """Return the choices in which the suite's experiments differ: each gets a column."""
         return [name for name in CHOICES if len(self.places if name == "arch" else self.words[name]) > 1]
 
     @property
     def constant(self) -> list[str]:
-        """What all experiments of the suite have in common, said once."""
+        """Return the choices that all experiments of the suite share."""
         return [words[0] for words in self.words.values() if len(words) == 1 and words[0]]
 
 
 def identity(experiment: Experiment) -> dict[str, Any]:
-    """An experiment as the API names it."""
+    """Return the fields by which the API identifies an experiment."""
     names = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
     return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in names}}
 
 
-def suite_title(name: str) -> str:
-    return SUITES[name].title if name in SUITES else ""
-
-
 def read(name: str, filters: Filters) -> SuitePage | None:
-    """The page in 8 statements; None where neither data nor the catalogue know the suite."""
-    combinations = _combinations(name)
+    """Return the page, in 8 statements; None for a suite without data that the runner does not have."""
+    combinations = list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
     if not combinations and name not in SUITES:
         return None
-    page = SuitePage(name, suite_title(name))
+    page = SuitePage(name, SUITES[name].title if name in SUITES else "")
     page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
     page.places = {place(one["arch"], one["device"]) for one in combinations}
-    experiments = list(_experiments(name, filters))
+    experiments = _experiments(name, filters)
     page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
     by_id = {experiment.pk: experiment for experiment in experiments}
     series = list(Series.objects.filter(experiment__in=by_id).values_list("pk", "experiment_id", "metric_id"))
@@ -113,78 +111,45 @@ def read(name: str, filters: Filters) -> SuitePage | None:
         if pk in latest:
             value = latest[pk].show(by_id[experiment_id], metrics[metric_id], targets)
             readings.setdefault(experiment_id, {})[metric_id] = value
-    page.rows = [_row(one, page, readings.get(one.pk, {})) for one in experiments]
+    for one in experiments:
+        known = {**vars(one), "arch": place(one.arch, one.device)}
+        words = [known[choice] for choice in page.varying]
+        cells = [readings.get(one.pk, {}).get(metric.pk) for metric in page.columns]
+        leading = next((cell for cell in cells if cell and cell.median is not None), None)
+        page.rows.append(Row(one, words, cells, leading))
     trends = _trends(row.leading.series_id for row in page.rows if row.leading)
     for row in page.rows:
         row.trend = trends.get(row.leading.series_id, []) if row.leading else []
     return page
 
 
-def _combinations(name: str) -> list[dict[str, str]]:
-    """What the suite's experiments say of each choice, and of the kind of device."""
-    return list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
-
-
 def place(arch: str, device: str) -> str:
-    """The arch, or what is known instead: cells of a matrix differ in the kind of device where none of it is
-    there to tell the arch."""
+    """Return the arch, or the kind of device where the arch is unknown."""
     return arch or (f"{device}, {_UNKNOWN}" if device else _UNKNOWN)
 
 
 def _at(asked: str) -> Q:
-    """The condition for an arch, or for one of the words that `place` has instead."""
-    if not asked:
-        return Q()
+    """Return the condition for an arch, or for one of the texts that `place` returns instead."""
     device = "" if asked == _UNKNOWN else asked.removesuffix(f", {_UNKNOWN}")
     return Q(arch=asked) | (Q(arch="", device=device) if device != asked else Q())
 
 
-def matching(text: str) -> Q:
-    """Every word occurs in the case; a word after a minus does not."""
-    condition = Q()
-    for word in text.split()[:8]:
-        if word.startswith("-") and len(word) > 1:
-            condition &= ~Q(case__icontains=word[1:])
-        else:
-            condition &= Q(case__icontains=word)
-    return condition
-
-
 def _experiments(name: str, filters: Filters) -> list[Experiment]:
     wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
-    somewhere = _at(wanted.pop("arch", ""))
+    condition = _at(wanted.pop("arch")) if "arch" in wanted else Q()
+    for word in filters.q.split()[:8]:
+        excluded = word.startswith("-") and len(word) > 1
+        condition &= ~Q(case__icontains=word[1:]) if excluded else Q(case__icontains=word)
     first = (filters.page - 1) * PAGE_ROWS
     measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), median__isnull=False)
     by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
     found = (
-        Experiment.objects.filter(matching(filters.q), somewhere, suite=name, **wanted)
+        Experiment.objects.filter(condition, suite=name, **wanted)
         .alias(knobs_text=Cast("knobs", TextField()))
         .annotate(total=Window(Count("pk")))
-        # the shorter text first: D=1024 stands before D=16384
-        .order_by(
-            *by_value,
-            "case",
-            "arch",
-            "device",
-            "dtype",
-            "mode",
-            "backend",
-            Length("knobs_text"),
-            "knobs_text",
-            "dynamic",
-        )
+        .order_by(*by_value, *_ORDER)
     )
     return list(found[first : first + PAGE_ROWS])
-
-
-def _row(experiment: Experiment, page: SuitePage, readings: dict[int, MetricValue]) -> Row:
-    words = [
-        place(experiment.arch, experiment.device) if name == "arch" else getattr(experiment, name)
-        for name in page.varying
-    ]
-    cells = [readings.get(metric.pk) for metric in page.columns]
-    leading = next((cell for cell in cells if cell and cell.median is not None), None)
-    return Row(experiment, words, cells, trend=[], leading=leading)
 
 
 def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
@@ -210,13 +175,13 @@ class SuiteLine:
     experiments: int
     cases: int
     arches: list[str]
-    runnable: bool  # the catalogue holds it: an attached host can run it
-    not_offered: str = ""  # why none of those that are attached does
+    runnable: bool  # the runner has it
+    not_offered: str  # why no attached host offers it
 
 
 def read_all() -> list[SuiteLine]:
-    """Every suite with data or in the catalogue, in 2 statements."""
-    found = (
+    """Return every suite with data, then the runner's others, in 2 statements."""
+    counted = (
         Experiment.objects.values("suite")
         .annotate(
             experiments=Count("pk"),
@@ -225,24 +190,15 @@ def read_all() -> list[SuiteLine]:
         )
         .order_by("suite")
     )
-    lines = [
-        SuiteLine(
-            one["suite"],
-            suite_title(one["suite"]),
-            one["experiments"],
-            one["cases"],
-            one["arches"],
-            one["suite"] in SUITES,
-        )
-        for one in found
-    ]
-    known = {line.name for line in lines}
-    lines += [
-        SuiteLine(suite.name, suite.title, 0, 0, [], runnable=True)
-        for suite in SUITES.values()
-        if suite.name not in known
-    ]
+    found = {one["suite"]: (one["experiments"], one["cases"], one["arches"]) for one in counted}
     missing = not_offered(SUITES)
-    for line in lines:
-        line.not_offered = missing.get(line.name, "")
-    return lines
+    return [
+        SuiteLine(
+            name,
+            SUITES[name].title if name in SUITES else "",
+            *found.get(name, (0, 0, [])),
+            runnable=name in SUITES,
+            not_offered=missing.get(name, ""),
+        )
+        for name in {**found, **SUITES}
+    ]

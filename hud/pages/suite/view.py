@@ -35,24 +35,18 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         return data.answer(
             data_format, f"suite-{name}", rows, suite=name, total=page.total, page=filters.page
         )
+    choices = []  # name, value and offers of each filter; an unknown value stays visible
+    for choice, offered in page.choices.items():
+        value: str = getattr(filters, choice)
+        choices.append((choice, value, offered if value in ("", *offered) else [*offered, value]))
     context = {
         "page": page,
         "filters": filters,
         "complaints": form.complaints(),
-        "choices": _choices(page, filters),
+        "choices": choices,
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
         "matrix": matrix.read(name),
     }
     return render(request, "suite/suite.html", context)
-
-
-def _choices(page: query.SuitePage, filters: query.Filters) -> list[tuple[str, str, list[str]]]:
-    """For each filter its name, its value and what can be chosen; an unknown value stays to be seen."""
-    lines = []
-    for name in query.CHOICES:
-        value: str = getattr(filters, name)
-        offered = page.choices[name]
-        lines.append((name, value, offered if not value or value in offered else [*offered, value]))
-    return lines

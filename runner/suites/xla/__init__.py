@@ -57,32 +57,32 @@ def cannot_be(cell: Cell) -> tuple[str, str] | None:
 # Code → what it means, what to do.
 _CODES = {
     "PASS": (
-        "The result is eager's, within the tolerance.",
-        "Nothing: its times can be trusted.",
+        "The result equals eager's within the tolerance.",
+        "None.",
     ),
     "FAIL": (
-        "The result is wrong: it differs from eager by more than its rounding explains.",
-        "Its times are withheld. Find the operator in the HLO; if no change of yours did it, open an issue.",
+        "The result differs from eager by more than rounding explains.",
+        "Its times are withheld. Find the operator in the HLO, or open an issue.",
     ),
     "EAGER_FAILED": (
-        "The model fails without any compiler.",
-        "Repair or leave out the model: nothing can be said of the backend. The log has the exception.",
+        "The model fails in eager mode.",
+        "Repair the model or leave it out; the log has the exception.",
     ),
     "EXCEPTION_RAISED": (
-        "The backend, or the comparison itself, raised an exception.",
-        "Read the reason in the run's log; where eager and another backend pass, it is this backend's.",
+        "The backend or the comparison raised an exception.",
+        "Read the run's log.",
     ),
     "NONDETERMINISTIC_EAGER_RUN": (
-        "Two eager runs from one seed differ, so nothing can be compared.",
-        "The times stand, unchecked. Look for random operators or atomics in the model.",
+        "Two eager runs with the same seed differ.",
+        "The times are unchecked. Look for random operators or atomics in the model.",
     ),
     "VERIFIER_SKIPPED": (
-        "Nobody asked for the check, or the cell cannot run.",
-        "Run it with verify=true; a cell that cannot run says why in its own row.",
+        "The check was not requested, or the experiment cannot run.",
+        "Run with verify=true.",
     ),
     "VERIFIER_DIDNT_RUN": (
-        "The check was asked for and never came to its end: crash, time-out, or a cell that cannot run.",
-        "Its row has the reason; --resume tries it again.",
+        "The check did not finish: crash, time-out, or the experiment cannot run.",
+        "Read the reason in its row; --resume tries again.",
     ),
 }
 
