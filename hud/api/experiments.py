@@ -20,6 +20,7 @@ from hud.models import Experiment
 from hud.pages.experiment.series import series_points, series_stamp
 from hud.problems import Problem
 from runner.formats.errors import Fault
+from runner.formats.scalars import branch_name
 
 router = Router(tags=["reading"])
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process: whoever reads slowly holds a thread
@@ -126,15 +127,23 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
     return response
 
 
+class SeriesFilter(Schema):
+    branch: str = Field("", max_length=200)
+
+
 @router.get(
     "/series/{int:experiment}/{path:metric}",
     auth=reader,
-    response={200: SeriesOut, 304: None, (401, 403, 404): Error},
+    response={200: SeriesOut, 304: None, (401, 403, 404, 422): Error},
     openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
-def get_series(request: HttpRequest, response: HttpResponse, experiment: int, metric: str) -> Any:
+def get_series(
+    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[SeriesFilter]
+) -> Any:
     """Points of a series in its order: commit date, then run time."""
-    stamp = series_stamp(experiment, metric) if experiment < 2**31 and "\0" not in metric else None
+    _check_query(request, SeriesFilter)
+    known = experiment < 2**31 and "\0" not in metric
+    stamp = series_stamp(experiment, metric, branch_name(given.branch)) if known else None
     if stamp is None:
         raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
     etag = f'"{stamp.etag}"'

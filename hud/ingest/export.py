@@ -15,6 +15,8 @@ import orjson
 from django.db import connection, transaction
 
 from hud.models import STATUS_NAMES, words_are_reason
+from hud.runs.branches import stored_names
+from runner.formats.scalars import branch_name
 from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
@@ -80,7 +82,10 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    wanted = [f"{FILTERS[name]} = %({name})s" for name in filters]
+    wanted = [f"{FILTERS[name]} = %({name})s" for name in filters if name != "branch"]
+    if "branch" in filters:
+        filters = {**filters, "branch": stored_names(branch_name(filters["branch"]))}
+        wanted.append("r.branch = ANY(%(branch)s)")
     statement = f"""
         SELECT {", ".join(_COLUMNS.values())}
         FROM hud_measurement m

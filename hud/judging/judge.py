@@ -17,6 +17,7 @@ from django.db import connection, transaction
 from hud.judging.verdict import Rule, Verdict, judge
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series
 from hud.models import Verdict as VerdictRow
+from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
 _HISTORY = 100
@@ -31,6 +32,7 @@ class _Point:
     class_key: str
     good: bool  # the status of each of its fresh processes is ok
     ran: bool  # else it could not run, or nobody let it
+    is_baseline: bool  # of the default branch: later points are judged against it
     medians: tuple[float, ...]  # one for each fresh process; empty where none gave a number
 
 
@@ -94,28 +96,30 @@ def _points(series: Series) -> list[_Point]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status, m.median
-            FROM hud_measurement m JOIN hud_environment e ON e.id = m.environment_id
-            WHERE m.series_id = %s AND m.run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
+            SELECT m.run_id, m.environment_id, m.at, e.class_key, r.branch = ANY(%s), m.status, m.median
+            FROM hud_measurement m
+            JOIN hud_environment e ON e.id = m.environment_id
+            JOIN hud_run r ON r.id = m.run_id AND r.base_environment = ''
+            WHERE m.series_id = %s
             ORDER BY m.at, m.run_id, m.environment_id, m.process
             """,
-            [series.pk],
+            [stored_names(), series.pk],
         )
         rows = cursor.fetchall()
-    return [_point(list(group)) for _place, group in groupby(rows, key=lambda row: row[:4])]
+    return [_point(list(group)) for _place, group in groupby(rows, key=lambda row: row[:5])]
 
 
 def _point(rows: Sequence[tuple[Any, ...]]) -> _Point:
     """Of the rows of one run in one environment: a process that failed does not hide what the others gave."""
-    run_id, environment_id, at, class_key = rows[0][:4]
-    medians = tuple(row[5] for row in rows if row[5] is not None)
-    statuses = {STATUS_NAMES.get(row[4], "failed") for row in rows}
+    run_id, environment_id, at, class_key, is_baseline = rows[0][:5]
+    medians = tuple(row[6] for row in rows if row[6] is not None)
+    statuses = {STATUS_NAMES.get(row[5], "failed") for row in rows}
     good, ran = statuses == {"ok"}, bool(medians) or not statuses <= NEVER_RAN
-    return _Point(run_id, environment_id, at, class_key, good, ran, medians)
+    return _Point(run_id, environment_id, at, class_key, good, ran, is_baseline, medians)
 
 
 def _verdict_rows(series: Series, points: Sequence[_Point], since: datetime) -> Iterator[VerdictRow]:
-    """What never ran is not judged, and nothing is judged against it."""
+    """Only points of the default branch become history; what never ran is not judged, nor history."""
     rule = rule_of(series.metric)
     earlier: dict[str, list[_Point]] = {}
     for place, point in enumerate(point for point in points if point.ran):
@@ -125,7 +129,8 @@ def _verdict_rows(series: Series, points: Sequence[_Point], since: datetime) -> 
             first_of_class = verdict.verdict == "new" and place > 0
             if first_of_class or verdict.verdict not in _SILENT:
                 yield _row(series, point, verdict)
-        history.append(point)
+        if point.is_baseline:
+            history.append(point)
 
 
 def _judge(history: Sequence[_Point], point: _Point, rule: Rule) -> Verdict:

@@ -52,6 +52,7 @@ class RunOptions:
     who: str
     repeats: int = 1
     new_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    branch: str = ""
     interactive: bool = True  # a person waits: it goes ahead of a schedule's runs
     trigger: ScheduleTrigger | None = None  # the schedule's due time that asks for it
 
@@ -143,6 +144,7 @@ def request_run(
             new_options=new_options,
             firing=options.trigger,
             source="runner",
+            branch=options.branch,
             at=Now(),
             at_source="run",
             experiment=experiment,
