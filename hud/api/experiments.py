@@ -15,7 +15,7 @@ from pydantic import Field
 from hud.api.auth import reader
 from hud.api.openapi import parameter
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
-from hud.ingest.export import FORMATS, export
+from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment
 from hud.pages.experiment.series import series_points, series_stamp
 from hud.problems import Problem
@@ -69,6 +69,7 @@ def _check_query(request: HttpRequest, known: type[Schema]) -> None:
 
 class ExportFilter(Schema):
     format: Literal["v3", "json", "csv"] = "v3"
+    layout: Literal["long", "wide"] = "long"
     suite: str = Field("", max_length=60)
     case: str = Field("", max_length=200)
     mode: str = Field("", max_length=40)
@@ -115,14 +116,20 @@ class _Released:
     },
 )
 def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
-    """Every measurement that fits, streamed."""
+    """Every measurement that fits, streamed. `layout=wide`, for `format=csv` and one `suite`: a line for each
+    experiment of a run, a column for each metric."""
     _check_query(request, ExportFilter)
+    wide = given.layout == "wide"
+    if wide and given.format != "csv":
+        raise Problem(422, "layout=wide is a CSV", errors=[Fault("?format", "csv for layout=wide")])
+    if wide and not given.suite:
+        raise Problem(422, "layout=wide is of one suite", errors=[Fault("?suite", "missing")])
     if not _EXPORTS.acquire(blocking=False):
         raise Problem(503, "other exports are running; try again", retry_after_s=5)
-    filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
+    filters = {name: value for name, value in given.model_dump(exclude={"format", "layout"}).items() if value}
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
-    rows = _Released(export(given.format, filters))
-    response = StreamingHttpResponse(rows, content_type=FORMATS[given.format])
+    pieces = export_wide(filters) if wide else export(given.format, filters)
+    response = StreamingHttpResponse(_Released(pieces), content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
     return response
 
