@@ -1,11 +1,12 @@
 """RQ's queues as django-rq wants them configured.
 
-Each accelerator has its own queue, made when a host attaches; django-rq knows only the names in its settings.
-So every name is known here, with the settings of `default`.
+Each accelerator has its own queue, made when a host attaches; django-rq takes the names from its settings.
+So the settings read them from the database.
 """
 
 from __future__ import annotations
 
+from collections.abc import ItemsView, KeysView
 from typing import Any
 
 from django.conf import settings
@@ -15,7 +16,10 @@ from redis.retry import Retry
 
 
 class Queues(dict[str, dict[str, Any]]):
-    """`RQ_QUEUES`: any name has the default's configuration; messages are JSON, never pickles."""
+    """`RQ_QUEUES`: any name has the default's configuration; messages are JSON, never pickles.
+
+    Iterating gives `default` and the queues of attached accelerators: those that `/django-rq/` lists.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__(
@@ -29,6 +33,15 @@ class Queues(dict[str, dict[str, Any]]):
 
     def __missing__(self, name: str) -> dict[str, Any]:
         return self["default"]
+
+    def keys(self) -> KeysView[str]:
+        return dict(self.items()).keys()
+
+    def items(self) -> ItemsView[str, dict[str, Any]]:
+        from hud.models import Accelerator  # noqa: PLC0415 — settings come before models
+
+        attached = Accelerator.objects.filter(host__detached_at__isnull=True)
+        return {name: self[name] for name in ("default", *(one.queue for one in attached))}.items()
 
 
 def connect() -> Redis:
