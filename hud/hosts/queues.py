@@ -6,19 +6,21 @@ So the settings read them from the database.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, KeysView
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+if TYPE_CHECKING:
+    from _collections_abc import dict_items
+
 
 class Queues(dict[str, dict[str, Any]]):
     """`RQ_QUEUES`: any name has the default's configuration; messages are JSON, never pickles.
 
-    Iterating gives `default` and the queues of attached accelerators: those that `/django-rq/` lists.
+    `items` are `default` and the queues of attached accelerators: those that `/django-rq/` lists.
     """
 
     def __init__(self, url: str) -> None:
@@ -34,10 +36,7 @@ class Queues(dict[str, dict[str, Any]]):
     def __missing__(self, name: str) -> dict[str, Any]:
         return self["default"]
 
-    def keys(self) -> KeysView[str]:
-        return dict(self.items()).keys()
-
-    def items(self) -> ItemsView[str, dict[str, Any]]:
+    def items(self) -> dict_items[str, dict[str, Any]]:
         from hud.models import Accelerator  # noqa: PLC0415 — settings come before models
 
         attached = Accelerator.objects.filter(host__detached_at__isnull=True)
