@@ -1,4 +1,7 @@
-"""Rows → Plotly figures, as plain dicts. Colours of text, grid and paper are the page's (`charts.js`).
+"""Rows → Plotly figures. Colours of text, grid and paper are the page's (`charts.js`).
+
+Plotly's classes check layouts and looks once, at import; points are put in as lists. Checking a
+whole history of 200 points would take 14 ms.
 
 Okabe-Ito's palette, safe for the colour-blind: blue is better, orange is worse, and every verdict has its
 own symbol as well. Only SVG traces: the WebGL ones need `unsafe-eval`.
@@ -9,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
+
+import plotly.graph_objects as go
 
 from hud.models import Metric
 from hud.pages.experiment.query import History, Point
@@ -30,6 +35,37 @@ _LOOKS = {
     "not_run": ("not run", FAILED, "circle-x-open"),
 }
 _SHOWN_SAMPLES = 1000
+
+_TEMPLATE = go.layout.Template(
+    layout={
+        "margin": {"l": 64, "r": 16, "t": 16, "b": 40},
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "xaxis": {"automargin": True},
+        "yaxis": {"automargin": True},
+    }
+)
+_HISTORY = go.Layout(
+    template=_TEMPLATE,
+    xaxis={"type": "date"},
+    yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
+    showlegend=True,
+).to_plotly_json()
+_SAMPLES = go.Layout(template=_TEMPLATE, showlegend=False).to_plotly_json()
+_LINE = go.Scatter(
+    mode="lines", line={"color": NEUTRAL, "width": 1}, opacity=0.6, hoverinfo="skip", showlegend=False
+).to_plotly_json()
+_MARKERS = go.Scatter(mode="markers", hovertemplate="%{text}<extra></extra>").to_plotly_json()
+_MISSING = go.Scatter(
+    _MARKERS, name="no value", yaxis="y2", marker={"color": FAILED, "symbol": "x", "size": 10}
+).to_plotly_json()
+_SAMPLE = go.Scatter(
+    mode="markers", name="sample", marker={"color": NEUTRAL, "size": 5, "opacity": 0.8}
+).to_plotly_json()
+_ACROSS = go.layout.Shape(type="line", xref="paper", x0=0, x1=1).to_plotly_json()
+_LABEL = go.layout.Annotation(
+    xref="paper", x=1, xanchor="right", yanchor="bottom", showarrow=False
+).to_plotly_json()
 
 
 def escape(text: str) -> str:
@@ -54,10 +90,9 @@ def history(shown: History) -> Figure:
     if missing:
         traces.append(_missing(missing, shown.metric))
     layout: Figure = {
-        "xaxis": {"type": "date", "range": _time_range([point.at for point in shown.points])},
+        **_HISTORY,
+        "xaxis": {**_HISTORY["xaxis"], "range": _time_range([point.at for point in shown.points])},
         "yaxis": {"title": {"text": axis_title(shown.metric)}, "range": _value_range(shown, present)},
-        "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
-        "showlegend": True,
     }
     if shown.target:
         value = shown.target.value
@@ -73,25 +108,21 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule = "median")
     """All samples of one measurement in the order they were taken, with the value that they make."""
     step = max(1, -(-len(values) // _SHOWN_SAMPLES))
     drawn = list(values[::step])
-    marker = {"color": NEUTRAL, "size": 5, "opacity": 0.8}
     middle = value_of(values, rule)
     return {
         "data": [
             {
-                "type": "scatter",
-                "mode": "markers",
+                **_SAMPLE,
                 "x": [index * step + 1 for index in range(len(drawn))],
                 "y": drawn,
-                "marker": marker,
-                "name": "sample",
                 "hovertemplate": f"%{{y:.6~g}} {escape(metric.unit)}<extra>sample %{{x}}</extra>",
             }
         ],
         "layout": {
+            **_SAMPLES,
             "yaxis": {"title": {"text": axis_title(metric)}},
             "shapes": [_line_across(middle, {"color": BETTER, "width": 1.5})],
             "annotations": [_label_right(middle, f"{_MIDDLES[rule]} {middle:.6g}")],
-            "showlegend": False,
         },
     }
 
@@ -103,30 +134,20 @@ def axis_title(metric: Metric) -> str:
 
 
 def _line(points: Sequence[Point]) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [point.at.isoformat() for point in points],
-        "y": [point.median for point in points],
-        "line": {"color": NEUTRAL, "width": 1},
-        "opacity": 0.6,
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    times, values = [point.at.isoformat() for point in points], [point.median for point in points]
+    return {**_LINE, "x": times, "y": values}
 
 
 def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure) -> Figure:
     spreads = [abs((point.spread or 0.0) * (point.median or 0.0)) for point in points]
     return {
-        "type": "scatter",
-        "mode": "markers",
+        **_MARKERS,
         "name": name,
         "x": [point.at.isoformat() for point in points],
         "y": [point.median for point in points],
         "error_y": {"type": "data", "array": spreads, "thickness": 1.5, "width": 4, "visible": any(spreads)},
         "marker": marker,
         "text": [_hover(point, metric) for point in points],
-        "hovertemplate": "%{text}<extra></extra>",
         "customdata": [f"#run-{point.run_id}" for point in points],
     }
 
@@ -134,15 +155,10 @@ def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure)
 def _missing(points: Sequence[Point], metric: Metric) -> Figure:
     """Points without a number stand at the foot of the chart, so that nobody takes them for absent."""
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "no value",
+        **_MISSING,
         "x": [point.at.isoformat() for point in points],
         "y": [0.03] * len(points),
-        "yaxis": "y2",
-        "marker": {"color": FAILED, "symbol": "x", "size": 10},
         "text": [_hover(point, metric) for point in points],
-        "hovertemplate": "%{text}<extra></extra>",
         "customdata": [f"#run-{point.run_id}" for point in points],
     }
 
@@ -191,16 +207,8 @@ def _value_range(shown: History, points: Sequence[Point]) -> list[float] | None:
 
 
 def _line_across(value: float, line: Figure) -> Figure:
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
+    return {**_ACROSS, "y0": value, "y1": value, "line": line}
 
 
 def _label_right(value: float, text: str) -> Figure:
-    return {
-        "xref": "paper",
-        "x": 1,
-        "xanchor": "right",
-        "y": value,
-        "yanchor": "bottom",
-        "text": escape(text),
-        "showarrow": False,
-    }
+    return {**_LABEL, "y": value, "text": escape(text)}
