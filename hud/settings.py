@@ -49,6 +49,7 @@ HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one add
 HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in five minutes, from one address
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
+HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
 
 DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or embedded.secret_key(HUD_DATA, required=PRODUCTION)

@@ -15,11 +15,12 @@ from pydantic import Field
 from hud.api.auth import reader
 from hud.api.openapi import parameter
 from hud.api.schemas import Error, ExperimentsOut, SeriesOut
-from hud.ingest.export import FORMATS, export
+from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment
 from hud.pages.experiment.series import series_points, series_stamp
 from hud.problems import Problem
 from runner.formats.errors import Fault
+from runner.formats.scalars import branch_name
 
 router = Router(tags=["reading"])
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
@@ -68,6 +69,7 @@ def _check_query(request: HttpRequest, known: type[Schema]) -> None:
 
 class ExportFilter(Schema):
     format: Literal["v3", "json", "csv"] = "v3"
+    layout: Literal["long", "wide"] = "long"
     suite: str = Field("", max_length=60)
     case: str = Field("", max_length=200)
     mode: str = Field("", max_length=40)
@@ -114,27 +116,41 @@ class _Export:
     },
 )
 def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
-    """Stream every measurement that matches the filters."""
+    """Stream every measurement that matches the filters. `layout=wide`, for `format=csv` and one `suite`: a
+    line for each experiment of a run, a column for each metric."""
     _check_query(request, ExportFilter)
+    wide = given.layout == "wide"
+    if wide and given.format != "csv":
+        raise Problem(422, "layout=wide is a CSV", errors=[Fault("?format", "csv for layout=wide")])
+    if wide and not given.suite:
+        raise Problem(422, "layout=wide is of one suite", errors=[Fault("?suite", "missing")])
     if not _EXPORTS.acquire(blocking=False):
         raise Problem(503, "other exports are running; try again", retry_after_s=5)
-    filters = {name: value for name, value in given.model_dump(exclude={"format"}).items() if value}
+    filters = {name: value for name, value in given.model_dump(exclude={"format", "layout"}).items() if value}
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
-    rows = _Export(export(given.format, filters))
-    response = StreamingHttpResponse(rows, content_type=FORMATS[given.format])
+    pieces = export_wide(filters) if wide else export(given.format, filters)
+    response = StreamingHttpResponse(_Export(pieces), content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
     return response
+
+
+class SeriesFilter(Schema):
+    branch: str = Field("", max_length=200)
 
 
 @router.get(
     "/series/{int:experiment}/{path:metric}",
     auth=reader,
-    response={200: SeriesOut, 304: None, (401, 403, 404): Error},
+    response={200: SeriesOut, 304: None, (401, 403, 404, 422): Error},
     openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
-def get_series(request: HttpRequest, response: HttpResponse, experiment: int, metric: str) -> Any:
+def get_series(
+    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[SeriesFilter]
+) -> Any:
     """Get the points of a series, ordered by commit date, then run time."""
-    stamp = series_stamp(experiment, metric) if experiment < 2**31 and "\0" not in metric else None
+    _check_query(request, SeriesFilter)
+    known = experiment < 2**31 and "\0" not in metric
+    stamp = series_stamp(experiment, metric, branch_name(given.branch)) if known else None
     if stamp is None:
         raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
     etag = f'"{stamp.etag}"'

@@ -19,6 +19,7 @@ from hud.runs.artifacts import artifact_response
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
+from runner.formats.scalars import branch_name
 from runner.schema.plan import Selection
 from runner.schema.statistics import LEAST_PAIRS
 
@@ -43,6 +44,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         who=who(request),
         repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
         new_options=given.new_options,
+        branch=branch_name(given.branch),
     )
     try:
         if given.experiment is not None:

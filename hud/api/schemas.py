@@ -69,6 +69,7 @@ class PointOut(Schema):
     run: int
     time: str
     commit: str
+    branch: str
     value: float | None
     samples: list[float]
     n: int
@@ -110,6 +111,7 @@ class RunIn(StrictBody):
     ] = Field({}, max_length=64)
     knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
     repeats: int | None = Field(None, ge=1, le=20)
+    branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
 
 
 class PlaceOut(Schema):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ import orjson
 from django.db import connection, transaction
 
 from hud.models import STATUS_NAMES, words_are_reason
+from hud.runs.branches import stored_names
+from runner.formats.scalars import branch_name
 from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
@@ -66,6 +69,7 @@ FILTERS = {
 } | {"experiment": "x.id"}  # fmt: skip
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
 _FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id", "words"}]
+_WIDE = (*_IDENTITY[:-1], "run", "at", "source", "host", "commit", "branch")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -79,8 +83,33 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
     return _as_json(rows)
 
 
+def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield, in one piece, one line for each experiment of a run, as CSV, with a column for each metric.
+
+    The value is the median of the run's processes; it is empty where none gave one. A/B runs are left out:
+    they have two values.
+    """
+    import pandas as pd  # noqa: PLC0415 — 0.7 s, for this table alone
+
+    lines: dict[tuple[Any, ...], int] = {}
+    values = []
+    for row in _rows(filters):
+        if not row["base_environment"]:
+            line = lines.setdefault(tuple(_cell(row[name]) for name in _WIDE), len(lines))
+            values.append((line, sys.intern(_cell(row["metric"])), row["value"]))
+    measured = pd.DataFrame(values, columns=["line", "metric", "value"]).astype({"value": float})
+    metrics = measured.pivot_table(
+        index="line", columns="metric", values="value", aggfunc="median", dropna=False
+    )
+    table = pd.concat([pd.DataFrame(list(lines), columns=list(_WIDE)), metrics], axis=1)
+    yield table.to_csv(index=False, lineterminator="\r\n").encode()
+
+
 def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    wanted = [f"{FILTERS[name]} = %({name})s" for name in filters]
+    wanted = [f"{FILTERS[name]} = %({name})s" for name in filters if name != "branch"]
+    if "branch" in filters:
+        filters = {**filters, "branch": stored_names(branch_name(filters["branch"]))}
+        wanted.append("r.branch = ANY(%(branch)s)")
     statement = f"""
         SELECT {", ".join(_COLUMNS.values())}
         FROM hud_measurement m

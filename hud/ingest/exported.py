@@ -12,6 +12,7 @@ import msgspec
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
 from runner.formats.parameters import parse_time
+from runner.formats.scalars import branch_name
 from runner.schema.records import Record
 
 _PLACE = "/benchmark/extra_info/hud"
@@ -40,7 +41,7 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             external_id=self.external_id,
             host=self.host,
             commit=self.commit[:64],
-            branch=self.branch,
+            branch=branch_name(self.branch),
             repo=self.repo,
             at=parse_time(self.at),
             at_source=self.at_source,

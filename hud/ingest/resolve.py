@@ -20,7 +20,7 @@ from django.utils import timezone as clock
 from hud.models import Run, State
 from runner.formats.measurement import DEVICES, ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import Parameters, parse_time
-from runner.formats.scalars import nfc, text
+from runner.formats.scalars import branch_name, nfc, text
 from runner.formats.v3 import OURS
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import CANCELLED
@@ -103,7 +103,7 @@ def _run_key(record: Record, origin: _Origin, given: Parameters) -> RunKey:
         external_id=external_id or given.run_id or None,
         host=nfc(origin.host or given.host)[:200],
         commit=(record.head_sha or given.commit)[:64],
-        branch=nfc(record.head_branch or given.branch)[:200],
+        branch=branch_name(record.head_branch or given.branch),
         repo=nfc(record.repo or given.repo)[:200],
         at=commit_time or run_time,
         at_source=at_source,

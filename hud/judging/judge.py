@@ -16,6 +16,7 @@ from django.db import connection, transaction
 from hud.judging.verdict import Rule, Verdict, judge
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series
 from hud.models import Verdict as VerdictRow
+from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
 _HISTORY = 100
@@ -32,6 +33,7 @@ class _Point:
     class_key: str
     good: bool  # every fresh process has the status ok
     ran: bool  # False if it could not run or was not allowed to
+    is_baseline: bool  # of the default branch: later points are judged against it
     medians: tuple[float, ...]  # one for each fresh process that gave a number
 
 
@@ -81,27 +83,30 @@ def _points(series: Series) -> list[_Point]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status, m.median
-            FROM hud_measurement m JOIN hud_environment e ON e.id = m.environment_id
-            WHERE m.series_id = %s AND m.run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
+            SELECT m.run_id, m.environment_id, m.at, e.class_key, r.branch = ANY(%s), m.status, m.median
+            FROM hud_measurement m
+            JOIN hud_environment e ON e.id = m.environment_id
+            JOIN hud_run r ON r.id = m.run_id AND r.base_environment = ''
+            WHERE m.series_id = %s
             ORDER BY m.at, m.run_id, m.environment_id, m.process
             """,
-            [series.pk],
+            [stored_names(), series.pk],
         )
         rows = cursor.fetchall()
     points = []
-    for (run_id, environment_id, at, class_key), group in groupby(rows, key=lambda row: row[:4]):
-        outcomes = [row[4:] for row in group]
+    for (run_id, environment_id, at, class_key, is_baseline), group in groupby(rows, key=lambda row: row[:5]):
+        outcomes = [row[5:] for row in group]
         medians = tuple(value for _status, value in outcomes if value is not None)
         statuses = {STATUS_NAMES.get(status, "failed") for status, _value in outcomes}
         # a process that failed does not hide the values of the others
-        ran = bool(medians) or not statuses <= NEVER_RAN
-        points.append(_Point(run_id, environment_id, at, class_key, statuses == {"ok"}, ran, medians))
+        good, ran = statuses == {"ok"}, bool(medians) or not statuses <= NEVER_RAN
+        points.append(_Point(run_id, environment_id, at, class_key, good, ran, is_baseline, medians))
     return points
 
 
 def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
-    """Yield the rows of the points from `since` on. Points that never ran neither get nor influence one."""
+    """Yield the rows of the points from `since` on. Points that never ran neither get nor influence one, and
+    only points of the default branch become history."""
     rule = rule_of(series.metric)
     earlier: dict[str, list[_Point]] = {}
     for index, point in enumerate(point for point in _points(series) if point.ran):
@@ -117,7 +122,8 @@ def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
                     at=point.at,
                     **asdict(verdict),
                 )
-        history.append(point)
+        if point.is_baseline:
+            history.append(point)
 
 
 def _judge_point(history: Sequence[_Point], point: _Point, rule: Rule) -> Verdict:

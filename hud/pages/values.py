@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series, words_are_reason
 from hud.pages.sql import fetch
 from hud.pages.targets import AppliedTarget, Targets
+from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 from runner.suites import SUITES
 
@@ -170,8 +171,8 @@ VERDICT_JOIN = """
 def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
     """Return the value of each series in its newest run, over all its processes.
 
-    One statement, three index look-ups a series. A run in pairs tries something out: it counts only where
-    there is no other.
+    One statement, three index look-ups a series. Runs in pairs and runs of other branches try something out:
+    they count only where there are no others.
     """
     values = fetch(
         MetricValue,
@@ -180,9 +181,9 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
         FROM hud_series s
         JOIN LATERAL (
             (SELECT run_id, environment_id, 1 place FROM hud_measurement
+            JOIN hud_run r ON r.id = run_id AND r.base_environment = '' AND r.branch = ANY(%(branches)s)
             WHERE series_id = s.id
-                AND run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
-            ORDER BY at DESC, run_id DESC, process DESC LIMIT 1)
+            ORDER BY hud_measurement.at DESC, run_id DESC, process DESC LIMIT 1)
             UNION ALL
             (SELECT run_id, environment_id, 2 FROM hud_measurement WHERE series_id = s.id
             ORDER BY at DESC, run_id DESC, process DESC LIMIT 1)
@@ -194,7 +195,7 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
         WHERE s.id = ANY(%(series)s)
         ORDER BY s.id, m.process
         """,  # noqa: S608 — constants of this file
-        {"series": list(series_ids)},
+        {"series": list(series_ids), "branches": stored_names()},
     )
     return {value.series_id: value for value in by_run(values)}
 

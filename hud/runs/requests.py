@@ -52,6 +52,7 @@ class RunOptions:
     who: str
     repeats: int = 1
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)
+    branch: str = ""
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
 
@@ -148,6 +149,7 @@ def request_run(
             new_options=new_options,
             firing=options.trigger,
             source="runner",
+            branch=options.branch,
             at=Now(),
             at_source="run",
             experiment=experiment,

@@ -37,6 +37,11 @@ def nfc(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
+def branch_name(name: str) -> str:
+    """Return the name of a branch from its full reference or its short form."""
+    return nfc(name.removeprefix("refs/heads/"))[:200]
+
+
 def shortened(name: str, limit: int = 200) -> str:
     """Cut a name to the limit, with a digest that keeps two long ones apart."""
     if len(name) <= limit:

@@ -25,20 +25,12 @@
     return all;
   };
 
-  const base = {
-    margin: { l: 64, r: 16, t: 16, b: 40 },
-    hovermode: "closest",
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-    xaxis: { automargin: true },
-    yaxis: { automargin: true },
-  };
-
   // by name, so that a newer plotly brings no button that sends data somewhere
   const buttons = [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]];
 
   const draw = async (box) => {
     const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
-    const layout = merged(merged(base, themed()), figure.layout);
+    const layout = merged(themed(), figure.layout);
     const options = { responsive: true, displaylogo: false, showTips: false, modeBarButtons: buttons };
     await Plotly.newPlot(box, figure.data, layout, options);
     box.on("plotly_click", (event) => {

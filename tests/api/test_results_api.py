@@ -265,6 +265,31 @@ def test_a_series_has_its_target_samples_and_etag(client: Client, key: str) -> N
     assert_problem(client.get("/api/v1/series/999999999999/x"), 404)
 
 
+def test_a_series_is_filtered_by_branch(client: Client, key: str) -> None:
+    for value, branch in enumerate(("", "refs/heads/main", "refs/heads/slow")):
+        time = f"2026-11-2{value}T07:52:00Z"
+        post(
+            client,
+            as_list(v3_record(values=[value])),
+            key,
+            f"?commit=a{value}&run_time={time}&branch={branch}",
+        )
+    url = f"/api/v1/series/{Experiment.objects.get().pk}/memory_bandwidth(GB/s)"
+
+    def points(query: str) -> list[tuple[str, str]]:
+        found = client.get(url + query).json()["points"]
+        return [(point["commit"], point["branch"]) for point in found]
+
+    assert points("") == [("a0", "main"), ("a1", "main"), ("a2", "slow")]
+    assert points("?branch=main") == [("a0", "main"), ("a1", "main")]
+    assert points("?branch=refs/heads/slow") == [("a2", "slow")]
+    assert points("?branch=none") == []
+    assert client.get(url)["ETag"] != client.get(f"{url}?branch=slow")["ETag"]
+    assert_problem(client.get(f"{url}?brunch=main"), 422)
+    exported = client.get("/api/v1/export?format=json&branch=main").getvalue()
+    assert [row["commit"] for row in json.loads(exported)["items"]] == ["a0", "a1"]
+
+
 def test_experiments_come_in_pages(client: Client) -> None:
     Experiment.objects.bulk_create(Experiment(suite="s", case=f"c{number}") for number in range(5))
     first = client.get("/api/v1/experiments?suite=s&limit=3").json()

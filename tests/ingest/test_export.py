@@ -19,6 +19,7 @@ from hud.ingest import BadUpload, ingest
 from hud.ingest.export import export
 from hud.models import Environment, Experiment, Measurement, Run, Upload
 from runner.formats.parameters import Parameters
+from tests.support.factories import create_experiment, create_measurement, create_run
 from tests.support.records import as_lines, as_list, v3_record
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "hud" / "samples"
@@ -204,3 +205,32 @@ def test_an_export_that_was_tampered_with_is_refused(wrong: dict[str, str]) -> N
     with pytest.raises(BadUpload) as caught:
         ingest(as_list(record), Parameters())
     assert "/benchmark/extra_info/hud/run/" in caught.value.faults[0].pointer
+
+
+def test_a_wide_export_has_a_line_for_each_run_and_a_column_for_each_metric(client: Client) -> None:
+    experiment, run = create_experiment(knobs={"D": 1024}), create_run(commit="abc", branch="main")
+    for process, value in enumerate((90.0, 100.0)):
+        create_measurement(experiment, metric="speedup", value=value, run=run, process=process)
+    create_measurement(experiment, metric="speedup", value=None, status="oom", run=run, process=2)
+    create_measurement(experiment, metric="=1+1", value=1.5, run=run)
+    create_measurement(experiment, metric="speedup", value=None, status="oom", run=create_run(commit="def"))
+    create_measurement(experiment, metric="speedup", run=create_run(base_environment="old"))
+    create_measurement(create_experiment(suite="timm", case="resnet"), metric="accuracy")
+    answer = client.get("/api/v1/export?format=csv&layout=wide&suite=micro")
+    rows = list(csv.DictReader(io.StringIO(answer.getvalue().decode())))
+    assert [(row["commit"], row["speedup"], row["'=1+1"]) for row in rows] == [
+        ("abc", "95.0", "1.5"),
+        ("def", "", ""),
+    ]
+    assert (rows[0]["suite"], rows[0]["knobs"]) == ("micro", '{"D":1024}')
+    assert "accuracy" not in rows[0]
+    empty_table = client.get("/api/v1/export?format=csv&layout=wide&suite=none").getvalue().decode()
+    assert empty_table.splitlines() == [empty_table.strip()]
+    assert empty_table.startswith("suite,case,")
+
+
+@pytest.mark.parametrize(
+    "query", ["format=v3&suite=micro", "suite=micro", "format=json&suite=micro", "format=csv"]
+)
+def test_a_wide_export_is_a_csv_of_one_suite(client: Client, query: str) -> None:
+    assert client.get(f"/api/v1/export?layout=wide&{query}").status_code == 422

@@ -60,6 +60,17 @@ def test_another_environment_class_is_no_baseline() -> None:
     assert verdicts() == ["new"]
 
 
+def test_another_branch_is_judged_against_the_default_one_and_is_no_baseline() -> None:
+    for day in range(0, 20, 2):
+        upload(2500, day)
+        upload(2000, day + 1, head_branch="refs/heads/slow")
+    upload(2500, 20, head_branch="refs/heads/main")
+    process_pending()
+    found = Verdict.objects.order_by("at").values_list("run__branch", "verdict", "baseline_n")
+    assert {branch for branch, _verdict, _n in found} == {"slow"}
+    assert list(found)[-1] == ("slow", "regressed", 10)
+
+
 def test_a_run_that_is_not_complete_waits() -> None:
     upload(2500, 0)
     Run.objects.update(state=State.RUNNING, finished=None)

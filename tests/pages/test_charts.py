@@ -45,6 +45,8 @@ def test_a_history_is_a_figure_plotly_takes() -> None:
     checked = go.Figure(drawn)  # raises for anything that is not in Plotly's schema
     assert {trace.type for trace in checked.data} == {"scatter"}
     json.dumps(drawn)
+    assert drawn["layout"]["template"]["layout"]["margin"] == {"l": 64, "r": 16, "t": 16, "b": 40}
+    assert charts.history(history_of()) == drawn  # what is built once is not changed
 
 
 @pytest.mark.django_db

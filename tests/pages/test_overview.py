@@ -61,6 +61,17 @@ def test_a_regression_stands_there_while_it_is_the_newest_point(client: Client) 
     assert "regressed -8.3%" not in text_of(client)
 
 
+def test_another_branch_neither_regresses_nor_hides_a_regression(client: Client) -> None:
+    now = timezone.now()
+    experiment = create_experiment()
+    fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
+    slow = create_measurement(experiment, value=9, run=create_run(branch="slow", at=now))
+    create_verdict(slow, "regressed", change=-0.99)
+    assert client.get("/overview.json").json()["items"] == []
+    create_verdict(fallen, "regressed", change=-0.083)
+    assert [row["value"] for row in client.get("/overview.json").json()["items"]] == [2200]
+
+
 def test_the_largest_regression_stands_first(client: Client) -> None:
     for case, change in (("gemv", -0.05), ("layer_norm", -0.2)):
         measurement = create_measurement(create_experiment(case=case))

@@ -399,6 +399,16 @@ def test_two_uploads_of_one_title_are_told_apart(client: Client) -> None:
     assert client.get("/runs.json").json()["items"][2]["filename"] == "first.json"
 
 
+def test_only_another_branch_than_the_default_one_is_shown(client: Client) -> None:
+    for branch in ("", "main", "fast"):
+        create_measurement(run=create_run(branch=branch))
+    assert [run["branch"] for run in client.get("/runs.json").json()["items"]] == ["fast", "main", "main"]
+    experiment = create_experiment()
+    for page in ("/runs/", f"/experiments/{experiment.pk}/"):
+        tags = re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', text_of(client, page))
+        assert tags == ["fast"]
+
+
 def test_the_list_is_filtered_by_the_url(client: Client) -> None:
     create_run(title="nightly")
     create_run("failed", title="broken", host_name="far-away")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from datetime import timedelta
@@ -223,3 +224,11 @@ def test_a_csv_cell_is_never_a_formula() -> None:
     lines = list(csv.DictReader(io.StringIO(to_csv(rows))))
     assert [line["name"] for line in lines] == ["'=cmd|' /C calc'!A0", "'@SUM(1)"]
     assert [line["value"] for line in lines] == ["-1.5", ""]
+
+
+def test_it_links_the_wide_export(client: Client) -> None:
+    create_measurement(create_experiment(suite="a & b"))
+    page = client.get("/suites/a & b/").content.decode()
+    (address,) = re.findall(r'href="(/api/v1/export[^"]*)"', page)
+    assert client.get(html.unescape(address)).getvalue().startswith(b"suite,case,")
+    assert "suite=a%20%26%20b" in address

@@ -190,6 +190,16 @@ def test_knobs_of_a_rerun_go_before_the_experiment_s_own() -> None:
 
 
 @pytest.mark.django_db
+def test_a_run_takes_its_branch_from_the_request(client: Client, offers: Accelerator) -> None:
+    headers = {"Authorization": f"Bearer {create_key(name='k', scopes=['run'], who='test')[1]}"}
+    body = json.dumps({"experiment": a_model(knobs={}).pk, "branch": "refs/heads/fast"})
+    assert (
+        client.post("/api/v1/runs", body, content_type="application/json", headers=headers).status_code == 201
+    )
+    assert Run.objects.get().branch == "fast"
+
+
+@pytest.mark.django_db
 def test_knobs_out_of_bounds_are_refused_at_the_api_and_in_the_form(
     client: Client, offers: Accelerator
 ) -> None:

@@ -13,6 +13,7 @@ from hud.pages.hosts.query import Place, places_for
 from hud.pages.sql import fetch
 from hud.pages.targets import AppliedTarget, Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue
+from hud.runs.branches import branch_or_default, other_branch
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
@@ -38,6 +39,10 @@ class Point(MetricValue):
     same_class: bool = True  # as the newest point: may be its baseline
     file: Upload | None = None  # it came in
 
+    @property
+    def other_branch(self) -> str:
+        return other_branch(self.branch)
+
     def to_row(self) -> dict[str, Any]:
         environment = self.environment
         return {
@@ -46,6 +51,7 @@ class Point(MetricValue):
             "host": self.host,
             "source": self.source,
             "commit": self.commit,
+            "branch": branch_or_default(self.branch),
             "file": self.file.filename if self.file else None,
             "environment": environment.fingerprint,
             "environment_class": environment.class_key,

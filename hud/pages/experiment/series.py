@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
 from hud.models import Series
 from hud.pages.sql import fetch
 from hud.pages.targets import Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue
+from hud.runs.branches import branch_or_default, stored_names
 
 MAX_POINTS = 2000  # of the latest
 
@@ -20,6 +23,7 @@ class Stamp:
     """A series and its ETag."""
 
     series: Series
+    branch: str
     etag: str
 
 
@@ -27,6 +31,7 @@ class Stamp:
 class _Point(MetricValue):
     samples: list[float] | None
     commit: str
+    branch: str
     source: str
 
 
@@ -40,8 +45,9 @@ class _State:
     targets: int
 
 
-def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
-    """Return the series with an ETag that changes with its measurements, verdicts and targets, or None."""
+def series_stamp(experiment_id: int, metric_name: str, branch: str) -> Stamp | None:
+    """Return the series with points of one branch ('' for all), and an ETag that changes with measurements,
+    verdicts and targets; None if it does not exist."""
     series = (
         Series.objects.select_related("experiment", "metric")
         .filter(experiment_id=experiment_id, metric__name=metric_name)
@@ -60,8 +66,8 @@ def series_stamp(experiment_id: int, metric_name: str) -> Stamp | None:
         """,
         {"series": series.pk},
     )
-    text = f"{series.pk} {state} {series.touched_at}"
-    return Stamp(series, hashlib.sha256(text.encode()).hexdigest()[:20])
+    text = f"{series.pk} {branch} {settings.HUD_DEFAULT_BRANCH} {state} {series.touched_at}"
+    return Stamp(series, branch, hashlib.sha256(text.encode()).hexdigest()[:20])
 
 
 def series_points(stamp: Stamp) -> dict[str, Any]:
@@ -70,12 +76,17 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
     found = fetch(
         _Point,
         f"""
-        SELECT {VALUE_COLUMNS}, m.samples, r.commit, r.source
+        SELECT {VALUE_COLUMNS}, m.samples, r.commit, r.branch, r.source
         FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id JOIN hud_run r ON r.id = m.run_id
         {VERDICT_JOIN}
-        WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
+        WHERE s.id = %(series)s AND (%(branches)s::text[] IS NULL OR r.branch = ANY(%(branches)s))
+        ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
         """,  # noqa: S608 — constants
-        {"series": series.pk, "limit": MAX_POINTS},
+        {
+            "series": series.pk,
+            "branches": stored_names(stamp.branch) if stamp.branch else None,
+            "limit": MAX_POINTS,
+        },
     )
     targets = Targets.read()
     points = [_row(point.show(series.experiment, series.metric, targets)) for point in reversed(found)]
@@ -93,6 +104,7 @@ def _row(point: _Point) -> dict[str, Any]:
         "run": point.run_id,
         "time": point.at.isoformat(),
         "commit": point.commit,
+        "branch": branch_or_default(point.branch),
         "value": point.median,
         "samples": point.samples or ([] if point.median is None else [point.median]),
         "n": point.n,

@@ -16,6 +16,7 @@ from hud.pages.suite import query as suite
 from hud.pages.suite.query import SuiteLine, identity
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
+from hud.runs.branches import stored_names
 
 ROWS = 20  # of each list; the page says how many there are
 LAST_RUNS = 10
@@ -76,9 +77,11 @@ def _candidates(targets: Targets) -> dict[int, bool]:
         """
         WITH regressed AS (
             SELECT v.series_id FROM hud_verdict v
+            JOIN hud_run r ON r.id = v.run_id AND r.branch = ANY(%(branches)s)
             WHERE v.verdict = 'regressed' AND NOT EXISTS (
-                SELECT 1 FROM hud_measurement later
-                WHERE later.series_id = v.series_id AND (later.at, later.run_id) > (v.at, v.run_id))
+                SELECT 1 FROM hud_measurement later JOIN hud_run ON hud_run.id = later.run_id
+                WHERE later.series_id = v.series_id AND (later.at, later.run_id) > (v.at, v.run_id)
+                AND hud_run.branch = ANY(%(branches)s))
             ORDER BY v.at DESC LIMIT 500
         ), recent AS (
             SELECT id FROM hud_run WHERE state NOT IN ('queued', 'running')
@@ -101,6 +104,7 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             "names": sorted(targets.shipped_metrics()),
             "metrics": sorted(targets.operator_metrics()),
             "recent": _RECENT_RUNS,
+            "branches": stored_names(),
         },
     )
     return dict(found)

@@ -10,6 +10,7 @@ from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from hud.models import ACTIVE, Run, Task
+from hud.runs.branches import branch_or_default, other_branch
 
 PAGE_ROWS = 50
 SHORT_COMMIT = 10  # characters
@@ -49,6 +50,10 @@ class RunLine:
         return [text for text in (file, commit, its_id) if text and text != self.title]
 
     @property
+    def other_branch(self) -> str:
+        return other_branch(self.run.branch)
+
+    @property
     def active(self) -> bool:
         return self.run.state in ACTIVE
 
@@ -67,6 +72,7 @@ class RunLine:
             "arch": run.arch,
             "source": run.source,
             "commit": run.commit,
+            "branch": branch_or_default(run.branch),
             "filename": run.upload.filename if run.upload else "",
             "external_id": run.external_id,
             "done": self.done,

@@ -1,0 +1,57 @@
+"""django-rq's pages list the queue of each attached accelerator, for staff only."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from rq import Queue
+from rq.job import JobStatus
+from rq.registry import FailedJobRegistry
+from rq.serializers import JSONSerializer
+
+from hud.hosts import queues
+from tests.support.factories import create_accelerator, create_host, create_user
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def staff(client: Client, redis_server: RedisServer) -> Client:
+    with queues.connect() as redis:
+        redis.flushall()
+    client.force_login(User.objects.create_user("ada", is_staff=True))
+    return client
+
+
+def test_the_queue_of_each_attached_accelerator_is_listed_with_its_jobs(staff: Client) -> None:
+    attached = create_accelerator()
+    gone = create_accelerator(create_host(detached_at=timezone.now()))
+    queue = Queue(attached.queue, connection=queues.connect(), serializer=JSONSerializer)
+    job = queue.enqueue("runner.host.jobs.work", "run-1")
+    failed = queue.enqueue("runner.host.jobs.work", "run-2")
+    queue.remove(failed)
+    failed.set_status(JobStatus.FAILED)
+    FailedJobRegistry(queue=queue).add(failed, ttl=60)
+    found = {one["name"]: one for one in staff.get("/django-rq/stats.json").json()["queues"]}
+    assert found.keys() == {"default", attached.queue}
+    assert gone.queue not in found
+    assert (found[attached.queue]["jobs"], found[attached.queue]["failed_jobs"]) == (1, 1)
+    assert attached.queue in staff.get("/django-rq/").content.decode()
+    index = found[attached.queue]["index"]
+    assert job.id in staff.get(f"/django-rq/queues/{index}/").content.decode()
+    assert failed.id in staff.get(f"/django-rq/queues/{index}/failed/").content.decode()
+    assert staff.get(f"/django-rq/queues/{index}/{failed.id}/").status_code == 200
+    assert staff.post(f"/django-rq/queues/{index}/failed/clear/").status_code == 302
+    assert len(FailedJobRegistry(queue=queue)) == 0
+    assert queue.count == 1
+
+
+@pytest.mark.parametrize("address", ["/django-rq/", "/django-rq/queues/0/", "/django-rq/queues/0/failed/"])
+def test_only_staff_sees_the_queues(client: Client, address: str) -> None:
+    assert client.get(address)["Location"].startswith("/admin/login/")
+    client.force_login(create_user())
+    assert client.get(address).status_code == 302
+    assert client.get("/django-rq/stats.json").status_code == 401
