@@ -94,10 +94,10 @@ def _points(series: Series) -> list[_Point]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status, m.median
+            SELECT m.run_id, m.environment_id, m.at, e.class_key, m.status, m.value
             FROM hud_measurement m JOIN hud_environment e ON e.id = m.environment_id
             WHERE m.series_id = %s AND m.run_id NOT IN (SELECT id FROM hud_run WHERE base_environment <> '')
-            ORDER BY m.at, m.run_id, m.environment_id, m.process
+            ORDER BY m.at, m.run_id, m.environment_id, m.repeat, m.side
             """,
             [series.pk],
         )

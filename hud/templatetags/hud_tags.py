@@ -225,12 +225,6 @@ def p_value(p: float) -> str:
 
 
 @register.filter
-def pair_side(process: int) -> str:
-    """``pair 2, new``: the side of an A/B run that a process measured."""
-    return f"pair {process // 2}, {'new' if process % 2 else 'base'}"
-
-
-@register.filter
 def bytes_text(size: float | None) -> str:
     if size is None:
         return "—"

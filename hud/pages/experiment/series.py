@@ -73,7 +73,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         SELECT {VALUE_COLUMNS}, m.samples, r.commit, r.source
         FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id JOIN hud_run r ON r.id = m.run_id
         {VERDICT_JOIN}
-        WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
+        WHERE s.id = %(series)s ORDER BY m.at DESC, m.run_id DESC, m.repeat DESC, m.side DESC LIMIT %(limit)s
         """,  # noqa: S608 — constants of the room
         {"series": series.pk, "limit": MAX_POINTS},
     )
