@@ -1,4 +1,4 @@
-"""Who imports what: held by fresh interpreters for what really happens, and by the text for the rest."""
+"""Import rules: fresh interpreters show what is really loaded, the text shows what is imported anywhere."""
 
 from __future__ import annotations
 
@@ -14,22 +14,32 @@ import pytest
 from runner.suites import SUITES
 from tests.support.servers import ROOT
 
-# The wrapper that makes the runner a command of Django's, and what needs Redis.
-DJANGO_SIDE = ("runner.apps", "runner.management")
-TORCH_SIDE = ("runner.measure", "runner.suites")
-READS_JSON = "runner.formats.json_text"  # imported when a format reads JSON, never on a host
+DJANGO_COMMAND = ("runner.apps", "runner.management")  # makes the runner a command of Django's
 NEEDS_TRITON = "runner.measure.compiler.read_kernel"  # which torch's CPU builds do not bring
-SHARED = (
-    "runner.schema.plan",
-    "runner.schema.chunking",
-    "runner.formats",
-    "runner.schema.records",
-    "runner.schema.statistics",
-)
+READS_JSON = "runner.formats.json_text"  # needs msgspec and orjson; imported inside read() alone
+SHARED = ("runner.schema", "runner.formats", "runner.suites")  # which hud may import
+# What each package of the runner may import of the runner, itself apart.
+MAY_IMPORT = {
+    "runner.schema": (),
+    "runner.formats": ("runner.schema",),
+    "runner.suites": ("runner.schema", "runner.formats"),  # the plain part of a suite
+}
+# A package of hud imports those of a lower layer and its own; the rest of hud may import all of them.
+LAYERS = {
+    "hud.runs.states": 0,  # pure code
+    "hud.models": 0,
+    "hud.accounts": 1,
+    "hud.hosts": 1,
+    "hud.runs": 2,
+    "hud.ingest": 3,
+    "hud.judging": 3,
+    "hud.pages": 4,
+    "hud.api": 4,
+}
 
 
 def modules(package: str) -> list[str]:
-    """Dotted names of every file of a package."""
+    """Return the dotted names of all files of a package."""
     names = []
     for path in sorted((ROOT / package).rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -41,13 +51,35 @@ def below(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
+def imports(name: str) -> Iterator[str]:
+    """Yield what a file names in an import, wherever in the file that stands."""
+    path = ROOT / Path(*name.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relative to itself"
+            module = node.module or ""
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
 RUNNER = [name for name in modules("runner") if name != "runner.__main__"]
-TORCH = [name for name in RUNNER if below(name, TORCH_SIDE)]
-PLAIN = [name for name in RUNNER if not below(name, TORCH_SIDE + DJANGO_SIDE)]
+# The plain part of a suite is its `__init__.py` and the options beside it; the rest may need torch.
+OF_SUITES = [name for name in RUNNER if below(name, ("runner.suites",))]
+PLAIN_SUITES = [name for name in OF_SUITES if name.count(".") <= 2 or name.endswith(".options")]
+TORCH = [
+    name
+    for name in RUNNER
+    if below(name, ("runner.measure", "runner.launch.child"))
+    or (name in OF_SUITES and name not in PLAIN_SUITES)
+]
+PLAIN = [name for name in RUNNER if name not in TORCH and not below(name, DJANGO_COMMAND)]
 
 
 def loaded(names: list[str], *, first: str = "") -> set[str]:
-    """Top-level packages that a fresh interpreter has after importing these modules."""
+    """Return the top-level packages that a fresh interpreter has after importing these modules."""
     code = f"""
 import importlib, json, sys
 {first}
@@ -67,68 +99,77 @@ print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))
     return set(json.loads(answer.stdout.splitlines()[-1]))
 
 
-def test_plain_files_import_neither_django_nor_torch() -> None:
+def test_plain_modules_load_neither_django_nor_torch() -> None:
     found = loaded([*PLAIN, "runner.__main__"])
-    assert not found & {"django", "torch", "hud"}
+    assert not found & {"django", "torch", "hud", "pandas"}
     assert "runner" in found
 
 
-def test_the_shared_files_need_nothing_but_numpy() -> None:
+def test_shared_modules_need_nothing_that_a_host_lacks() -> None:
     shared = [name for name in PLAIN if below(name, SHARED) and name != READS_JSON]
     assert not loaded(shared) & {"django", "torch", "hud", "rq", "redis", "msgspec", "pandas"}
 
 
-def test_torch_files_never_import_django() -> None:
+def test_torch_modules_never_load_django() -> None:
     found = loaded([name for name in TORCH if name != NEEDS_TRITON])
     assert "torch" in found
     assert not found & {"django", "hud", "rq"}  # redis is torch's own doing
 
 
-def test_the_web_application_never_imports_torch() -> None:
+def test_the_web_application_never_loads_torch() -> None:
     setup = "import os, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.settings'; django.setup()"
     found = loaded([name for name in modules("hud") if name != "hud.settings"], first=setup)
     assert "django" in found
-    assert not found & {"torch", "triton", "transformers"}
-
-
-def imports(name: str) -> Iterator[str]:
-    """Modules that a file names in an import, wherever in it that stands."""
-    path = ROOT / Path(*name.split("."))
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name} imports relative to itself"
-            module = node.module or ""
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+    assert not found & {"torch", "triton", "transformers", "pandas"}  # pandas where it is needed
 
 
 @pytest.mark.parametrize("name", modules("hud"))
-def test_the_web_application_takes_three_things_of_the_runner(name: str) -> None:
+def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> None:
+    own = next((layer for package, layer in LAYERS.items() if below(name, (package,))), None)
     for imported in imports(name):
         assert not below(imported, ("torch", "triton"))
         if below(imported, ("runner",)) and imported != "runner":
             assert below(imported, SHARED), f"{name} imports {imported}"
+        layer = next((layer for package, layer in LAYERS.items() if below(imported, (package,))), None)
+        if own is not None and layer is not None:
+            assert layer <= own, f"{name} imports {imported}, which is above it"
 
 
 @pytest.mark.parametrize("name", RUNNER)
-def test_the_runner_takes_nothing_of_the_web_application(name: str) -> None:
+def test_the_runner_imports_nothing_of_hud_and_each_package_what_it_may(name: str) -> None:
+    package = next((package for package in MAY_IMPORT if below(name, (package,))), "")
     for imported in imports(name):
         assert not below(imported, ("hud",)), f"{name} imports {imported}"
-        if not below(name, DJANGO_SIDE):
+        if not below(name, DJANGO_COMMAND):
             assert not below(imported, ("django",)), f"{name} imports {imported}"
-        if not below(name, TORCH_SIDE):
+        if name in PLAIN:
             assert not below(imported, ("torch", "triton")), f"{name} imports {imported}"
+        if name in PLAIN and package and below(imported, ("runner",)) and imported != "runner":
+            assert below(imported, (package, *MAY_IMPORT[package])), f"{name} imports {imported}"
 
 
-def test_every_suite_is_registered_and_every_registered_suite_is_there() -> None:
+def test_every_folder_of_a_suite_is_registered() -> None:
     folder = ROOT / "runner" / "suites"
-    files = {
-        f"runner.suites.{path.stem}"
-        for path in folder.iterdir()
-        if path.stem not in {"__init__", "__pycache__"}
-    }
-    assert files == {suite.module for suite in SUITES.values()}
-    assert all(name == suite.name for name, suite in SUITES.items())
+    defining = {path.parent.name for path in folder.glob("*/__init__.py") if "\nSUITE = " in path.read_text()}
+    assert defining == set(SUITES)
+
+
+def test_no_shared_module_names_a_suite() -> None:
+    """A registry, a suite's own folder and a format may; so may a package of the same name."""
+    allowed = ("runner.suites", "runner.formats")
+    packages = {"timm", "torchbench"}  # as Python packages, whose versions an environment lists
+    keys = {"ceilings", "cache"}  # as keys of a host's facts and of SQL parameters
+    for name in [*modules("hud"), *RUNNER]:
+        if below(name, (*allowed, "hud.migrations")):
+            continue
+        path = ROOT / Path(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        constants = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        assert not constants & (SUITES.keys() - packages - keys), f"{name} names a suite"
+        suites = [imported for imported in imports(name) if imported.count(".") >= 2]
+        named = [one for one in suites if below(one, ("runner.suites",)) and one.split(".")[2] in SUITES]
+        assert not named, f"{name} imports the suite {named}"

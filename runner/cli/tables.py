@@ -59,7 +59,9 @@ def results(finished: Sequence[TaskResult]) -> str:
     """One row for each case and shape, one column for each metric that was measured, medians; then a line
     for each that warns of something, or lacks an artifact that was asked for."""
     rows = [row for task in finished for row in _rows(task)]
-    metrics = [name for name in MAIN if any(name in row for row in rows)]
+    headline = dict.fromkeys(name for one in finished for name in suite_of(one.task.suite).headline_metrics)
+    present = {name for row in rows for name in row}
+    metrics = [name for name in MAIN if name in present] or [name for name in headline if name in present]
     varying = [
         name for name in _IDENTITY if name in {"case", "dtype"} or len({row[name] for row in rows}) > 1
     ]

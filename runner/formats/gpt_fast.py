@@ -21,9 +21,8 @@ from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
-from runner.suites.micro import SIZES
 
 _BENCHMARK = "PyTorch gpt-fast benchmark"
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
@@ -84,7 +83,8 @@ def _unsupported_micro(task: TaskSpec) -> str:
     if gpt_fast_target(task.case, task.dtype) is None:
         return f"it has no {task.case} in {task.dtype}"
     sizes = cast("Sequence[int] | None", task.knobs.get("D"))
-    in_part = sizes and set(sizes) != set(SIZES[task.device])
+    measured = {one.knobs.get("D") for one in suite_of(task.suite).expected(task, {})}
+    in_part = sizes and "mean" not in measured
     return "its row is the mean over all sizes" if in_part else ""
 
 

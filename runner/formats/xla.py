@@ -53,7 +53,7 @@ _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 # What its names of dumps say of an experiment, in their order.
 _AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
 _DTYPE = "float32"  # which they mean where they say none
-_ON_XLA = ("xla", "openxla")  # backends that stand for an XLA device where none is named
+ON_XLA = ("openxla", "xla")  # backends that stand for an XLA device where none is named
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Cell:
 
 def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
     """Of a task: its backend, mode and device, and its knobs `accelerator` and `xla`, '' where not given."""
-    runtime = xla or ("PJRT" if backend in _ON_XLA else "None")
+    runtime = xla or ("PJRT" if backend in ON_XLA else "None")
     return Cell(
         accelerator=accelerator or device,
         xla="" if runtime == "None" else runtime,

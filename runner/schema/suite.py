@@ -156,6 +156,17 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """How a suite's page compares the cells of its matrix, and explains the codes of their verification."""
+
+    backends: tuple[str, ...]  # with a column each
+    ratio: tuple[str, str]  # the two whose times are divided
+    runtime_knob: str  # names the runtime of the cells on these backends
+    runtime_backends: tuple[str, ...]
+    codes: Mapping[str, tuple[str, str]]  # what a code means, what to do
+
+
+@dataclass(frozen=True)
 class Suite:
     """A suite as data. A suite whose answers depend on the task is a subclass that overrides methods.
 
@@ -179,8 +190,7 @@ class Suite:
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
     target_fractions: tuple[TargetFraction, ...] = ()  # targets as shares of what the host reaches
     inductor_options: bool = False  # its tasks take options of inductor where inductor compiles them
-    # Its page has a row for each cell of the matrix, many of which cannot run, and explains their codes.
-    matrix_page: bool = False
+    matrix: Matrix | None = None  # of a suite with a row for each cell, many of which cannot run
     reference_backends: tuple[str, ...] = ()  # which its records name beside those of `expected`
 
     @property

@@ -87,7 +87,7 @@ def test_a_beat_lists_accelerators_with_their_queues(agent: Agent) -> None:
 @pytest.mark.parametrize(
     ("over", "pointer"),
     [
-        ({"facts": {"os": "x" * 2**18}}, "/facts"),
+        ({"facts": {"os": "x" * 2**20}}, "/facts"),
         ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x" * 61]}]}, "/devices/0/suites/0"),
         ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x"] * 51}]}, "/devices/0/suites"),
     ],

@@ -134,7 +134,7 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
     code = """
 import os, django
 django.setup()
-from hud import wakeup, runs
+from hud.runs import requests as runs, wakeup
 from runner.schema.plan import Selection
 from tests.support.claims import options
 wakeup.ring_for = lambda _run: os._exit(9)

@@ -207,7 +207,7 @@ def test_a_left_over_is_delivered(
 def test_an_orphan_makes_the_accelerator_dirty(agent: HostProcess, fake: FakeHud, tmp_path: Path) -> None:
     """Its launcher is gone, it still holds the lock: the card is not shared."""
     launcher = (
-        "import os, subprocess, sys; from pathlib import Path; from runner import locks\n"
+        "import os, subprocess, sys; from pathlib import Path; from runner.system import locks\n"
         "lock_fd = locks.acquire(Path(sys.argv[1]), 'cpu')\n"
         "quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}\n"
         "print(subprocess.Popen(['sleep', '600'], pass_fds=(lock_fd,), **quiet).pid)"
@@ -227,7 +227,7 @@ def test_an_orphan_makes_the_accelerator_dirty(agent: HostProcess, fake: FakeHud
 
 def test_a_person_at_a_terminal_makes_it_dirty_too(agent: HostProcess, fake: FakeHud, tmp_path: Path) -> None:
     hold = (
-        "import sys; from pathlib import Path; from runner import locks\n"
+        "import sys; from pathlib import Path; from runner.system import locks\n"
         "locks.acquire(Path(sys.argv[1]), 'cpu', what='python -m runner run'); input()"
     )
     command = [sys.executable, "-c", hold, str(tmp_path / "locks")]

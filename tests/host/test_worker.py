@@ -304,7 +304,7 @@ def test_a_busy_accelerator_claims_nothing(
 ) -> None:
     task = fake.add()
     hold = (
-        "import sys; from pathlib import Path; from runner import locks; "
+        "import sys; from pathlib import Path; from runner.system import locks; "
         "locks.acquire(Path(sys.argv[1]), 'cpu'); Path(sys.argv[2]).touch(); input()"
     )
     held = tmp_path / "held"

@@ -184,7 +184,7 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, changes: dict[str, str]) ->
 
 
 def test_a_web_that_cannot_start_ends_it_with_the_webs_last_words(up: Up) -> None:
-    impatient = "import sys; from hud import up; up.READY_S = 3; sys.exit(up.main())"
+    impatient = "import sys; from hud.server import up; up.READY_S = 3; sys.exit(up.main())"
     refused = up.again(code=impatient, WEB_CONCURRENCY="many")
     assert refused.returncode == 1
     assert "the overview did not answer within 3 s" in refused.stderr

@@ -341,7 +341,7 @@ def test_a_crash_and_a_call_that_cannot_be_read_are_rows_and_the_rest_goes_on(
 # limits do is tested elsewhere.
 PATIENT = """
 import sys
-from runner import child
+from runner.launch import child
 from runner.suites import operators
 operators._STAGE_S = operators._CALL_S = 900
 sys.exit(child.main())

@@ -15,6 +15,7 @@ from django.test import Client
 
 from hud.models import Measurement
 from hud.pages.suite import matrix as matrix_page
+from hud.pages.suite.matrix import MatrixPart
 from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
@@ -38,6 +39,12 @@ SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
 
 def matrix(case: str = "dummy") -> list[TaskSpec]:
     return request.tasks(Request(suites=["xla"], device="cpu", cases=[case]))
+
+
+def page_part() -> MatrixPart:
+    part = matrix_page.read("xla")
+    assert part
+    return part
 
 
 def records_in(folder: Path) -> list[dict[str, Any]]:
@@ -305,7 +312,7 @@ def test_its_page_says_what_codes_mean_and_compares_openxla_with_inductor(
     call_command("ingest", str(SAMPLE.parent), "--json")
     with django_assert_num_queries(9):  # a suite's page, and one for this part
         text = client.get("/suites/xla/").content.decode()
-    found = {(line.case, line.mode): line for line in matrix_page.read("xla").comparisons}
+    found = {(line.case, line.mode): line for line in page_part().comparisons}
     assert set(found) == {
         *(("dummy", mode) for mode in ("inference", "training")),
         *(("dummy_attention", mode) for mode in ("inference", "training")),

@@ -84,8 +84,11 @@ class Control:
 class HostProcess:
     """A process of the runner: an agent, or a worker alone."""
 
-    def __init__(self, folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, arguments: list[str], environment: Mapping[str, str], checkout: Path = ROOT
+    ) -> None:
         self.log_path = folder / "host.log"
+        self._checkout = checkout
         self._arguments = arguments
         self._environment = {**os.environ, **environment, "RUNNER_LOCKS": str(folder / "locks")}
         self.process: subprocess.Popen[bytes] | None = None
@@ -100,7 +103,8 @@ class HostProcess:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        self.process = start_process([sys.executable, *self._arguments], self.log_path, self._environment)
+        command = [sys.executable, *self._arguments]
+        self.process = start_process(command, self.log_path, self._environment, self._checkout)
 
     def stop(self, timeout_s: float = 30) -> int:
         assert self.process

@@ -70,8 +70,9 @@ class RedisServer(EmbeddedServer):
 class Hud:
     """The web application under gunicorn, over the tests' database."""
 
-    def __init__(self, data: Path, database_url: str) -> None:
+    def __init__(self, data: Path, database_url: str, checkout: Path = ROOT) -> None:
         self.port = free_port()
+        self._checkout = checkout
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = data / f"web-{self.port}.log"
         self._environment = {
@@ -86,7 +87,8 @@ class Hud:
     def start(self, **variables: str) -> None:
         """Starts it and waits for its answer; `variables` are added to its environment."""
         command = [sys.executable, "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi"]
-        self._process = start_process(command, self._log, {**self._environment, **variables})
+        environment = {**self._environment, **variables}
+        self._process = start_process(command, self._log, environment, self._checkout)
         wait_for(self._answers, f"the web; its log: {self._log.read_text(errors='replace')[-2000:]}")
 
     def stop(self) -> None:
@@ -121,12 +123,14 @@ class Hud:
         return True
 
 
-def start_process(command: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process of the project that ends with the tests, however they end."""
+def start_process(
+    command: list[str], log: Path, environment: Mapping[str, str], checkout: Path = ROOT
+) -> subprocess.Popen[bytes]:
+    """Start a process of the project that ends with the tests, however they end."""
     with log.open("ab") as file:
         return subprocess.Popen(
             [*embedded.dies_with_parent("KILL"), *command],
-            cwd=ROOT,
+            cwd=checkout,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=file,

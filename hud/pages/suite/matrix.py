@@ -1,4 +1,4 @@
-"""The part of the suite page that only PyTorch/XLA's has: its verifier's codes, openxla beside inductor."""
+"""The part of a suite's page for a matrix of backends: verification codes, and times side by side."""
 
 from __future__ import annotations
 
@@ -11,41 +11,10 @@ from typing import Any
 from hud.models import FIRST_RUN_ONLY
 from hud.pages.sql import fetch
 from hud.pages.suite.query import place
+from runner.schema.suite import Matrix
+from runner.suites import SUITES
 
-_ON_XLA = ("openxla", "xla")
-_COMPARED = ("eager", "inductor", *_ON_XLA)
 _MOST_LINES = 200
-# Code → what it means, what to do.
-HELP = {
-    "PASS": (
-        "The result is eager's, within the tolerance.",
-        "Nothing: its times can be trusted.",
-    ),
-    "FAIL": (
-        "The result is wrong: it differs from eager by more than its rounding explains.",
-        "Its times are withheld. Find the operator in the HLO; if no change of yours did it, open an issue.",
-    ),
-    "EAGER_FAILED": (
-        "The model fails without any compiler.",
-        "Repair or leave out the model: nothing can be said of the backend. The log has the exception.",
-    ),
-    "EXCEPTION_RAISED": (
-        "The backend, or the comparison itself, raised an exception.",
-        "Read the reason in the run's log; where eager and another backend pass, it is this backend's.",
-    ),
-    "NONDETERMINISTIC_EAGER_RUN": (
-        "Two eager runs from one seed differ, so nothing can be compared.",
-        "The times stand, unchecked. Look for random operators or atomics in the model.",
-    ),
-    "VERIFIER_SKIPPED": (
-        "Nobody asked for the check, or the cell cannot run.",
-        "Run it with verify=true; a cell that cannot run says why in its own row.",
-    ),
-    "VERIFIER_DIDNT_RUN": (
-        "The check was asked for and never came to its end: crash, time-out, or a cell that cannot run.",
-        "Its row has the reason; --resume tries it again.",
-    ),
-}
 
 
 @dataclass(slots=True)
@@ -67,24 +36,26 @@ class Comparison:
     runtime: str  # of the cells on XLA
     batch_size: Any
     iterations: int
+    matrix: Matrix
     times_s: dict[str, float] = field(default_factory=dict)
     experiments: dict[str, int] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
-        """How many times as fast openxla is."""
-        return self.times_s["inductor"] / self.times_s["openxla"]
+        """How many times as fast the second of the compared backends is."""
+        first, second = self.matrix.ratio
+        return self.times_s[first] / self.times_s[second]
 
     @property
     def cells(self) -> list[tuple[int | None, float | None]]:
-        return [(self.experiments.get(name), self.times_s.get(name)) for name in _COMPARED]
+        return [(self.experiments.get(name), self.times_s.get(name)) for name in self.matrix.backends]
 
 
 @dataclass(slots=True)
-class XlaPart:
+class MatrixPart:
     codes: list[CodeLine]
     comparisons: list[Comparison]
-    backends: tuple[str, ...] = _COMPARED
+    backends: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -109,8 +80,12 @@ class _Newest:
         return there and FIRST_RUN_ONLY not in (self.note or "")
 
 
-def read(suite: str) -> XlaPart:
-    """Return the newest check and the newest time of every experiment, in one statement."""
+def read(suite: str) -> MatrixPart | None:
+    """Return the newest check and the newest time of every experiment, in one statement; None where the
+    suite has no matrix."""
+    matrix = SUITES[suite].matrix if suite in SUITES else None
+    if matrix is None:
+        return None
     newest = fetch(
         _Newest,
         """
@@ -128,12 +103,12 @@ def read(suite: str) -> XlaPart:
         {"suite": suite},
     )
     codes = Counter(one.code for one in newest if one.metric == "verification_code" and one.code)
-    lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in HELP.items()]
+    lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
     lines += [CodeLine(str(code), "", "", count) for code, count in sorted(codes.items())]
-    return XlaPart(lines, list(_comparisons(newest))[:_MOST_LINES])
+    return MatrixPart(lines, list(_comparisons(newest, matrix))[:_MOST_LINES], matrix.backends)
 
 
-def _comparisons(newest: list[_Newest]) -> Iterator[Comparison]:
+def _comparisons(newest: list[_Newest], matrix: Matrix) -> Iterator[Comparison]:
     """Cells that differ in the backend alone, where both compilers have a time.
 
     Those on one XLA runtime stand in one line, with eager and inductor as they run without any.
@@ -141,22 +116,22 @@ def _comparisons(newest: list[_Newest]) -> Iterator[Comparison]:
     lines: dict[tuple[Any, ...], Comparison] = {}
     plain: dict[tuple[Any, ...], list[_Newest]] = {}
     for one in newest:
-        if not one.is_steady_time or one.backend not in _COMPARED:
+        if not one.is_steady_time or one.backend not in matrix.backends:
             continue
         knobs = json.loads(one.knobs)
-        runtime = str(knobs.pop("xla", ""))
+        runtime = str(knobs.pop(matrix.runtime_knob, ""))
         where = place(one.arch, one.device)
         key = (one.case, one.mode, one.dtype, where, json.dumps(knobs, sort_keys=True))
-        if one.backend in _ON_XLA:
+        if one.backend in matrix.runtime_backends:
             batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
-            line = Comparison(one.case, one.mode, one.dtype, where, runtime, batch_size, iterations)
+            line = Comparison(one.case, one.mode, one.dtype, where, runtime, batch_size, iterations, matrix)
             _add(lines.setdefault((*key, runtime), line), one)
         elif not runtime:
             plain.setdefault(key, []).append(one)
     for place_of_line, line in lines.items():
         for one in plain.get(place_of_line[:-1], []):
             _add(line, one)
-    return (line for line in lines.values() if {"inductor", "openxla"} <= set(line.times_s))
+    return (line for line in lines.values() if set(matrix.ratio) <= set(line.times_s))
 
 
 def _add(line: Comparison, one: _Newest) -> None:

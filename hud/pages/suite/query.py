@@ -155,7 +155,7 @@ def _experiments(name: str, filters: Filters) -> list[Experiment]:
     somewhere = _at(wanted.pop("arch", ""))
     first = (filters.page - 1) * PAGE_ROWS
     measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
-    by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix_page else []
+    by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
     found = (
         Experiment.objects.filter(matching(filters.q), somewhere, suite=name, **wanted)
         .alias(knobs_text=Cast("knobs", TextField()))

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_safe
 from hud.pages import data
 from hud.pages.forms import SuiteFilters
 from hud.pages.suite import matrix, query
-from runner.suites import SUITES
 
 
 @require_safe
@@ -44,7 +43,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
-        "matrix": matrix.read(name) if name in SUITES and SUITES[name].matrix_page else None,
+        "matrix": matrix.read(name),
     }
     return render(request, "suite/suite.html", context)
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.formats.xla import Cell, cell, cell_of
+from runner.formats.xla import ON_XLA, Cell, cell, cell_of
 from runner.schema.options import count, extra, repeat, switch
 from runner.schema.statistics import ValueRule
-from runner.schema.suite import Case, Expected, Knob, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Knob, Matrix, Suite, TaskSpec
 
 # What PyTorch/XLA's runner calls an experiment's axes, each in every value.
 ACCELERATORS = ("cpu", "cuda", "tpu")
@@ -54,6 +54,39 @@ def cannot_be(cell: Cell) -> tuple[str, str] | None:
     return None
 
 
+# Code → what it means, what to do.
+_CODES = {
+    "PASS": (
+        "The result is eager's, within the tolerance.",
+        "Nothing: its times can be trusted.",
+    ),
+    "FAIL": (
+        "The result is wrong: it differs from eager by more than its rounding explains.",
+        "Its times are withheld. Find the operator in the HLO; if no change of yours did it, open an issue.",
+    ),
+    "EAGER_FAILED": (
+        "The model fails without any compiler.",
+        "Repair or leave out the model: nothing can be said of the backend. The log has the exception.",
+    ),
+    "EXCEPTION_RAISED": (
+        "The backend, or the comparison itself, raised an exception.",
+        "Read the reason in the run's log; where eager and another backend pass, it is this backend's.",
+    ),
+    "NONDETERMINISTIC_EAGER_RUN": (
+        "Two eager runs from one seed differ, so nothing can be compared.",
+        "The times stand, unchecked. Look for random operators or atomics in the model.",
+    ),
+    "VERIFIER_SKIPPED": (
+        "Nobody asked for the check, or the cell cannot run.",
+        "Run it with verify=true; a cell that cannot run says why in its own row.",
+    ),
+    "VERIFIER_DIDNT_RUN": (
+        "The check was asked for and never came to its end: crash, time-out, or a cell that cannot run.",
+        "Its row has the reason; --resume tries it again.",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class XlaSuite(Suite):
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
@@ -92,7 +125,13 @@ SUITE = XlaSuite(
         "xla_ExecuteTime_time_s",
         "total_time",
     ),
-    matrix_page=True,
+    matrix=Matrix(
+        backends=("eager", "inductor", *ON_XLA),
+        ratio=("inductor", "openxla"),
+        runtime_knob="xla",
+        runtime_backends=ON_XLA,
+        codes=_CODES,
+    ),
     cases=(
         Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
         Case("dummy_conv", "Two convolutions with batch norm, pooling, a linear layer", _DTYPES),
