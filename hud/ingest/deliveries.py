@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.db import transaction
-from django.db.models import F, Subquery, Value
+from django.db.models import Subquery, Value
 from django.db.models.functions import Coalesce
 
 from hud.ingest.receive import Receipt, deliver
@@ -18,11 +18,10 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         run = Run.objects.get(pk=task.run_id)
-        receipt = deliver(body, run, suite=task.spec["suite"], process=task.process)
+        receipt = deliver(body, run, suite=task.spec["suite"], repeat=task.process)
         # a run takes its measurements' torch commit; in an A/B comparison the candidate's
-        environments = Environment.objects.filter(measurement__run_id=run.pk).order_by("pk")
-        if run.in_pairs:
-            environments = environments.alias(side=F("measurement__process") % 2).filter(side=1)
+        measured = Environment.objects.filter(measurement__run_id=run.pk, measurement__side=int(run.in_pairs))
+        environments = measured.order_by("pk")
         commit = Coalesce(Subquery(environments.values("torch_git")[:1]), Value(""))
         Run.objects.filter(pk=run.pk, commit="").update(commit=commit)
         Task.objects.filter(pk=task.pk).update(lease_until=lease_end())

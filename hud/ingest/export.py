@@ -35,7 +35,7 @@ _COLUMNS = {
     "metric": "k.name",
     "unit": "k.unit",
     "direction": "k.direction",
-    "value": "m.median",
+    "value": "m.value",
     "samples": "m.samples",
     "spread": "m.spread",
     "n": "m.n",
@@ -43,8 +43,9 @@ _COLUMNS = {
     "code": "m.code",
     "target": "m.target",
     "target_arch": "m.target_arch",
-    "words": "m.warning",
-    "process": "m.process",
+    "words": "m.note",
+    "process": "CASE WHEN r.base_environment <> '' THEN 2 * m.repeat + m.side ELSE m.repeat END",
+    "compilation": "m.compilation",
     "run": "r.id",
     "uid": "r.uid",
     "at": "m.at",
@@ -68,7 +69,8 @@ FILTERS = {
     )
 } | {"experiment": "x.id"}  # fmt: skip
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
-_FLAT = [name for name in _COLUMNS if name not in {"samples", "facts", "uid", "external_id", "words"}]
+_NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "compilation"}
+_FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
 _WIDE = (*_IDENTITY[:-1], "run", "at", "source", "host", "commit", "branch")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -119,7 +121,7 @@ def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         JOIN hud_run r ON r.id = m.run_id
         JOIN hud_environment e ON e.id = m.environment_id
         WHERE {" AND ".join(wanted) or "true"}
-        ORDER BY m.run_id, m.series_id, m.environment_id, m.process
+        ORDER BY m.run_id, m.series_id, m.environment_id, m.repeat, m.side
     """  # noqa: S608 — columns and names are constants of this module
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(statement, dict(filters))
@@ -144,6 +146,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
         "target_arch": row["target_arch"],
         "unit": row["unit"],
         "direction": row["direction"],
+        "compilation": row["compilation"],
     }
     alone = [] if row["value"] is None else [row["value"]]
     return Record(

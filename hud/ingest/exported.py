@@ -64,15 +64,17 @@ class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     device: str
     arch: str
     dynamic: bool
-    process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0
+    process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0  # of an A/B run: 2 * repeat + side
     run: ExportedRun | None = None
 
     def fill(self, measurement: ParsedMeasurement) -> None:
         for name in self.__struct_fields__:
-            if name != "run":
+            if name not in {"run", "process"}:
                 setattr(measurement, name, getattr(self, name))
         if self.run:
             measurement.run = self.run.key()
+        in_pairs = measurement.run.base_environment
+        measurement.repeat, measurement.side = divmod(self.process, 2) if in_pairs else (self.process, 0)
 
 
 def exported(record: Record) -> Exported | None:

@@ -127,13 +127,15 @@ class RecordParser:
             return
         given = self._with_hints(item)
         facts = msgspec.json.encode((record.runners, record.dependencies))
-        run, process = self._run_keys.of(record, facts, given)
+        run, repeat, side = self._run_keys.of(record, facts, given)
         device_name = device_name_of(record) or given.arch
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
             run=run,
-            process=process,
+            repeat=repeat,
+            side=side,
+            compilation=_compilation(extra),
             environment=self._environment(record, facts, device_name, given),
             mode=record.benchmark.mode or given.mode,
             dtype=record.benchmark.dtype or given.dtype,
@@ -237,6 +239,11 @@ def _target(metric: Metric) -> float | None:
 def _number(value: float | str) -> float | None:
     found = number(value) if isinstance(value, str) else finite(value)
     return found if found is not None and abs(found) <= _MAX_VALUE else None
+
+
+def _compilation(extra: dict[str, Any]) -> int | None:
+    said = extra.get("compilation")
+    return said if type(said) is int and 0 <= said < 2**15 else None
 
 
 def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:

@@ -215,7 +215,7 @@ def _store(
     return receipt
 
 
-def deliver(body: bytes, run: Run, *, suite: str, process: int) -> Receipt:
+def deliver(body: bytes, run: Run, *, suite: str, repeat: int) -> Receipt:
     """Store what a task of `run` measured, in the caller's transaction. Raise BadUpload, and OtherSuite for
     results of another suite than the task's. The cases may be others: one task of operators measures many.
 
@@ -234,7 +234,7 @@ def deliver(body: bytes, run: Run, *, suite: str, process: int) -> Receipt:
             detail = f"the task is one of the suite {suite}; nothing was stored"
             raise OtherSuite(detail, faults[:_MAX_FAULTS])
         for item in measurements:
-            item.process = 2 * process + item.process % 2 if run.in_pairs else process
+            item.repeat, item.side = repeat, item.side if run.in_pairs else 0
         run_ids = {item.run: (run.pk, run.at) for item in measurements}
         _add(receipt, store(measurements, run_ids=run_ids, replace=True))
     receipt.skipped += parser.skipped

@@ -37,12 +37,13 @@ _CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "num
 
 @dataclass(frozen=True)
 class _Origin:
-    """What `runners` says of a record's run: the host, both interpreters of a run in pairs, the process."""
+    """A record's host, both interpreters of an A/B run, its repeat and side, as `runners` says them."""
 
     host: str
     base: str
     new: str
-    process: int
+    repeat: int
+    side: int
 
     @classmethod
     def of(cls, record: Record) -> _Origin:
@@ -55,9 +56,8 @@ class _Origin:
         if isinstance(pair, dict) and pair.get("side") in ("base", "new") and _is_number(pair.get("number")):
             base, new = text(pair.get("base")), text(pair.get("new"))
             if base and new:
-                # of a pair: twice its number, and one more for the new side
-                return cls(host, base[:60], new[:60], 2 * pair["number"] + (pair["side"] == "new"))
-        return cls(host, "", "", process if _is_number(process) else 0)
+                return cls(host, base[:60], new[:60], pair["number"], int(pair["side"] == "new"))
+        return cls(host, "", "", process if _is_number(process) else 0, 0)
 
 
 class RunKeys:
@@ -67,8 +67,8 @@ class RunKeys:
         self._origins: dict[bytes, _Origin] = {}
         self._keys: dict[tuple[Any, ...], RunKey] = {}
 
-    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, int]:
-        """Return a record's run and its process there; `facts` is what it says of runners, as JSON."""
+    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, int, int]:
+        """Return a record's run, its repeat and its side; `facts` is what it says of runners, as JSON."""
         origin = self._origins.get(facts)
         if origin is None:
             origin = self._origins[facts] = _Origin.of(record)
@@ -88,7 +88,7 @@ class RunKeys:
         found = self._keys.get(said)
         if found is None:
             found = self._keys[said] = _run_key(record, origin, given)
-        return found, origin.process
+        return found, origin.repeat, origin.side
 
 
 def _run_key(record: Record, origin: _Origin, given: Parameters) -> RunKey:
@@ -209,7 +209,7 @@ class Runs:
 
 # ---- series and environments
 
-RowKey = tuple[int, int, int, int]  # run, series, environment, process
+RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
 def row_keys(
@@ -222,7 +222,7 @@ def row_keys(
     found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
     return [
-        (run_ids[item.run][0], series_id, environments[id(item.environment)], item.process)
+        (run_ids[item.run][0], series_id, environments[id(item.environment)], item.repeat, item.side)
         for item, series_id in zip(measurements, _series_of(measurements), strict=True)
     ]
 

@@ -52,7 +52,7 @@ def store(
     places: dict[RowKey, ParsedMeasurement] = {}
     conflicts, repeated = [], 0
     for key, item in zip(keys, measurements, strict=True):
-        row = (*key[:3], *_row(item, run_ids[item.run][1]), item.process, upload_id)
+        row = (*key, *_row(item, run_ids[item.run][1]), upload_id)
         earlier = rows.setdefault(key, row)
         if earlier is row:
             places[key] = item
@@ -76,7 +76,7 @@ def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
         return []
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT run_id, series_id, environment_id, process FROM hud_measurement
+            """SELECT run_id, series_id, environment_id, repeat, side FROM hud_measurement
             WHERE run_id = ANY(%s)""",
             [sorted({key[0] for key in asked})],
         )
@@ -99,21 +99,23 @@ def _row(item: ParsedMeasurement, at: datetime) -> tuple[Any, ...]:
         item.target_arch,
         item.code,
         item.message,
+        item.compilation,
     )
 
 
 _COLUMNS = (
-    "run_id, series_id, environment_id, at, median, samples, target, spread, n, status, target_arch, code,"
-    " warning, process, upload_id"
+    "run_id, series_id, environment_id, repeat, side, at, value, samples, target, spread, n, status,"
+    " target_arch, code, note, compilation, upload_id"
 )
 _TYPES = (
-    "int4", "int4", "int4", "timestamptz", "float8", "float8[]", "float8",
-    "float8", "int4", "int2", "varchar", "varchar", "varchar", "int2", "int4",
+    "int4", "int4", "int4", "int2", "int2", "timestamptz", "float8", "float8[]", "float8", "float8", "int4",
+    "int2", "varchar", "varchar", "varchar", "int2", "int4",
 )  # fmt: skip
-_REPLACE = """(run_id, series_id, environment_id, process) DO UPDATE SET
-    at = excluded.at, median = excluded.median, samples = excluded.samples, target = excluded.target,
+_REPLACE = """(run_id, series_id, environment_id, repeat, side) DO UPDATE SET
+    at = excluded.at, value = excluded.value, samples = excluded.samples, target = excluded.target,
     spread = excluded.spread, n = excluded.n, status = excluded.status,
-    target_arch = excluded.target_arch, code = excluded.code, warning = excluded.warning"""
+    target_arch = excluded.target_arch, code = excluded.code, note = excluded.note,
+    compilation = excluded.compilation"""
 
 
 def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
@@ -148,15 +150,15 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
 
 
 _SAME_KEY = """old.run_id = new.run_id AND old.series_id = new.series_id
-    AND old.environment_id = new.environment_id AND old.process = new.process"""
+    AND old.environment_id = new.environment_id AND old.repeat = new.repeat AND old.side = new.side"""
 
 
 def _rounds_to(precise: str, coarse: str) -> str:
-    """SQL: the precise median, rounded to the coarse one's digits, is the coarse one."""
-    digits = f"scale({coarse}.median::text::numeric)"
-    return f"""(length({precise}.median::text) > length({coarse}.median::text)
+    """SQL: the precise value, rounded to the coarse one's digits, is the coarse one."""
+    digits = f"scale({coarse}.value::text::numeric)"
+    return f"""(length({precise}.value::text) > length({coarse}.value::text)
         AND {digits} BETWEEN 2 AND 15
-        AND round({precise}.median::text::numeric, {digits}) = {coarse}.median::text::numeric)"""
+        AND round({precise}.value::text::numeric, {digits}) = {coarse}.value::text::numeric)"""
 
 
 def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
@@ -166,7 +168,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
         cursor.execute(
             f"""
             UPDATE hud_measurement old
-            SET median = new.median, samples = new.samples, spread = new.spread, n = new.n,
+            SET value = new.value, samples = new.samples, spread = new.spread, n = new.n,
                 upload_id = new.upload_id
             FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
                 AND old.status = new.status AND old.code IS NOT DISTINCT FROM new.code
@@ -177,9 +179,9 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
         refined = cursor.rowcount
         cursor.execute(
             f"""
-            SELECT new.run_id, new.series_id, new.environment_id, new.process
+            SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side
             FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
-            WHERE (old.median IS DISTINCT FROM new.median AND NOT coalesce({_rounds_to("old", "new")}, false))
+            WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
                OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
             """  # noqa: S608
         )

@@ -83,12 +83,12 @@ def _points(series: Series) -> list[_Point]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT m.run_id, m.environment_id, m.at, e.class_key, r.branch = ANY(%s), m.status, m.median
+            SELECT m.run_id, m.environment_id, m.at, e.class_key, r.branch = ANY(%s), m.status, m.value
             FROM hud_measurement m
             JOIN hud_environment e ON e.id = m.environment_id
             JOIN hud_run r ON r.id = m.run_id AND r.base_environment = ''
             WHERE m.series_id = %s
-            ORDER BY m.at, m.run_id, m.environment_id, m.process
+            ORDER BY m.at, m.run_id, m.environment_id, m.repeat, m.side
             """,
             [stored_names(), series.pk],
         )

@@ -24,43 +24,46 @@ FIRST_RUN_ONLY = "of one run only, which holds compilation and warm-up"  # a war
 NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a value
 
 
-def words_are_reason(status: int, median: float | None) -> bool:
-    """Whether `Measurement.warning` says why there is no value, or why its status is not ok."""
-    return status != 0 or median is None
+def words_are_reason(status: int, value: float | None) -> bool:
+    """Whether `Measurement.note` says why there is no value, or why its status is not ok."""
+    return status != 0 or value is None
 
 
 class Measurement(models.Model):
-    """One metric of one experiment in one run: all samples, their median, spread, target, or a status.
+    """One metric of one experiment in one run: its value, samples, spread and target, or a status.
 
     Its references are not checked by the database: that takes more than storing the row, and ingest has
     looked every id up in the same transaction. Rows that are referred to go through the ORM alone, which
     takes their measurements along.
     """
 
-    pk = models.CompositePrimaryKey("run", "series", "environment", "process")
+    pk = models.CompositePrimaryKey("run", "series", "environment", "repeat", "side")
     run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
     series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
     environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
     at = models.DateTimeField()  # of its run, kept here for the order of the series
-    median = models.FloatField(null=True)
-    samples = ArrayField(models.FloatField(), null=True)  # NULL where the median is the only one
+    value = models.FloatField(null=True)  # made of the samples by runner.schema.suite.value_rule
+    samples = ArrayField(models.FloatField(), null=True)  # NULL where the value is the only one
     target = models.FloatField(null=True)
     spread = models.FloatField(null=True)  # runner.schema.statistics.spread of the samples
     n = models.IntegerField(default=1)
     status = models.SmallIntegerField(default=0)  # index into runner.schema.records.STATUSES
-    process = models.SmallIntegerField(default=0)  # which of the run's repeated fresh processes
+    repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
+    side = models.SmallIntegerField(default=0)  # in an A/B run: 0 base, 1 new
+    # number of the compilation in its run, where it is known to have started from a fresh cache
+    compilation = models.SmallIntegerField(null=True)
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     # in words: what to know of a value, or where there is none, or its status is not ok, the reason
-    warning = models.CharField(max_length=300, null=True)
+    note = models.CharField(max_length=300, null=True)
     # the file it came in
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
 
     class Meta:
         constraints: ClassVar = [
             models.CheckConstraint(
-                condition=Q(median__isnull=True) | Q(median__gte=-1e300, median__lte=1e300),
-                name="median_is_finite",
+                condition=Q(value__isnull=True) | Q(value__gte=-1e300, value__lte=1e300),
+                name="value_is_finite",
             ),
             models.CheckConstraint(
                 condition=Q(target__isnull=True) | Q(target__gte=-1e300, target__lte=1e300),
@@ -71,14 +74,14 @@ class Measurement(models.Model):
                 name="samples_are_finite",
             ),
             models.CheckConstraint(
-                condition=Q(median__isnull=False) | Q(code__isnull=False) | ~Q(status=0),
+                condition=Q(value__isnull=False) | Q(code__isnull=False) | ~Q(status=0),
                 name="missing_value_has_status",
             ),
         ]
         indexes: ClassVar = [
             models.Index(
                 fields=["series", "at", "run"],
-                include=["environment", "median", "status"],
+                include=["environment", "value", "status"],
                 name="measurement_series",
             ),
         ]

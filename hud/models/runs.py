@@ -40,8 +40,7 @@ class Run(models.Model):
     device = models.CharField(max_length=40, blank=True)
     labels = models.JSONField(default=dict)  # which an accelerator must have
     environment = models.CharField(max_length=60, blank=True)  # interpreter by name; '' its host's default
-    # another one, measured in turn with it: repeats are pairs then, and `Measurement.process` is twice the
-    # number of the pair, and one more for `environment`
+    # another one, measured in turn with it: repeats are pairs then
     base_environment = models.CharField(max_length=60, blank=True, db_default="")
     new_options = models.JSONField(default=dict)  # inductor's, of `environment` in pairs: the base has none
     firing = models.ForeignKey(Firing, models.SET_NULL, null=True, related_name="runs")  # a schedule's run

@@ -146,13 +146,13 @@ def _measured_copies() -> dict[str, float]:
     """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings."""
     readings = fetch_tuples(
         """
-        SELECT experiment.arch, reading.median
+        SELECT experiment.arch, reading.value
         FROM hud_experiment experiment
         JOIN hud_series series ON series.experiment_id = experiment.id
         JOIN hud_metric metric ON metric.id = series.metric_id AND metric.name = 'device_bandwidth_gbps'
         JOIN LATERAL (
-            SELECT median FROM hud_measurement
-            WHERE series_id = series.id AND median IS NOT NULL AND status = 0
+            SELECT value FROM hud_measurement
+            WHERE series_id = series.id AND value IS NOT NULL AND status = 0
             ORDER BY at DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
         WHERE experiment.suite = %(ceilings)s AND experiment."case" = 'copy'

@@ -53,7 +53,8 @@ class MetricValue:
     at: datetime
     run_id: int
     environment_id: int
-    process: int  # which of the run's repeated fresh processes
+    repeat: int
+    side: int
     median: float | None
     spread: float | None  # relative, of the samples of one process
     n: int
@@ -80,6 +81,11 @@ class MetricValue:
         self.experiment, self.metric = experiment, metric
         self.targets = targets.of(experiment, metric, self.target, self.target_arch)
         return self
+
+    @property
+    def process(self) -> int:
+        """The number that the API and the exports give of `repeat` and `side`."""
+        return 2 * self.repeat + self.side if self.in_pairs else self.repeat
 
     @property
     def status(self) -> str:
@@ -152,9 +158,9 @@ V = TypeVar("V", bound=MetricValue)
 
 # Columns of `MetricValue` for measurement m of series s, judged by v.
 VALUE_COLUMNS = """
-    s.id series_id, m.at, m.run_id, m.environment_id, m.process,
-    m.median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
-    m.code, m.warning note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
+    s.id series_id, m.at, m.run_id, m.environment_id, m.repeat, m.side,
+    m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
+    m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one)
@@ -183,17 +189,17 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
             (SELECT run_id, environment_id, 1 place FROM hud_measurement
             JOIN hud_run r ON r.id = run_id AND r.base_environment = '' AND r.branch = ANY(%(branches)s)
             WHERE series_id = s.id
-            ORDER BY hud_measurement.at DESC, run_id DESC, process DESC LIMIT 1)
+            ORDER BY hud_measurement.at DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             UNION ALL
             (SELECT run_id, environment_id, 2 FROM hud_measurement WHERE series_id = s.id
-            ORDER BY at DESC, run_id DESC, process DESC LIMIT 1)
+            ORDER BY at DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             ORDER BY place LIMIT 1
         ) newest ON true
         JOIN hud_measurement m ON m.run_id = newest.run_id AND m.series_id = s.id
             AND m.environment_id = newest.environment_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
-        ORDER BY s.id, m.process
+        ORDER BY s.id, m.repeat, m.side
         """,  # noqa: S608 — constants of this file
         {"series": list(series_ids), "branches": stored_names()},
     )
@@ -217,7 +223,8 @@ def _over_processes(values: list[V]) -> V:
         notes.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
     return replace(
         (there or values)[0],
-        process=0,
+        repeat=0,
+        side=0,
         processes=len(values),
         median=median([value.median for value in there if value.median is not None]) if there else None,
         spread=median(spreads) if spreads else None,

@@ -213,12 +213,6 @@ def p_value(p: float) -> str:
 
 
 @register.filter
-def pair_side(process: int) -> str:
-    """Return the pair and side of an A/B run's process, as ``pair 2, candidate``."""
-    return f"pair {process // 2}, {'candidate' if process % 2 else 'baseline'}"
-
-
-@register.filter
 def bytes_text(size: float | None) -> str:
     if size is None:
         return "—"

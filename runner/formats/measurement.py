@@ -58,7 +58,9 @@ class ParsedMeasurement:
     target: float | None = None
     target_arch: str | None = None
     message: str | None = None  # a warning, or the reason of the status
-    process: int = 0  # which of the run's repeated processes
+    repeat: int = 0  # like `side` and `compilation` as `Measurement` has them
+    side: int = 0
+    compilation: int | None = None
     pointer: str = ""
     line: int | None = None
     warning: str = ""  # for the receipt

@@ -26,7 +26,7 @@ CRASH_S = 5  # from a crash to its run's end
 
 def assert_measured_once(run: Run) -> None:
     """The stand-in has two sizes; both are there, once."""
-    measured = Measurement.objects.filter(run=run, median__isnull=False)
+    measured = Measurement.objects.filter(run=run, value__isnull=False)
     assert measured.count() == 2 * Task.objects.filter(run=run).count()
 
 

@@ -231,7 +231,7 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
     words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"
     assert main([*words.split(), str(tmp_path / "r.json")]) == 0
     found = observe(records_of((tmp_path / "r.json").read_text())).measurements
-    assert [(one.process, one.samples) for one in found] == [(0, [1.0]), (1, [2.0]), (2, [3.0])]
+    assert [(one.repeat, one.samples) for one in found] == [(0, [1.0]), (1, [2.0]), (2, [3.0])]
     assert len({(one.identity, one.run) for one in found}) == 1
 
 

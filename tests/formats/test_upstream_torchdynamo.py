@@ -162,9 +162,9 @@ def test_they_come_out_of_the_door_as_they_went_in(
         receipt = ingest(path.read_bytes(), arch)
         assert receipt.stored
     found = {one.series.metric.name: one for one in Measurement.objects.select_related("series__metric")}
-    assert {name: found[name].median for name in STORED} == pytest.approx(STORED)
-    assert {name: found[name].median for name in PHASES} == pytest.approx(PHASES)
-    assert (found["accuracy"].code, found["accuracy"].median) == ("pass", None)
+    assert {name: found[name].value for name in STORED} == pytest.approx(STORED)
+    assert {name: found[name].value for name in PHASES} == pytest.approx(PHASES)
+    assert (found["accuracy"].code, found["accuracy"].value) == ("pass", None)
     experiment = Experiment.objects.get()
     said = (experiment.suite, experiment.case, experiment.mode, experiment.dtype, experiment.device)
     assert said == ("huggingface", "BertForMaskedLM", "inference", "bfloat16", "cuda")
@@ -180,7 +180,7 @@ def test_a_failure_comes_out_as_one(tmp_path: Path, suffix: str) -> None:
     for path in sorted(folder.glob(f"*.{suffix}")):
         ingest(path.read_bytes(), Parameters(filename=path.name))
     found = {one.series.metric.name: one for one in Measurement.objects.select_related("series__metric")}
-    assert {name: one.median for name, one in found.items()} == dict.fromkeys(
+    assert {name: one.value for name, one in found.items()} == dict.fromkeys(
         ("speedup", "abs_latency", "accuracy")
     )
     assert found["accuracy"].code == "OOM"
@@ -215,7 +215,7 @@ def test_what_died_has_the_harnesss_rows(
         ingest(path.read_bytes(), Parameters(filename=path.name))
     found = {one.series.metric.name: one for one in Measurement.objects.select_related("series__metric")}
     assert (found["accuracy"].code, STATUS_NAMES[found["accuracy"].status]) == (word, stored)
-    assert (found["speedup"].median, STATUS_NAMES[found["speedup"].status]) == (None, "failed")
+    assert (found["speedup"].value, STATUS_NAMES[found["speedup"].status]) == (None, "failed")
 
 
 def test_what_was_stopped_has_the_rows_that_it_came_to(tmp_path: Path) -> None:

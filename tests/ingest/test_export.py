@@ -37,8 +37,9 @@ def snapshot() -> list[Any]:
                 [str(row.run.uid), row.run.source, row.run.external_id, row.run.host_name, row.run.commit],
                 [row.run.at.isoformat(), row.run.at_source, row.run.branch, row.run.repo],
                 row.environment.fingerprint,
-                [row.median, row.samples, row.target, row.spread, row.n, row.status, row.process],
-                [row.target_arch, row.code, row.warning],
+                [row.value, row.samples, row.target, row.spread, row.n, row.status],
+                [row.repeat, row.side, row.compilation],
+                [row.target_arch, row.code, row.note],
             ]
             for row in rows
         ],
@@ -80,7 +81,7 @@ def test_the_reason_of_a_status_is_kept_shown_and_comes_back(client: Client) -> 
         "extra_info": {"status": "unsupported", "code": "no_xrt", "reason": reason},
     }
     long = v3_record("speedup", [1.5], case="longest")
-    long["metric"]["extra_info"] = {"warning": "hot " * 200}
+    long["metric"]["extra_info"] = {"warning": "hot " * 200, "compilation": 2}
     run = ingest(as_lines(record, long), Parameters()).run_ids[0]
     before, body = snapshot(), exported()
     said = {
@@ -89,6 +90,7 @@ def test_the_reason_of_a_status_is_kept_shown_and_comes_back(client: Client) -> 
     }
     assert said["resnet18"]["reason"] == shown
     assert "warning" not in said["resnet18"]
+    assert said["longest"]["compilation"] == 2
     assert said["longest"]["warning"] == ("hot " * 75).strip()
     experiment = Experiment.objects.get(case="resnet18")
     for address in (f"/runs/{run}/", f"/experiments/{experiment.pk}/"):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 def stored_rows() -> list[tuple[Any, ...]]:
     return sorted(
-        Measurement.objects.values_list("series__experiment__case", "series__metric__name", "median"), key=str
+        Measurement.objects.values_list("series__experiment__case", "series__metric__name", "value"), key=str
     )
 
 
@@ -58,7 +58,7 @@ def test_gpt_fast_becomes_the_mean_of_the_micro_suite() -> None:
     assert (experiment.suite, experiment.case, experiment.knobs) == ("micro", "layer_norm", {"D": "mean"})
     assert (experiment.backend, experiment.device, experiment.arch) == ("inductor", "cuda", "h200")
     measurement = Measurement.objects.get()
-    assert measurement.median == 2542.40
+    assert measurement.value == 2542.40
     assert (measurement.target, measurement.target_arch) == (950.0, "a100-40gb")
     assert measurement.samples is None
 
@@ -66,7 +66,7 @@ def test_gpt_fast_becomes_the_mean_of_the_micro_suite() -> None:
 def test_samples_are_kept_in_full_with_median_and_spread() -> None:
     ingest(as_list(v3_record(values=[1.0, 3.0, 2.0])), Parameters())
     measurement = Measurement.objects.get()
-    assert (measurement.median, measurement.samples, measurement.n) == (2.0, [1.0, 3.0, 2.0], 3)
+    assert (measurement.value, measurement.samples, measurement.n) == (2.0, [1.0, 3.0, 2.0], 3)
     assert measurement.spread == pytest.approx(1.4826 * 1 / 2)
 
 
@@ -97,7 +97,7 @@ def test_torchdynamo_names_say_cuda_graphs_and_the_kind_of_run() -> None:
     experiment = Experiment.objects.get()
     assert (experiment.suite, experiment.backend) == ("timm", "inductor_cudagraphs")
     found = {
-        item.series.metric.name: (item.median, item.status, item.code)
+        item.series.metric.name: (item.value, item.status, item.code)
         for item in Measurement.objects.select_related("series__metric")
     }
     assert found["speedup"] == (None, 6, "value 0 written for a failure")
@@ -159,7 +159,7 @@ def test_target_zero_is_no_target_and_large_integers_keep_their_double() -> None
     record["metric"]["target_value"] = 0
     ingest(as_list(record), Parameters())
     measurement = Measurement.objects.get()
-    assert (measurement.target, measurement.median) == (None, float(2**53 + 2))
+    assert (measurement.target, measurement.value) == (None, float(2**53 + 2))
 
 
 def test_expected_results_become_targets_that_an_operator_s_row_outlives() -> None:
@@ -273,7 +273,7 @@ def test_gzip_is_inflated_within_bounds(settings: Any) -> None:
 
 def test_the_database_itself_refuses_nan_and_a_value_missing_without_status() -> None:
     ingest(as_list(v3_record()), Parameters())
-    for wrong in ("median = 'NaN'", "samples = '{1,Infinity}'", "target = '-Infinity'", "median = NULL"):
+    for wrong in ("value = 'NaN'", "samples = '{1,Infinity}'", "target = '-Infinity'", "value = NULL"):
         with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"UPDATE hud_measurement SET {wrong}")
 
@@ -372,7 +372,7 @@ def test_of_the_same_value_in_two_precisions_the_more_precise_one_stays(order: s
     ingest(bodies[0], Parameters())
     receipt = ingest(bodies[1], Parameters())
     assert (receipt.stored, receipt.duplicates, receipt.skipped) == (0, 1, [])
-    assert Measurement.objects.get().median == 1.1018698381921996
+    assert Measurement.objects.get().value == 1.1018698381921996
     assert bool(receipt.warnings) == (order == "rounded first")
 
 
@@ -381,7 +381,7 @@ def test_a_coarse_or_whole_number_is_no_rounded_one(stored: float, sent: float) 
     ingest(as_list(v3_record(values=[stored], workflow_id=1)), Parameters())
     receipt = ingest(as_list(v3_record(values=[sent], workflow_id=1)), Parameters())
     assert "with another value" in receipt.skipped[0]["reason"]
-    assert Measurement.objects.get().median == stored
+    assert Measurement.objects.get().value == stored
 
 
 def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:
@@ -389,7 +389,7 @@ def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:
     receipt = ingest(as_list(v3_record(values=[2.5], workflow_id=1)), Parameters())
     assert (receipt.stored, receipt.duplicates) == (0, 0)
     assert "with another value" in receipt.skipped[0]["reason"]
-    assert Measurement.objects.get().median == 1.5
+    assert Measurement.objects.get().value == 1.5
 
 
 def test_a_large_upload_is_stored_in_pieces_and_still_whole_or_not_at_all(

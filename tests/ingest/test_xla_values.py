@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 
 from hud.ingest import ingest
@@ -20,6 +18,7 @@ from runner.launch.task_result import TaskResult
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import TaskSpec
+from tests.support.migrations import migrate
 from tests.support.observed import observe
 
 METRICS = {
@@ -73,7 +72,7 @@ def stored() -> dict[str, Measurement]:
 def test_the_first_run_compiles_and_is_no_part_of_the_steady_values(client: Client) -> None:
     ingest(lines(line(METRICS)), Parameters())
     found = stored()
-    assert {name: one.median for name, one in found.items() if one.median is not None} == {
+    assert {name: one.value for name, one in found.items() if one.value is not None} == {
         "total_time": 2.0,
         "per_iter_time": 0.5,
         "trace_per_iter_time": 2.0,
@@ -82,8 +81,8 @@ def test_the_first_run_compiles_and_is_no_part_of_the_steady_values(client: Clie
         "xla_ExecuteTime_time_s": 0.25,
     }
     assert found["per_iter_time"].samples == METRICS["per_iter_time"], "all of them are kept"
-    assert "of one run only" in (found["trace_per_iter_time"].warning or "")
-    assert [name for name, one in found.items() if one.warning] == ["trace_per_iter_time"]
+    assert "of one run only" in (found["trace_per_iter_time"].note or "")
+    assert [name for name, one in found.items() if one.note] == ["trace_per_iter_time"]
     text = client.get("/suites/xla/").content.decode()
     assert text.count('compilation and warm-up">first run</span>') == 1
     steady = client.get(f"/experiments/{found['per_iter_time'].series.experiment_id}/?metric=per_iter_time")
@@ -93,13 +92,12 @@ def test_the_first_run_compiles_and_is_no_part_of_the_steady_values(client: Clie
 @pytest.mark.django_db
 def test_what_was_stored_as_a_plain_median_is_taken_anew() -> None:
     ingest(lines(line(METRICS)), Parameters())
-    wanted = {name: (one.median, one.spread) for name, one in stored().items()}
-    Measurement.objects.filter(median__isnull=False).update(median=7.0, spread=7.0)
+    wanted = {name: (one.value, one.spread) for name, one in stored().items()}
+    Measurement.objects.filter(value__isnull=False).update(value=7.0, spread=7.0)
     TouchedRun.objects.all().delete()
-    migration = importlib.import_module("hud.migrations.0002_values_of_xla")
-    with connection.schema_editor() as editor:
-        migration.take_anew(None, editor)
-    found = {name: (one.median, one.spread) for name, one in stored().items()}
+    migrate("0001_initial")
+    migrate()
+    found = {name: (one.value, one.spread) for name, one in stored().items()}
     alone = ("trace_per_iter_time", "verification_code")  # without samples there is nothing to take
     assert {**found, **{name: wanted[name] for name in alone}} == wanted
     assert TouchedRun.objects.count() == 1

@@ -122,7 +122,7 @@ def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
             run=run,
             environment=environment,
             status=status,
-            process=process,
+            repeat=process,
         )
     Series.objects.update(touched_at=run.at)
     process_pending()

@@ -406,7 +406,7 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
     experiment, run = create_experiment(), create_run()
     create_measurement(experiment, value=50.0, at=run.at - timedelta(days=1))
     for process, samples in enumerate(([99.0, 100.0, 101.0], [299.0, 300.0], [200.0, 201.0, 199.0])):
-        create_measurement(experiment, samples=samples, run=run, process=process)
+        create_measurement(experiment, samples=samples, run=run, repeat=process)
     page = query.read(experiment.pk)
     assert page
     assert page.history
@@ -427,7 +427,7 @@ def test_a_process_without_a_number_does_not_hide_the_others(client: Client) -> 
     experiment, run = create_experiment(), create_run()
     for process, value in enumerate((100.0, 102.0, None, 101.0)):
         status, words = "crashed" if value is None else "ok", f"known to ±{process} %"
-        create_measurement(experiment, value=value, run=run, process=process, status=status, warning=words)
+        create_measurement(experiment, value=value, run=run, repeat=process, status=status, note=words)
     text = text_of(client, experiment)
     assert "101.0 GB/s" in text
     assert "1 of 4 processes gave no number; known to ±0 %; known to ±1 %; and 2 more like these" in text

@@ -199,8 +199,8 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
         )
         deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
         tasks.finish(uid=task.uid, token=task.token, host=accelerator.host, status="ok", code="", reason="")
-    processes = Measurement.objects.filter(run=run).order_by("process").values_list("process", flat=True)
-    assert list(processes) == list(range(10))
+    processes = Measurement.objects.filter(run=run).order_by("repeat", "side").values_list("repeat", "side")
+    assert list(processes) == [(pair, side) for pair in range(5) for side in (0, 1)]
     run.refresh_from_db()
     assert run.commit == "2.13.0"
     text = client.get(f"/runs/{run.pk}/").content.decode()
@@ -326,7 +326,7 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
 def test_what_is_tried_out_is_not_the_newest_value() -> None:
     nightly = create_measurement(value=100.0)
     tried = create_run(environment="tuned", base_environment="default")
-    create_measurement(value=50.0, run=tried, process=1)
+    create_measurement(value=50.0, run=tried, side=1)
     assert values.latest([nightly.series_id])[nightly.series_id].median == 100.0
     Measurement.objects.filter(run=nightly.run).delete()
     assert values.latest([nightly.series_id])[nightly.series_id].median == 50.0

@@ -350,7 +350,7 @@ def test_an_upload_shows_its_receipt(client: Client) -> None:
 def test_repeats_are_shown_by_process(client: Client) -> None:
     run = create_run()
     for process in (0, 1):
-        create_measurement(value=1000.0 + process, run=run, process=process)
+        create_measurement(value=1000.0 + process, run=run, repeat=process)
     text = text_of(client, f"/runs/{run.pk}/")
     assert "process 1" in text
     assert "1001.0 GB/s" in text

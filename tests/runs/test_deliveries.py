@@ -29,10 +29,10 @@ def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: 
 
     deliver(1.0)
     deliver(1.0)
-    assert Measurement.objects.get().median == 1.0
+    assert Measurement.objects.get().value == 1.0
     deliver(2.0)
     measurement = Measurement.objects.get()
-    assert (measurement.median, measurement.run_id) == (2.0, run.pk)
+    assert (measurement.value, measurement.run_id) == (2.0, run.pk)
 
 
 def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
@@ -43,8 +43,8 @@ def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
         body = as_list(v3_record(values=[value]))
         deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
         end(task, accelerator)
-    points = Measurement.objects.filter(run=run).order_by("process")
-    assert [(point.process, point.median) for point in points] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    points = Measurement.objects.filter(run=run).order_by("repeat")
+    assert [(point.repeat, point.value) for point in points] == [(0, 1.0), (1, 2.0), (2, 3.0)]
 
 
 def test_a_repeated_log_piece_changes_nothing(accelerator: Accelerator) -> None:

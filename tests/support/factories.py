@@ -164,7 +164,7 @@ def create_measurement(
         series=series,
         environment=environment or create_environment(),
         at=owner.at,
-        median=statistics.median(samples) if samples else value,
+        value=statistics.median(samples) if samples else value,
         samples=list(samples) if len(samples) > 1 else None,
         spread=statistics.spread(samples) if len(samples) > 1 else None,
         n=len(samples) or (value is not None),

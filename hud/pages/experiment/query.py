@@ -187,8 +187,9 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         LEFT JOIN hud_host h ON h.id = r.host_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
-        ORDER BY s.id, m.at, m.run_id,
-            max(m.process) OVER (PARTITION BY s.id, m.run_id, m.environment_id), m.environment_id, m.process
+        WINDOW point AS (PARTITION BY s.id, m.run_id, m.environment_id)
+        ORDER BY s.id, m.at, m.run_id, max(m.repeat) OVER point, max(m.side) OVER point, m.environment_id,
+            m.repeat, m.side
         """,  # noqa: S608 — constants
         {"series": list(wanted), "points": points},
     )
@@ -247,5 +248,5 @@ def _samples(history: History | None) -> list[float]:
     newest = history.newest
     found = Measurement.objects.filter(
         run_id=newest.run_id, series_id=newest.series_id, environment_id=newest.environment_id
-    ).order_by("process")
+    ).order_by("repeat", "side")
     return [sample for samples in found.values_list("samples", flat=True) for sample in samples or []]

@@ -80,7 +80,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id JOIN hud_run r ON r.id = m.run_id
         {VERDICT_JOIN}
         WHERE s.id = %(series)s AND (%(branches)s::text[] IS NULL OR r.branch = ANY(%(branches)s))
-        ORDER BY m.at DESC, m.run_id DESC, m.process DESC LIMIT %(limit)s
+        ORDER BY m.at DESC, m.run_id DESC, m.repeat DESC, m.side DESC LIMIT %(limit)s
         """,  # noqa: S608 — constants
         {
             "series": series.pk,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,9 @@ from hud.pages.values import metric_place
 @dataclass(slots=True)
 class _Row:
     series_id: int
-    process: int
-    median: float | None
+    repeat: int
+    side: int
+    value: float | None
     status_code: int
 
 
@@ -77,21 +79,20 @@ class PairLine:
 
 
 def read(run: Run) -> list[PairLine]:
-    """Lines by experiment, and inside one as its suite is read: 2 statements. A process is twice the number
-    of its pair, and one more for the new side."""
+    """Lines by experiment, and inside one as its suite is read: 2 statements."""
     rows = fetch(
         _Row,
         """
-        SELECT series_id, process, median, status status_code FROM hud_measurement WHERE run_id = %(run)s
-        ORDER BY series_id, process
+        SELECT series_id, repeat, side, value, status status_code FROM hud_measurement WHERE run_id = %(run)s
+        ORDER BY series_id, repeat, side
         """,
         {"run": run.pk},
     )
-    by_series: dict[int, dict[int, _Row]] = {}
+    by_series: dict[int, list[_Row]] = {}
     for row in rows:
-        by_series.setdefault(row.series_id, {})[row.process] = row
+        by_series.setdefault(row.series_id, []).append(row)
     series = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
-    lines = [_line(series[pk], processes) for pk, processes in by_series.items()]
+    lines = [_line(series[pk], measured) for pk, measured in by_series.items()]
     return sorted(
         lines,
         key=lambda line: (
@@ -103,15 +104,12 @@ def read(run: Run) -> list[PairLine]:
     )
 
 
-def _line(series: Series, processes: dict[int, _Row]) -> PairLine:
-    pairs = range(max(processes) // 2 + 1)
-    base = [processes[2 * pair].median if 2 * pair in processes else None for pair in pairs]
-    new = [processes[2 * pair + 1].median if 2 * pair + 1 in processes else None for pair in pairs]
+def _line(series: Series, rows: Sequence[_Row]) -> PairLine:
+    values = {(row.repeat, row.side): row.value for row in rows}
+    base, new = ([values.get((pair, side)) for pair in range(rows[-1].repeat + 1)] for side in (0, 1))
     metric = series.metric
     verdict = judge_pairs(base, new, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
-    statuses = [
-        [row.status_code for process, row in processes.items() if process % 2 == side] for side in (0, 1)
-    ]
+    statuses = [[row.status_code for row in rows if row.side == side] for side in (0, 1)]
     said = [
         STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
     ]

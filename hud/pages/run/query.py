@@ -153,10 +153,10 @@ class RunPage:
         return seconds_of(self.run)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        rows = [{**identity(one.experiment), **one.to_row()} for one in self.results]
-        if self.run.in_pairs:
-            for row in rows:
-                row |= {"pair": row["process"] // 2, "side": "new" if row["process"] % 2 else "base"}
+        rows = []
+        for one in self.results:
+            pair = {"pair": one.repeat, "side": "new" if one.side else "base"} if one.in_pairs else {}
+            rows.append({**identity(one.experiment), **one.to_row(), **pair})
         return rows
 
 
@@ -218,7 +218,7 @@ def _fill_results(page: RunPage, limit: int) -> None:
         FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
         {VERDICT_JOIN}
         WHERE m.run_id = %(run)s
-        ORDER BY s.experiment_id, s.id, m.process LIMIT %(limit)s
+        ORDER BY s.experiment_id, s.id, m.repeat, m.side LIMIT %(limit)s
         """,  # noqa: S608 — constants
         {"run": page.run.pk, "limit": limit + 1},
     )
@@ -240,6 +240,7 @@ def _fill_results(page: RunPage, limit: int) -> None:
             one.experiment.title,
             one.experiment.dtype,
             metric_place(one.experiment.suite, one.metric),
-            one.process,
+            one.repeat,
+            one.side,
         ),
     )

@@ -47,8 +47,8 @@ class Comparison:
         return self.times_s[first] / self.times_s[second]
 
     def add(self, one: _Newest) -> None:
-        assert one.median is not None
-        self.times_s[one.backend] = one.median
+        assert one.value is not None
+        self.times_s[one.backend] = one.value
         self.experiments[one.backend] = one.experiment
 
     @property
@@ -74,14 +74,14 @@ class _Newest:
     device: str
     knobs: str
     metric: str
-    median: float | None
+    value: float | None
     code: str | None
     note: str | None
 
     @property
     def is_steady_time(self) -> bool:
         """Return whether it is a time without compilation; a single repeat has none."""
-        there = self.metric == "per_iter_time" and self.median is not None
+        there = self.metric == "per_iter_time" and self.value is not None
         return there and FIRST_RUN_ONLY not in (self.note or "")
 
 
@@ -95,12 +95,12 @@ def read(suite: str) -> MatrixPart | None:
         _Newest,
         """
         SELECT e.id experiment, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text,
-               m.name metric, found.median, found.code, found.warning note
+               m.name metric, found.value, found.code, found.note
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
         JOIN hud_metric m ON m.id = s.metric_id
         CROSS JOIN LATERAL (
-            SELECT median, code, warning FROM hud_measurement
+            SELECT value, code, note FROM hud_measurement
             WHERE series_id = s.id ORDER BY at DESC, run_id DESC LIMIT 1) found
         WHERE e.suite = %(suite)s AND m.name IN ('per_iter_time', 'verification_code')
         ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id

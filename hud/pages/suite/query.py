@@ -141,7 +141,7 @@ def _experiments(name: str, filters: Filters) -> list[Experiment]:
         excluded = word.startswith("-") and len(word) > 1
         condition &= ~Q(case__icontains=word[1:]) if excluded else Q(case__icontains=word)
     first = (filters.page - 1) * PAGE_ROWS
-    measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), median__isnull=False)
+    measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
     by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
     found = (
         Experiment.objects.filter(condition, suite=name, **wanted)
@@ -156,9 +156,9 @@ def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
     trends = fetch_tuples(
         """
         SELECT s.id, ARRAY(
-            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY median) FROM (
-                SELECT at, run_id, median FROM hud_measurement
-                WHERE series_id = s.id AND median IS NOT NULL
+            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
+                SELECT at, run_id, value FROM hud_measurement
+                WHERE series_id = s.id AND value IS NOT NULL
                 ORDER BY at DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
             ) process GROUP BY at, run_id ORDER BY at DESC, run_id DESC)
         FROM unnest(%(series)s::int[]) AS s(id)

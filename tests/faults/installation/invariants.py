@@ -30,13 +30,13 @@ from tests.support.hosts import Control
 _STATEMENTS = {
     "I1 a task that ended ok has no measurement": """
         SELECT t.id FROM hud_task t WHERE t.state = 'done' AND t.status = 'ok' AND NOT EXISTS (
-            SELECT 1 FROM hud_measurement m WHERE m.run_id = t.run_id AND m.process = t.process)""",
+            SELECT 1 FROM hud_measurement m WHERE m.run_id = t.run_id AND m.repeat = t.process)""",
     "I1 a measurement lost samples": f"""
-        SELECT run_id, series_id FROM hud_measurement WHERE median IS NOT NULL AND n = {SAMPLES}
+        SELECT run_id, series_id FROM hud_measurement WHERE value IS NOT NULL AND n = {SAMPLES}
           AND (samples IS NULL OR cardinality(samples) <> {SAMPLES})""",
     "I2 a measurement is stored twice": """
-        SELECT run_id, series_id, process FROM hud_measurement
-        GROUP BY run_id, series_id, process HAVING count(*) > 1""",
+        SELECT run_id, series_id, repeat FROM hud_measurement
+        GROUP BY run_id, series_id, repeat HAVING count(*) > 1""",
     "I2 an experiment is stored twice": """
         SELECT min(id) FROM hud_experiment
         GROUP BY suite, "case", knobs, mode, dtype, backend, device, arch, dynamic HAVING count(*) > 1""",
