@@ -26,18 +26,20 @@ done
 """
 # Formats, suite and options; small, so that all of them take some minutes on two processors
 MEASURED = """
-ours,v3           ceilings --case copy
-ours              micro --case layer_norm[D=64] --dtype bfloat16 --repeat 20
-upstream          micro --case gemv[repeat=20,D=256+512+1024+2048] --dtype int8
-ours,upstream     operators --case aten.mm.default[max_samples=1,inputs=timm] --dtype float16 --repeat 5
-ours,v3,upstream  xla --case dummy --mode inference --backend eager --repeat 2
-ours              xla --case dummy --mode training --backend inductor --repeat 2 --verify
-ours,upstream     gpt_fast --case toy-llama[samples=2,budget_s=0,repeat=10,caches=kept] --dtype int8
-ours              huggingface --case DistillGPT2[size=tiny] --mode inference --dtype float32 --repeat 10
-ours,upstream     torchbench --case lennard_jones --dtype float32 --backend eager --repeat 10
-ours              timm --case mobilevit_s[size=tiny] --mode inference --dtype float32 --backend eager
-ours,upstream     cache --case lennard_jones --mode inference --dtype bfloat16 --repeat 1
-ours,v3           timm --case mobilevit_s[size=tiny] --mode inference --dtype float32 --timeout 1
+ours,v3       ceilings --case copy
+ours          micro --case layer_norm[D=64] --dtype bfloat16 --repeat 20
+upstream      micro --case gemv[repeat=20,D=256+512+1024+2048] --dtype int8
+ours,upstream operators --case aten.mm.default[max_samples=1] --dtype float32 --repeat 5
+ours,upstream xla --case dummy --mode inference --backend eager --repeat 2
+v3            xla --case dummy --mode training --backend inductor --repeat 2 --verify
+ours          gpt_fast --case toy-llama[samples=2,budget_s=0,repeat=10,caches=kept] --dtype int8
+upstream      gpt_fast --case toy-llama[samples=2,budget_s=0,repeat=10] --dtype int8
+ours          huggingface --case DistillGPT2[size=tiny] --mode inference --dtype float32 --repeat 10
+ours          timm --case mobilevit_s[size=tiny] --mode training --dtype float32 --backend eager --repeat 5
+upstream      torchbench --case squeezenet1_1 --dtype float32 --backend eager --repeat 5 --batch-size 2
+ours,upstream cache --case squeezenet1_1 --mode inference --dtype bfloat16 --repeat 1
+ours,v3       timm --case mobilevit_s[size=tiny] --mode inference --dtype float32 --timeout 1
+ours,v3       torchbench --case lennard_jones --mode inference --dtype float32
 """
 PLANS = (
     "--mode training inference --dtype float32 --backend inductor eager --dynamic",
@@ -118,9 +120,11 @@ def measured(checkout: Path, scratch: Path, recording: Recording, old: Recording
             output = scratch / f"{name}-{file_format}"
             done = run_in(checkout, [*command, str(output), "--format", file_format], environment)
             lines = [f"exit {done.returncode}"]
-            for path in sorted(scratch.glob(f"{output.name}*")):
+            for path in sorted(scratch.glob(f"{output.name}*/**/*")) + sorted(
+                scratch.glob(f"{output.name}*")
+            ):
                 if path.is_file():
-                    lines += [f"file {path.name}", *_shape(path.read_text(), masks)]
+                    lines += [f"file {path.relative_to(scratch)}", *_shape(path.read_text(), masks)]
             recording.write(f"measured/{name}.{file_format}.txt", "\n".join(lines))
             if file_format == "ours" and output.exists():
                 shutil.copy(output, kept / name)
