@@ -212,8 +212,8 @@ def test_an_export_that_was_tampered_with_is_refused(wrong: dict[str, str]) -> N
 def test_a_wide_export_has_a_line_for_each_run_and_a_column_for_each_metric(client: Client) -> None:
     experiment, run = create_experiment(knobs={"D": 1024}), create_run(commit="abc", branch="main")
     for process, value in enumerate((90.0, 100.0)):
-        create_measurement(experiment, metric="speedup", value=value, run=run, process=process)
-    create_measurement(experiment, metric="speedup", value=None, status="oom", run=run, process=2)
+        create_measurement(experiment, metric="speedup", value=value, run=run, repeat=process)
+    create_measurement(experiment, metric="speedup", value=None, status="oom", run=run, repeat=2)
     create_measurement(experiment, metric="=1+1", value=1.5, run=run)
     create_measurement(experiment, metric="speedup", value=None, status="oom", run=create_run(commit="def"))
     create_measurement(experiment, metric="speedup", run=create_run(base_environment="old"))
