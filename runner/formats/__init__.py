@@ -1,7 +1,7 @@
 """The outside formats, one module each, shared by the web application and the runner.
 
 A module offers a `Format`: how to recognise and read its files, what its records mean, and where we write
-them too, how. Adding a format is a module here and a line in `FORMATS`. At module level the formats need the
+them too, how. Adding a format is a module here and a line in `_MODULES`. At module level the formats need the
 standard library only; reading JSON needs msgspec and orjson, which hosts do not have.
 """
 
