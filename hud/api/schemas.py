@@ -115,7 +115,7 @@ class RunIn(StrictBody):
 
 
 class PlaceOut(Schema):
-    """Why a host or an accelerator does not take a queued run now."""
+    """A reason why a host or an accelerator does not take a queued run now."""
 
     name: str
     state: str

@@ -32,7 +32,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass
 class Receipt:
-    """What became of an upload. `skipped` entries have the place and the reason."""
+    """The result of an upload. `skipped` entries have the place and the reason."""
 
     id: int | None = None
     run_ids: list[int] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Content:
 
     @property
     def request_key(self) -> str:
-        """What an idempotency key or an import job stands for: the upload's key, and its switches."""
+        """Return the request's identity, for idempotency keys and import jobs: upload key and switches."""
         switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
         return ":".join([*(name for name, on in switches.items() if on), self.key])[:64]
 

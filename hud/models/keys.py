@@ -1,4 +1,4 @@
-"""Who may come in, and who did what."""
+"""API keys and the audit log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ApiKey(models.Model):
 
 
 class Audit(models.Model):
-    """Who did what, when: reruns, cancels, keys, hosts. Rows are only ever added."""
+    """One action of a person or program: a rerun, cancel, key or host. Rows are only ever added."""
 
     at = models.DateTimeField(db_default=Now())
     who = models.CharField(max_length=150)

@@ -25,7 +25,7 @@ NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a val
 
 
 def words_are_reason(status: int, value: float | None) -> bool:
-    """Whether `Measurement.note` says why there is no value, or why its status is not ok."""
+    """Return whether `Measurement.note` is the reason of a missing value or of a status other than ok."""
     return status != 0 or value is None
 
 
@@ -101,7 +101,7 @@ class TouchedRun(models.Model):
 
 
 class Verdict(models.Model):
-    """What the judge said of a measurement; rows only where there is something to say."""
+    """The judge's verdict on a measurement. Silent verdicts have no row."""
 
     pk = models.CompositePrimaryKey("run", "series", "environment")
     run = models.ForeignKey(Run, models.CASCADE)

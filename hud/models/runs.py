@@ -85,12 +85,12 @@ class Run(models.Model):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether two environments were measured in turn."""
+        """Return whether this is an A/B comparison."""
         return bool(self.base_environment)
 
     @property
     def new_side(self) -> str:
-        """Of a run in pairs: what is tried against the base."""
+        """Return the name of an A/B comparison's candidate."""
         options = inductor_options.words(self.new_options)
         return f"{self.environment} with {options}" if options else self.environment
 

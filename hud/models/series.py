@@ -1,4 +1,4 @@
-"""What is compared over time, and where it was measured."""
+"""Experiments, metrics, series, targets and environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "ar
 
 
 class Environment(models.Model):
-    """Where a number was measured. `class_key` says what a baseline may be compared with: everything
+    """The place of a measurement. `class_key` says what a baseline may be compared with: everything
     but torch and triton, which are the subject."""
 
     fingerprint = models.CharField(max_length=64, unique=True)
@@ -26,7 +26,7 @@ class Environment(models.Model):
 
 
 class Experiment(models.Model):
-    """What is compared over time. Its identity never contains a host, a date or a commit."""
+    """A benchmark that is compared over time. Its identity never contains a host, a date or a commit."""
 
     suite = models.CharField(max_length=60)
     case = models.CharField(max_length=200)
@@ -90,7 +90,7 @@ class Series(models.Model):
 
 
 class Target(models.Model):
-    """What an operator set: the value a metric should reach. Empty identity fields mean any."""
+    """A value that an operator wants a metric to reach. Empty identity fields mean any."""
 
     metric = models.ForeignKey(Metric, models.CASCADE)
     case = models.CharField(max_length=200, blank=True)

@@ -1,4 +1,4 @@
-"""What came through the door."""
+"""Uploads, import jobs and idempotency keys."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class _OptionsField(forms.CharField):
 
 
 class RerunForm(forms.Form):
-    """Where and how often to rerun an experiment, in which environments and with which settings.
+    """The rerun form: host, repeats, environments and options of an experiment.
 
     Every knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value.
     """

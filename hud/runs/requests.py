@@ -42,7 +42,7 @@ class InvalidRunRequest(ValueError):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where a run goes, how often each task is repeated, and who requests it.
+    """The resources of a run, the repeats of each task, and the person or program that requests it.
 
     A base environment or `new_options` make the run an A/B comparison: each task is one process of each side.
     `new_options` are inductor options of the candidate; its own environment is the default baseline.

@@ -61,7 +61,7 @@ def plain_key(key: str) -> str:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all jobs of a command share."""
+    """The state that all jobs of a command share."""
 
     pythons: Mapping[str, Interpreter]
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="compiler-hud-run-")))

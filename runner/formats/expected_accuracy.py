@@ -1,4 +1,4 @@
-"""What PyTorch's CI expects of each model: outcome and graph breaks, of `ci_expected_accuracy/*.csv`.
+"""Expected outcome and graph breaks of each model in PyTorch's CI: `ci_expected_accuracy/*.csv`.
 
 Source: `benchmarks/dynamo/check_accuracy.py` and `check_graph_breaks.py`. The oldest files have the graph
 breaks alone. They become a run of their own source, to be compared with real ones.

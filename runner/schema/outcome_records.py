@@ -46,7 +46,7 @@ class TaskOutcome:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when a task ran, in the form of its records."""
+    """The place and time of a task, in the form of its records."""
 
     arch: str = ""
     runners: list[Json] = field(default_factory=list)

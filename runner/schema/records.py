@@ -101,7 +101,7 @@ def _without_none(value: Json) -> Json:
 
 @dataclass
 class Environment:
-    """Where a number was measured. Versions as the packages print them; absent parts are ''."""
+    """The environment of a measurement. Versions as the packages print them; absent parts are ''."""
 
     torch: str = ""
     torch_git: str = ""
@@ -152,7 +152,7 @@ class Environment:
 
     @classmethod
     def from_record(cls, record: Record) -> Environment:
-        """What a record says of its environment; the parts it does not say stay empty."""
+        """Return the environment in a record; missing parts are empty."""
         runners = record.runners if isinstance(record.runners, list) else []
         runner = next((entry for entry in runners if isinstance(entry, dict)), {})
         dependencies = record.dependencies if isinstance(record.dependencies, dict) else {}

@@ -65,7 +65,7 @@ def steady(values: Sequence[float]) -> Sequence[float]:
 
 
 def value_of(values: Sequence[float], rule: ValueRule) -> float:
-    """What a process measured, of its samples in their order; raises ValueError for none."""
+    """Return the value of a process from its samples in measured order. Raise ValueError without samples."""
     if rule == "sum":
         return math.fsum(values)
     return median(steady(values) if rule == "steady" else values)
@@ -139,7 +139,7 @@ def student_p(t: float, degrees: int) -> float:
 
 @dataclass(frozen=True)
 class PairedChange:
-    """What process pairs say of new against base: log ratios, their mean with its 95 % Student interval
+    """The result of process pairs, new against base: log ratios, their mean with its 95 % Student interval
     and p-value. Without two pairs there is no interval, and `low`, `high` and `p` are None."""
 
     ratios: tuple[float, ...]  # log(new / base), one for each pair

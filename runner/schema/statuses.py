@@ -55,7 +55,7 @@ _BATCH_RUN = re.compile(r"fail_to_run_at_batch_\d+")
 
 
 def is_accuracy_code(word: str) -> bool:
-    """Whether torchdynamo's harness writes this word into its column of accuracies."""
+    """Return whether torchdynamo's harness writes this word into its accuracy column."""
     return word in ACCURACY_CODES or bool(_BATCH_INVARIANCE.fullmatch(word) or _BATCH_RUN.fullmatch(word))
 
 

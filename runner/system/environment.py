@@ -19,7 +19,7 @@ _ASKED_S = 20
 
 
 def environment(device: str) -> Environment:
-    """What `runner/measure/state/environment.py` says with torch, a GPU's memory apart."""
+    """Return the facts of `measure/state/environment.py` without torch; a GPU's memory is missing."""
     torch = torch_says()
     gpu = _gpu() if device == "cuda" else None
     return dataclasses.replace(

@@ -33,7 +33,7 @@ class Busy(RuntimeError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who took a lock last: the process that launches, not the benchmark below it. 0 where unknown."""
+    """The process that took a lock last: the launcher, not its benchmark; pid 0 if unknown."""
 
     pid: int = 0
     since: float = 0.0  # s since 1970
@@ -65,7 +65,7 @@ def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> 
 
 
 def holder(folder: Path, name: str) -> Holder | None:
-    """Who holds the lock of an accelerator now, or None where it is free."""
+    """Return the holder of an accelerator's lock, or None if it is free."""
     descriptor = _open(folder, name)
     try:
         return None if _try(descriptor, fcntl.LOCK_SH) else _read(descriptor)

@@ -1,4 +1,4 @@
-"""What a Python has of all that decides what is measured, by name and version. Nothing of it is imported.
+"""Versions of a Python's packages that influence measurements. None of them is imported.
 
 `python -m runner.system.package_versions` prints it as JSON, for any Python that can start.
 """
@@ -23,7 +23,7 @@ _OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", r
 
 
 def version(package: str) -> str:
-    """As its metadata has it; '' where it is not installed."""
+    """Return a package's version from its metadata; '' if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -31,7 +31,7 @@ def version(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what is there, torch with its commit."""
+    """Return the versions of the installed packages, torch's with its commit."""
     found = {name: version(name) for name in ("triton", *PACKAGES)}
     found |= {"python": platform.python_version(), "torch": _torch_with_commit()}
     return {name: text for name, text in found.items() if text}

@@ -197,4 +197,4 @@ def wait_for(condition: Callable[[], object], what: str, limit_s: float) -> None
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(f"waited {limit_s} s in vain for {what}")
-        time.sleep(0.2)
+        time.sleep(0.2)  # between two looks at the dashboard

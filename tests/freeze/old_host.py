@@ -43,7 +43,7 @@ def old_host(checkout: Path, old: Path, scratch: Path, recording: Recording) -> 
         runs = {case: client.start_run(**wanted, cases=[case]) for case in CASES}
         wait_for(lambda: client.get(runs[CASES[0]]).json()["state"] == "running", "the first run", 60)
     try:
-        time.sleep(_AWAY_S)
+        time.sleep(_AWAY_S)  # the length of the outage
         with Dashboard(checkout, data, port):
             client = Client(port, key=client.key)
             wait_for(lambda: all(map(client.ended, runs.values())) or _refused(log), "the runs", 240)

@@ -119,7 +119,7 @@ def _waiting() -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rerun can go: one host's device of an arch, or any host that has it."""
+    """A place for a rerun: one host's device of an arch, or any host that has it."""
 
     host: Host | None
     device: str

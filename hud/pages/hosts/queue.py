@@ -223,7 +223,7 @@ def _work() -> list[_Work]:
 
 @dataclass(slots=True)
 class Occupation:
-    """What a host, or one of its accelerators, does instead of taking the run."""
+    """Return what a host, or one of its accelerators, does instead of taking the run."""
 
     name: str  # of the host, with its accelerator where only that one is meant
     state: str  # lost, paused, drained, dirty, busy or idle

@@ -1,4 +1,4 @@
-"""What a backend's name says: inductor with its parts, or another backend that dynamo knows.
+"""Backend names: inductor with its parts, or another backend that dynamo knows.
 
 The names are those of the results (`inductor_cudagraphs_freezing`), which stand for what the harness's
 flags and PyTorch's HUD mean. Knobs that are parts (`freezing`, `cudagraphs`, …) lead to the same names, so
@@ -57,7 +57,7 @@ class Backend:
         return self.dynamo == "inductor" and self.export in {"none", "aot_inductor", "aot_precompile"}
 
     def name(self, device: str) -> str:
-        """As the results call it."""
+        """Return the name in the results."""
         if self.export in _OTHER_EXPORTERS:
             return self.export
         if self.dynamo != "inductor":

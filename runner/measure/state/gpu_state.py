@@ -28,7 +28,7 @@ _SLOWED = {
 
 @dataclass(frozen=True)
 class GpuState:
-    """As nvidia-smi prints it: MiB, %, °C, W, MHz, a hexadecimal mask; and how many of the MiB are ours."""
+    """Values of nvidia-smi: MiB, %, °C, W, MHz, a hexadecimal mask; and how many MiB are ours."""
 
     memory_used: str
     utilization: str

@@ -1,4 +1,4 @@
-"""What a host itself reaches: the yardstick of every share."""
+"""Measured ceilings of a host, to which bandwidths are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suites of PyTorch's torchdynamo harness have in common.
+"""The common part of the suites of PyTorch's torchdynamo harness.
 
 Their cases are the models that can be built with random weights, without a download.
 """

@@ -1,4 +1,4 @@
-"""What can be set in the suites of PyTorch's torchdynamo harness.
+"""Options of the suites of PyTorch's torchdynamo harness.
 
 A knob that the harness has is called as there, so that its results and ours are one experiment. What the
 harness says in a compiler's name (CUDA graphs, freezing, …) is part of the backend here too: a knob of

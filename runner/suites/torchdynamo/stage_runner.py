@@ -134,7 +134,7 @@ class StageRunner:
 
     @cached_property
     def _can_fork(self) -> bool:
-        """Whether CUDA still works in a fork of this process: some import may have touched it."""
+        """Return whether CUDA still works in a fork of this process: an import may have touched it."""
         broken = run_stage(
             "fork", lambda: bool(torch.cuda._is_in_bad_fork()), folder=self._report.folder, timeout_s=60.0
         )
