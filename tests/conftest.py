@@ -165,7 +165,7 @@ def live_hud(hud_process: Hud, redis_server: RedisServer) -> Hud:
 
 @pytest.fixture
 def accelerator(db: None) -> Accelerator:
-    """Of host h1, which is attached: what `tests/support/claims.py` claims with."""
+    """The accelerator of the attached host h1, with which `tests/support/claims.py` claims."""
     return attach("h1")
 
 

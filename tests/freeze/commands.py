@@ -1,4 +1,4 @@
-"""What `python -m runner` plans, measures and takes up again."""
+"""Record the plans, measurements and resumed outputs of `python -m runner`."""
 
 from __future__ import annotations
 

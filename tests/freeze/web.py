@@ -1,4 +1,4 @@
-"""What a dashboard answers: receipts and exports, pages, and who may call what."""
+"""Record a dashboard's answers: receipts, exports, pages, and the access of each role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host delivers of its task: results, the log, artifacts; each may be said again."""
+"""Deliveries of a host: results, log and artifacts; each may be repeated."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SHIPPED = Path(__file__).resolve().parent.parent.parent / "hud" / "samples"
 
 
 def observe(body: bytes | str, filename: str = "", **given: str) -> RecordParser:
-    """What becomes of the records of a body. Raises BadUpload."""
+    """Parse the records of a body. Raise BadUpload."""
     content = body.encode() if isinstance(body, str) else body
     parameters = Parameters.parse({**given, "filename": filename})
     parser = RecordParser(parameters)

@@ -27,7 +27,7 @@ HANG_S = 3600  # longer than any test: what hangs is to be ended, but stays not 
 
 
 def run(spec: Any, report: Any) -> Any:
-    """What `runner.suites.micro.run` offers: one task."""
+    """Run one task in place of `runner.suites.micro.run`."""
     from runner.suites.micro import SIZES
 
     control = Path(os.environ["STANDIN"])
