@@ -119,8 +119,8 @@ def test_integers_booleans_sparse_tensors_and_numbers_compare_as_in_the_harness(
     assert compare(eager, result, None, Rules(1e-2), measured=True).same == theirs
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e307, 1e-200, 1.0])
-def test_error_stats_of_numbers_whose_squares_leave_float64(scale: float) -> None:
+@pytest.mark.parametrize("scale", [1e38, 1e-38, 1.0])
+def test_error_stats_of_the_largest_and_smallest_float32(scale: float) -> None:
     numbers = torch.tensor([1.0, -0.5, 0.25, 0.5, 0.0, 0.75, 0.5]).double()
     turned = numbers.flip(0)
 

@@ -1,9 +1,7 @@
-"""Compare two results by the harness's rule (`torch._dynamo.utils.same`), and measure their errors.
+"""Compare two results tensor by tensor by the harness's rule, and measure their errors.
 
-Two tensors are the same where every element is within the tolerance, or else where the result's error
-against the reference is not much larger than eager's own: rmse(result) ≤ m · rmse(eager) + tolerance / 10.
-By cosine: where they point the same way to 0.99. Infinities are equal to themselves; NaN is so where the
-rules say it. Integers and complex numbers have the tolerance alone.
+The rule is `torch._dynamo.utils.same`: two tensors are the same if every element is within the tolerance, or
+else if the result's error against the reference is not much larger than eager's own.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dynamo.utils import same
 
 _SEQUENCES = (list, tuple, deque)
-_COSINE = 0.99
-_LOOSE = 4e-2  # a result without NaN, this near to the reference, is better than an eager one with NaN
 
 
 class NotComparable(Exception):
@@ -131,74 +128,33 @@ def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: 
     if not isinstance(result, torch.Tensor) or eager.dtype != result.dtype or eager.shape != result.shape:
         return f"eager gives {_form(eager)}, compiled {_form(result)}"
     eager, result = _plain(eager), _plain(result)
-    if eager.dtype == torch.bool:
-        return "" if torch.equal(eager, result) else "torch.bool values differ"
     if rules.cosine:
-        return _by_cosine(eager, result, rules.tolerance)
-    if _close(eager, result, rules.tolerance, equal_nan=rules.equal_nan):
-        return ""
+        eager, result = _as_real(eager), _as_real(result)
     precise = (
         isinstance(reference, torch.Tensor)
         and eager.is_floating_point()
         and (reference.dtype == torch.float64 or reference.dtype.itemsize > eager.dtype.itemsize)
     )
-    problem = _by_error(eager, result, reference, rules) if precise else _not_close(eager, result, rules)
+    problems: list[str] = []
+    if same(
+        eager,
+        result,
+        fp64_ref=reference.double() if precise else None,
+        cos_similarity=rules.cosine,
+        tol=rules.tolerance,
+        equal_nan=rules.equal_nan,
+        log_error=lambda text, *values: problems.append(text % values),
+        use_larger_multiplier_for_smaller_tensor=rules.multiplier_by_size,
+        **({"force_max_multiplier": True} if rules.widest else {}),  # not every torch has it
+    ):
+        return ""
     lost = int((eager.isfinite() & ~result.isfinite()).sum())
-    if problem and lost:
+    if lost:
         return f"{lost} of {eager.numel()} numbers are NaN or infinite where eager's are not"
-    return problem
-
-
-def _not_close(eager: torch.Tensor, result: torch.Tensor, rules: Rules) -> str:
-    if _close(eager, result, rules.tolerance, equal_nan=True):
+    if torch.allclose(eager, result, rules.tolerance, rules.tolerance, equal_nan=True):
         nans = f"{int(eager.isnan().sum())} of {eager.numel()} numbers are NaN on both sides"
         return f"{nans}, and in float32 the harness takes NaN for equal to nothing"
-    if not rules.tolerance:
-        return "not the same numbers"
-    return f"not within {rules.tolerance:g} of eager, and no reference says which is nearer"
-
-
-def _by_cosine(eager: torch.Tensor, result: torch.Tensor, tolerance: float) -> str:
-    if _close(eager, result, tolerance, equal_nan=True):  # zeros have no direction
-        return ""
-    flat = [_as_real(value).flatten().float() for value in (eager, result)]
-    cosine = float(torch.nn.functional.cosine_similarity(*flat, dim=0, eps=1e-6))
-    return "" if cosine >= _COSINE else f"cosine {cosine:.5f} to eager"
-
-
-def _by_error(eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor, rules: Rules) -> str:
-    better = eager.isnan().any() and not reference.isnan().any() and not result.isnan().any()
-    if better and _close(reference.to(result.dtype), result, _LOOSE, equal_nan=rules.equal_nan):
-        return ""
-    eager_error, error = _rmse(reference, eager), _rmse(reference, result)
-    multiplier = _multiplier(result, rules)
-    if error <= multiplier * eager_error + rules.tolerance / 10:
-        return ""
-    if rules.equal_nan and math.isnan(eager_error) and math.isnan(error):
-        return ""
-    return (
-        f"error {error:.3e} against the reference, eager's {eager_error:.3e} "
-        f"({multiplier:g} × that and {rules.tolerance / 10:g} are allowed; {_form(result)})"
-    )
-
-
-def _multiplier(result: torch.Tensor, rules: Rules) -> float:
-    """Return how many times eager's error the harness allows."""
-    if rules.widest or (rules.multiplier_by_size and result.numel() <= 10):
-        return 10.0
-    if rules.multiplier_by_size and result.numel() <= 500:
-        return 8.0
-    one_by_one = result.dim() == 4 and result.shape[-1] == result.shape[-2] == 1
-    noisy = result.numel() < 1000 or one_by_one or rules.tolerance >= 2e-2
-    return 3.0 if noisy or result.dtype in (torch.float16, torch.bfloat16) else 2.0
-
-
-def _close(one: torch.Tensor, other: torch.Tensor, tolerance: float, *, equal_nan: bool) -> bool:
-    return torch.allclose(one, other, atol=tolerance, rtol=tolerance, equal_nan=equal_nan)
-
-
-def _rmse(reference: torch.Tensor, value: torch.Tensor) -> float:
-    return float(torch.sqrt(torch.mean(torch.square(reference - value))))
+    return problems[0] if problems else f"the cosine to eager is below 0.99 ({_form(result)})"
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -220,42 +176,34 @@ def _form(value: Any) -> str:
 
 @dataclass
 class _Part:
-    """One number for each tensor of a part of the results (the logits, or all gradients)."""
+    """Sums over the tensors of a part of the results (the logits, or all gradients), as of one vector."""
 
     numbers: int = 0
-    cosines: list[float] = field(default_factory=list)
-    eager_norms: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    eager_errors: list[float] = field(default_factory=list)  # norms against the reference, as the next
-    errors: list[float] = field(default_factory=list)
+    product: float = 0.0  # of eager and compiled
+    eager_square: float = 0.0
+    square: float = 0.0
+    eager_error: float | None = None  # square of the distance to the reference; None without one
+    error: float = 0.0
 
     def add(self, eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor | None) -> None:
-        eager_norm, norm = _norm(eager), _norm(result)
-        alike = (eager / eager_norm).mul_(result / norm).sum() if eager_norm and norm else 0.0
         self.numbers += eager.numel()
-        self.cosines.append(float(alike))
-        self.eager_norms.append(eager_norm)
-        self.norms.append(norm)
+        self.product += float((eager * result).sum())
+        self.eager_square += float(eager.square().sum())
+        self.square += float(result.square().sum())
         if reference is not None:
-            unknown = ~reference.isfinite()  # not everywhere where a half has a number
-            self.eager_errors.append(_norm((reference - eager).masked_fill_(unknown, 0.0)))
-            self.errors.append(_norm((reference - result).masked_fill_(unknown, 0.0)))
+            known = reference.isfinite()  # not everywhere where a half has a number
+            self.eager_error = (self.eager_error or 0.0) + float((reference - eager)[known].square().sum())
+            self.error += float((reference - result)[known].square().sum())
 
     def cosine(self) -> float | None:
-        """Return the cosine of all tensors as one vector; None where a side is all zeros."""
-        eager, result = math.hypot(*self.eager_norms), math.hypot(*self.norms)
-        if not eager or not result:
-            return None
-        rows = zip(self.cosines, self.eager_norms, self.norms, strict=True)
-        return sum(cosine * (eager_norm / eager) * (norm / result) for cosine, eager_norm, norm in rows)
+        """Return the cosine of eager to compiled; None where a side is all zeros."""
+        norms = math.sqrt(self.eager_square) * math.sqrt(self.square)
+        return self.product / norms if norms else None
 
     def rmse_ratio(self) -> float | None:
-        if not self.errors:
-            return None
-        error, eager_error = math.hypot(*self.errors), math.hypot(*self.eager_errors)
-        if eager_error > 0:
-            return error / eager_error
-        return 1.0 if error == 0 else math.inf
+        if not self.eager_error:
+            return None if self.eager_error is None else math.inf if self.error else 1.0
+        return math.sqrt(self.error / self.eager_error)
 
 
 class _ErrorSums:
@@ -265,7 +213,7 @@ class _ErrorSums:
         self._stats = ErrorStats()
         self._parts: defaultdict[str, _Part] = defaultdict(_Part)
         self._relative_sum = 0.0
-        self._relative_norms: list[float] = []
+        self._relative_square = 0.0
 
     def add(self, place: str, eager: Any, result: Any, reference: Any) -> None:
         eager, result, precise = (_numbers(value) for value in (eager, result, reference))
@@ -286,7 +234,7 @@ class _ErrorSums:
         relative = (eager - result).abs() / (1 + eager.abs())
         stats.relative_max = max(stats.relative_max, float(relative.max()))
         self._relative_sum += float(relative.sum())
-        self._relative_norms.append(_norm(relative))
+        self._relative_square += float(relative.square().sum())
 
     def stats(self) -> ErrorStats:
         stats = self._stats
@@ -294,18 +242,11 @@ class _ErrorSums:
         parts = [part for part in self._parts.values() if part.numbers > 1] or [*self._parts.values()]
         stats.rmse_ratio = max((r for part in parts if (r := part.rmse_ratio()) is not None), default=None)
         stats.cosine = min((c for part in parts if (c := part.cosine()) is not None), default=None)
-        finite = stats.numbers - stats.not_finite
-        rms = math.hypot(*self._relative_norms) / math.sqrt(finite or 1)
-        stats.relative_mean = self._relative_sum / (finite or 1)
-        if rms:
-            stats.relative_std = rms * math.sqrt(max(1 - (stats.relative_mean / rms) ** 2, 0.0))
+        finite = stats.numbers - stats.not_finite or 1
+        stats.relative_mean = self._relative_sum / finite
+        variance = self._relative_square / finite - stats.relative_mean**2
+        stats.relative_std = math.sqrt(max(variance, 0.0))  # rounding may leave less than 0
         return stats
-
-
-def _norm(numbers: torch.Tensor) -> float:
-    """Return the 2-norm, scaled by the largest number: its square may leave float64."""
-    largest = float(numbers.abs().amax()) if numbers.numel() else 0.0
-    return largest * float(torch.linalg.vector_norm(numbers / largest)) if 0 < largest < math.inf else largest
 
 
 def _numbers(value: Any) -> torch.Tensor | None:
