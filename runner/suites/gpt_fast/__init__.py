@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.options import BUDGET_S, count, repeat, switch
+from runner.schema.options import BUDGET_S, choice, count, repeat, switch
 from runner.schema.suite import Case, Expected, Option, Suite, TaskSpec
 
 SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
@@ -54,18 +54,8 @@ SUITE = GenerationSuite(
         Option("top_k", "int", "likeliest tokens of which one is drawn", low=1, high=1000, default=200),
         Option("temperature_percent", "int", "of the drawing, in hundredths", low=1, high=500, default=80),
         switch("cudagraphs", "CUDA graphs for the step, as mode reduce-overhead", default=True),
-        switch(
-            "coordinate_descent_tuning",
-            "inductor's option of that name, on which int8 weights are fused into the products",
-            default=True,
-        ),
-        Option(
-            "caches",
-            "choice",
-            "compile caches: fresh ones, for a cold and a warm compile, or the host's own, kept",
-            choices=("fresh", "kept"),
-            default="fresh",
-        ),
+        switch("coordinate_descent_tuning", "inductor's; fuses int8 weights into the products", default=True),
+        choice("caches", "fresh: cold and warm compile; kept: the host's own caches", "fresh", "kept"),
     ),
     timeout_s=1800,
 )

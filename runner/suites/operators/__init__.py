@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.options import count, repeat, switch
+from runner.schema.options import choice, count, repeat, switch
 from runner.schema.suite import Case, Expected, Option, OptionValue, Suite, TaskSpec
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
@@ -169,13 +169,7 @@ SUITE = OperatorSuite(
     ),
     backends=("inductor", "autotune"),
     options=(
-        Option(
-            "inputs",
-            "choice",
-            f"whose recorded calls; own: the log that {OWN_INPUTS} names on the host",
-            choices=INPUTS,
-            default="huggingface",
-        ),
+        choice("inputs", f"whose recorded calls; own: the log that {OWN_INPUTS} names on the host", *INPUTS),
         Option("shape", "word", "one recorded call only, by its name in the results"),
         count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
         count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),

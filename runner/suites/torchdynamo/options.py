@@ -12,59 +12,27 @@ from runner.schema.options import BUDGET_S, choice, extra, repeat, switch
 from runner.schema.suite import Option
 
 _PROCEDURE = (
-    Option(
-        "test",
-        "choice",
-        "what to run",
-        choices=("both", "performance", "accuracy"),
-        default="both",
-        identity=False,
-    ),
+    choice("test", "what to run", "both", "performance", "accuracy", identity=False),
     repeat("pairs of eager and compiled calls, at least", 1, 1000, 30),
     BUDGET_S,
     Option("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
-    Option(
-        "caches",
-        "choice",
-        "compile caches: fresh ones, or those kept from earlier processes (no cold compile time then)",
-        choices=("fresh", "kept"),
-        default="fresh",
-        identity=False,
-    ),
+    choice("caches", "kept: from earlier processes, no cold compile", "fresh", "kept", identity=False),
 )
 _MODEL = (
     choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
-    Option(
-        "batch_size",
-        "int",
-        "size of a batch of what is timed; the harness's own where not given",
-        low=1,
-        high=65536,
-    ),
+    Option("batch_size", "int", "of what is timed; the harness's own where not given", low=1, high=65536),
     Option("threads", "int", "threads of the CPU", low=1, high=512),
     switch("channels_last", "memory format of convolutions"),
     switch("randomize_input", "other random numbers in the inputs of each pair"),
     switch("use_eval_mode", "training steps without dropout and batch statistics"),
     switch("enable_activation_checkpointing", "compute activations again in the backward"),
-    choice(
-        "optimizer",
-        "of a training step: as the harness has it, or this one",
-        "harness",
-        "none",
-        "sgd",
-        "adam",
-    ),
+    choice("optimizer", "of a training step; harness: its own choice", "harness", "none", "sgd", "adam"),
     choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
-    Option(
-        "amp_dtype",
-        "choice",
-        "of autocast; the harness's own where not given",
-        choices=("float16", "bfloat16"),
-    ),
+    Option("amp_dtype", "choice", "of autocast; default: the harness's own", choices=("float16", "bfloat16")),
     Option(
         "matmul_precision",
         "choice",
-        "of float32; high on CUDA where not given, as the harness has it",
+        "of float32; default: high on CUDA",
         choices=("highest", "high", "medium"),
     ),
     Option("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
@@ -75,24 +43,11 @@ _CHECK = (
     switch("cosine", "compare by cosine similarity"),
     Option("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
 )
+_EXPORTERS = ("aot_inductor", "export", "aot_precompile", "torchscript_jit_trace")
+_COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _COMPILER = (
-    choice(
-        "export",
-        "the model by an exporter, not by torch.compile",
-        "none",
-        "aot_inductor",
-        "export",
-        "aot_precompile",
-        "torchscript_jit_trace",
-    ),
-    choice(
-        "compile_mode",
-        "mode of torch.compile",
-        "default",
-        "reduce-overhead",
-        "max-autotune",
-        "max-autotune-no-cudagraphs",
-    ),
+    choice("export", "the model by an exporter, not by torch.compile", "none", *_EXPORTERS),
+    choice("compile_mode", "mode of torch.compile", "default", *_COMPILE_MODES),
     switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
     switch("freezing", "weights as constants of the graph"),
     switch("cpp_wrapper", "inductor's wrapper in C++"),
