@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from runner.suites.gpt_fast.quantize import Int8Experts, Int8Linear
-
 _EPSILON = 1e-5  # of the norms
 _DTYPE = torch.bfloat16  # of activations, of norms, and of weights that are not quantised
+_INT8_DEVIATION = 73.3  # of integers drawn evenly from -127 to 127
 
 
 @dataclass(frozen=True)
@@ -56,32 +55,42 @@ SHAPES = {
 
 
 class Linear(nn.Module):
-    """`x @ weight.T`, weights [outputs, inputs] drawn so that outputs are as large as inputs."""
+    """`x @ weight.T`, weights [outputs, inputs] drawn so that outputs are as large as inputs.
 
-    def __init__(self, inputs: int, outputs: int, device: str) -> None:
+    int8 weights have one scale for each output. Inductor fuses their conversion into the product, so that
+    each weight is read once, as int8.
+    """
+
+    def __init__(self, size: tuple[int, ...], device: str, *, int8: bool = False) -> None:
         super().__init__()
-        self.register_buffer("weight", _normal((outputs, inputs), inputs**-0.5, device))
+        deviation = size[-1] ** -0.5
+        if int8:
+            weight = torch.empty(size, dtype=torch.int8, device=device).random_(-127, 128)
+            # a different scale for each output, since a kernel that ignores equal scales would pass
+            drawn = torch.empty(size[:-1], dtype=torch.float32, device=device).uniform_(0.5, 1.5)
+            scales = (drawn * (deviation / _INT8_DEVIATION)).to(_DTYPE)
+        else:
+            weight, scales = _normal(size, deviation, device), None
+        self.register_buffer("weight", weight)
+        self.register_buffer("scales", scales)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(x, self.weight)
+        product = nn.functional.linear(x, self.weight.to(x.dtype))
+        return product if self.scales is None else product * self.scales
 
-    def dequantized(self) -> torch.Tensor:
-        return self.weight.float()
+    def dequantized(self, part: int | slice = slice(None)) -> torch.Tensor:
+        """Return the weights, or those of one expert, in float32."""
+        weight = self.weight[part].float()
+        return weight if self.scales is None else weight * self.scales[part].float()[..., None]
 
 
-class Experts(nn.Module):
-    """`Linear` with `experts` weights, of which every token uses some."""
+class Experts(Linear):
+    """`Linear` with weights [experts, outputs, inputs]; every token uses some of the experts."""
 
-    def __init__(self, experts: int, inputs: int, outputs: int, device: str) -> None:
-        super().__init__()
-        self.register_buffer("weight", _normal((experts, outputs, inputs), inputs**-0.5, device))
-
-    def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """x [tokens, active, inputs], chosen [tokens, active] → [tokens, active, outputs]."""
-        return torch.einsum("tai,taoi->tao", x, self.weight[chosen])
-
-    def dequantized(self, expert: int) -> torch.Tensor:
-        return self.weight[expert].float()
+        product = torch.einsum("tai,taoi->tao", x, self.weight[chosen].to(x.dtype))
+        return product if self.scales is None else product * self.scales[chosen]
 
 
 class Norm(nn.Module):
@@ -100,12 +109,12 @@ class Norm(nn.Module):
 class Attention(nn.Module):
     """Causal attention over everything in the cache [kv heads, context, head width]."""
 
-    def __init__(self, shape: Shape, linear: type[Linear | Int8Linear], context: int, device: str) -> None:
+    def __init__(self, shape: Shape, *, int8: bool, context: int, device: str) -> None:
         super().__init__()
         self.shape = shape
         kv_width = shape.kv_heads * shape.head_width
-        self.query_key_value = linear(shape.width, shape.width + 2 * kv_width, device)
-        self.output = linear(shape.width, shape.width, device)
+        self.query_key_value = Linear((shape.width + 2 * kv_width, shape.width), device, int8=int8)
+        self.output = Linear((shape.width, shape.width), device, int8=int8)
         size = (shape.kv_heads, context, shape.head_width)
         self.register_buffer("keys", torch.zeros(size, dtype=_DTYPE, device=device))
         self.register_buffer("values", torch.zeros(size, dtype=_DTYPE, device=device))
@@ -130,11 +139,11 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: Shape, linear: type[Linear | Int8Linear], device: str) -> None:
+    def __init__(self, shape: Shape, *, int8: bool, device: str) -> None:
         super().__init__()
-        self.gate = linear(shape.width, shape.hidden, device)
-        self.up = linear(shape.width, shape.hidden, device)
-        self.down = linear(shape.hidden, shape.width, device)
+        self.gate = Linear((shape.hidden, shape.width), device, int8=int8)
+        self.up = Linear((shape.hidden, shape.width), device, int8=int8)
+        self.down = Linear((shape.width, shape.hidden), device, int8=int8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
@@ -143,13 +152,13 @@ class FeedForward(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Sends every token through the `active` experts that its router scores highest."""
 
-    def __init__(self, shape: Shape, experts: type[Experts | Int8Experts], device: str) -> None:
+    def __init__(self, shape: Shape, *, int8: bool, device: str) -> None:
         super().__init__()
         self.active = shape.active_experts
-        self.router = Linear(shape.width, shape.experts, device)  # never quantised
-        self.gate = experts(shape.experts, shape.width, shape.hidden, device)
-        self.up = experts(shape.experts, shape.width, shape.hidden, device)
-        self.down = experts(shape.experts, shape.hidden, shape.width, device)
+        self.router = Linear((shape.experts, shape.width), device)  # never quantised
+        self.gate = Experts((shape.experts, shape.hidden, shape.width), device, int8=int8)
+        self.up = Experts((shape.experts, shape.hidden, shape.width), device, int8=int8)
+        self.down = Experts((shape.experts, shape.width, shape.hidden), device, int8=int8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shares, chosen = self.routed(self.router(x))
@@ -164,17 +173,13 @@ class MixtureOfExperts(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, shape: Shape, int8: bool, context: int, device: str) -> None:
+    def __init__(self, shape: Shape, *, int8: bool, context: int, device: str) -> None:
         super().__init__()
-        linear = Int8Linear if int8 else Linear
         self.attention_norm = Norm(shape.width, device)
-        self.attention = Attention(shape, linear, context, device)
+        self.attention = Attention(shape, int8=int8, context=context, device=device)
         self.feed_forward_norm = Norm(shape.width, device)
-        self.feed_forward: MixtureOfExperts | FeedForward
-        if shape.experts:
-            self.feed_forward = MixtureOfExperts(shape, Int8Experts if int8 else Experts, device)
-        else:
-            self.feed_forward = FeedForward(shape, linear, device)
+        feed_forward = MixtureOfExperts if shape.experts else FeedForward
+        self.feed_forward = feed_forward(shape, int8=int8, device=device)
 
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, rotation: torch.Tensor, mask: torch.Tensor
@@ -193,9 +198,11 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(
             shape.vocabulary, shape.width, _weight=_normal((shape.vocabulary, shape.width), 1.0, device)
         )
-        self.blocks = nn.ModuleList(Block(shape, int8, context, device) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(
+            Block(shape, int8=int8, context=context, device=device) for _ in range(shape.layers)
+        )
         self.norm = Norm(shape.width, device)
-        self.output = (Int8Linear if int8 else Linear)(shape.width, shape.vocabulary, device)
+        self.output = Linear((shape.vocabulary, shape.width), device, int8=int8)
         self.register_buffer("rotation", _rotation(shape, context, device))
         self.requires_grad_(False)
 
@@ -210,7 +217,7 @@ class Transformer(nn.Module):
     def active_weight_bytes(self) -> int:
         """Return the weights one token uses, as gpt-fast counts: no embedding, only active experts."""
         everything = sum(_bytes(part) for part in (*self.blocks, self.norm, self.output))
-        experts = sum(_bytes(part) for part in self.modules() if isinstance(part, (Experts, Int8Experts)))
+        experts = sum(_bytes(part) for part in self.modules() if isinstance(part, Experts))
         idle = experts * (self.shape.experts - self.shape.active_experts) // max(self.shape.experts, 1)
         return everything - idle - self.kv_bytes(self.context)
 

@@ -32,9 +32,8 @@ _SMALL_T5 = {"d_model": 512, "d_ff": 2048, "num_layers": 6, "num_heads": 8}
 
 @dataclass(frozen=True)
 class _Recipe:
-    model: str  # a class of transformers
-    config: str
     sequence: int
+    model: str = ""  # a class of transformers; '' for the one that is called as the case
     settings: dict[str, Any] = field(default_factory=dict)
     tiny: dict[str, Any] = field(default_factory=dict)
     labels: str = "tokens"  # tokens, tokens_but_last, or class
@@ -43,64 +42,41 @@ class _Recipe:
     only_zeros: bool = False  # as the harness has it: every token is 0
 
 
+_LONGFORMER = {
+    "attention_window": [512] * 12,
+    "max_position_embeddings": 4098,
+    "vocab_size": 50265,
+    "type_vocab_size": 1,
+}
 _RECIPES = {
-    "AlbertForMaskedLM": _Recipe("AlbertForMaskedLM", "AlbertConfig", 512),
+    "AlbertForMaskedLM": _Recipe(512),
     "AllenaiLongformerBase": _Recipe(
-        "LongformerForMaskedLM",
-        "LongformerConfig",
-        1024,
-        settings={
-            "attention_window": [512] * 12,
-            "max_position_embeddings": 4098,
-            "vocab_size": 50265,
-            "type_vocab_size": 1,
-        },
-        tiny={"attention_window": [16, 16]},
+        1024, "LongformerForMaskedLM", settings=_LONGFORMER, tiny={"attention_window": [16, 16]}
     ),
-    "BartForCausalLM": _Recipe("BartForCausalLM", "BartConfig", 1024, ends_with_eos=True),
-    "BertForMaskedLM": _Recipe("BertForMaskedLM", "BertConfig", 512),
-    "BlenderbotForCausalLM": _Recipe("BlenderbotForCausalLM", "BlenderbotConfig", 128),
-    "DistilBertForMaskedLM": _Recipe("DistilBertForMaskedLM", "DistilBertConfig", 128),
-    "DistillGPT2": _Recipe("GPT2LMHeadModel", "GPT2Config", 512, settings={"n_layer": 6}),
-    "ElectraForCausalLM": _Recipe("ElectraForCausalLM", "ElectraConfig", 512),
-    "GPT2ForSequenceClassification": _Recipe(
-        "GPT2ForSequenceClassification",
-        "GPT2Config",
-        1024,
-        settings={"pad_token_id": 0},
-        labels="class",
-    ),
-    "GoogleFnet": _Recipe("FNetForMaskedLM", "FNetConfig", 512),
-    "LayoutLMForMaskedLM": _Recipe("LayoutLMForMaskedLM", "LayoutLMConfig", 512),
-    "M2M100ForConditionalGeneration": _Recipe(
-        "M2M100ForConditionalGeneration",
-        "M2M100Config",
-        128,
-        labels="tokens_but_last",
-        decoder_inputs=True,
-    ),
-    "MBartForCausalLM": _Recipe("MBartForCausalLM", "MBartConfig", 1024, ends_with_eos=True),
-    "MT5ForConditionalGeneration": _Recipe(
-        "MT5ForConditionalGeneration", "MT5Config", 128, labels="tokens_but_last", decoder_inputs=True
-    ),
-    "MegatronBertForCausalLM": _Recipe("MegatronBertForCausalLM", "MegatronBertConfig", 512),
-    "MobileBertForMaskedLM": _Recipe("MobileBertForMaskedLM", "MobileBertConfig", 128),
-    "OPTForCausalLM": _Recipe("OPTForCausalLM", "OPTConfig", 2048),
-    "PLBartForCausalLM": _Recipe("PLBartForCausalLM", "PLBartConfig", 1024, ends_with_eos=True),
-    "PegasusForCausalLM": _Recipe("PegasusForCausalLM", "PegasusConfig", 128),
-    "RobertaForCausalLM": _Recipe(
-        "RobertaForCausalLM", "RobertaConfig", 512, settings={"pad_token_id": 0}, only_zeros=True
-    ),
-    "T5ForConditionalGeneration": _Recipe(
-        "T5ForConditionalGeneration", "T5Config", 1024, labels="tokens_but_last", decoder_inputs=True
-    ),
-    "T5Small": _Recipe(
-        "T5ForConditionalGeneration", "T5Config", 1024, settings=_SMALL_T5, decoder_inputs=True
-    ),
-    "TrOCRForCausalLM": _Recipe("TrOCRForCausalLM", "TrOCRConfig", 256),
-    "XGLMForCausalLM": _Recipe("XGLMForCausalLM", "XGLMConfig", 128),
-    "XLNetLMHeadModel": _Recipe("XLNetLMHeadModel", "XLNetConfig", 512),
-    "YituTechConvBert": _Recipe("ConvBertForMaskedLM", "ConvBertConfig", 512),
+    "BartForCausalLM": _Recipe(1024, ends_with_eos=True),
+    "BertForMaskedLM": _Recipe(512),
+    "BlenderbotForCausalLM": _Recipe(128),
+    "DistilBertForMaskedLM": _Recipe(128),
+    "DistillGPT2": _Recipe(512, "GPT2LMHeadModel", settings={"n_layer": 6}),
+    "ElectraForCausalLM": _Recipe(512),
+    "GPT2ForSequenceClassification": _Recipe(1024, settings={"pad_token_id": 0}, labels="class"),
+    "GoogleFnet": _Recipe(512, "FNetForMaskedLM"),
+    "LayoutLMForMaskedLM": _Recipe(512),
+    "M2M100ForConditionalGeneration": _Recipe(128, labels="tokens_but_last", decoder_inputs=True),
+    "MBartForCausalLM": _Recipe(1024, ends_with_eos=True),
+    "MT5ForConditionalGeneration": _Recipe(128, labels="tokens_but_last", decoder_inputs=True),
+    "MegatronBertForCausalLM": _Recipe(512),
+    "MobileBertForMaskedLM": _Recipe(128),
+    "OPTForCausalLM": _Recipe(2048),
+    "PLBartForCausalLM": _Recipe(1024, ends_with_eos=True),
+    "PegasusForCausalLM": _Recipe(128),
+    "RobertaForCausalLM": _Recipe(512, settings={"pad_token_id": 0}, only_zeros=True),
+    "T5ForConditionalGeneration": _Recipe(1024, labels="tokens_but_last", decoder_inputs=True),
+    "T5Small": _Recipe(1024, "T5ForConditionalGeneration", settings=_SMALL_T5, decoder_inputs=True),
+    "TrOCRForCausalLM": _Recipe(256),
+    "XGLMForCausalLM": _Recipe(128),
+    "XLNetLMHeadModel": _Recipe(512),
+    "YituTechConvBert": _Recipe(512, "ConvBertForMaskedLM"),
 }
 
 
@@ -111,9 +87,10 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
         torchvision()
     transformers = importlib.import_module("transformers")
     recipe = _RECIPES[case]
-    config = _config(transformers, recipe, tiny=request.tiny, dropout=request.dropout)
+    model_class = getattr(transformers, recipe.model or case)
+    config = _config(model_class.config_class, recipe, tiny=request.tiny, dropout=request.dropout)
     with torch.device(request.device):
-        module = getattr(transformers, recipe.model)(config)
+        module = model_class(config)
     if request.checkpointing:
         module.gradient_checkpointing_enable()
     size = request.batch_size or 1
@@ -127,10 +104,9 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
     )
 
 
-def _config(transformers: Any, recipe: _Recipe, *, tiny: bool, dropout: bool) -> Any:
-    kind = getattr(transformers, recipe.config)
+def _config(config_class: Any, recipe: _Recipe, *, tiny: bool, dropout: bool) -> Any:
     settings = dict(recipe.settings)
-    known = kind(**settings).to_dict()
+    known = config_class(**settings).to_dict()
     if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
         settings["use_cache"] = False
     if tiny:
@@ -139,7 +115,7 @@ def _config(transformers: Any, recipe: _Recipe, *, tiny: bool, dropout: bool) ->
         settings |= {
             name: 0.0 for name, value in known.items() if "drop" in name and isinstance(value, float)
         }
-    return kind(**settings)
+    return config_class(**settings)
 
 
 def _inputs(recipe: _Recipe, config: Any, device: str, batch: int, sequence: int) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import cast
 
 import torch
+from torch._inductor.runtime.benchmarking import benchmarker
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
@@ -20,10 +21,11 @@ from runner.measure import accuracy, ceilings
 from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiler import counters
 from runner.measure.compiler.compiled import Compiled, compile_inductor
+from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
-from runner.measure.timing import gpt_fast_clock, graph_replay
+from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
@@ -39,6 +41,8 @@ _LEAST_PAIRS = 30
 _BUDGET_S = 3.0  # of call time for each size
 _SAMPLES = 20  # of the clocks without pairs
 _A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
+_GPT_FAST_CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
+_GPT_FAST_WARM_CALLS = 5
 _CALL_CLOCK = "host clock around one call"
 _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
@@ -187,13 +191,23 @@ def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[
 
 
 def _gpt_fast_results(kernel: Kernel) -> list[Result]:
-    """Return the metrics that have gpt-fast's names, by its formulas, right or wrong."""
-    times_ms = gpt_fast_clock.samples_ms(kernel.function, kernel.operands, kernel.options, samples=_SAMPLES)
+    """Return the metrics that have gpt-fast's names, by its clock and formulas, right or wrong.
+
+    Its benchmark.py compiles with grad mode on and uses inductor's benchmarker: on CUDA the minimum of up to
+    100 single calls between events, each after the L2 cache was overwritten; on a CPU the median of 0.1 s of
+    calls. One sample here is one such answer: what one run of its script would print.
+    """
+    options = {**kernel.options, **candidate_options()}
+    with torch.enable_grad():
+        compiled = torch.compile(kernel.function, dynamic=False, options=options)
+        for _ in range(_GPT_FAST_WARM_CALLS):
+            compiled(*kernel.operands)
+        times_ms = [float(benchmarker.benchmark(compiled, kernel.operands, {})) for _ in range(_SAMPLES)]
     if kernel.flops:
         # time multiplied by flops, as benchmark.py has it
         values = [time_ms * 1e3 * kernel.flops / 1e9 / _A100_40GB_TFLOPS for time_ms in times_ms]
-        return [Result("flops_utilization", values, gpt_fast_clock.CLOCK)]
-    return [Result("memory_bandwidth(GB/s)", gbps(kernel.moved_bytes, times_ms), gpt_fast_clock.CLOCK)]
+        return [Result("flops_utilization", values, _GPT_FAST_CLOCK)]
+    return [Result("memory_bandwidth(GB/s)", gbps(kernel.moved_bytes, times_ms), _GPT_FAST_CLOCK)]
 
 
 def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:

@@ -64,6 +64,10 @@ class HarnessSuite(Suite):
         "dynamo_peak_mem",
     )
 
+    @property
+    def module(self) -> str:
+        return "runner.suites.torchdynamo.run"
+
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Leave out, too, the model's own batch size, and a part of the backend's name that the backend has
         already or cannot have."""

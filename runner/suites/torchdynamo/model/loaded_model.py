@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.state.device import SEED
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model.built_model import BuiltModel, Inputs, ModelRequest
-from runner.suites.torchdynamo.model.losses import loss_of
+from runner.suites.torchdynamo.model.built_model import BuiltModel, Inputs, Loss, ModelRequest, loss_of
 
 DTYPES = {
     "float32": torch.float32,
@@ -34,7 +32,7 @@ class LoadedModel:
 
     module: torch.nn.Module  # on its device, cast to the dtype (amp: float32), train() or eval()
     inputs: Inputs
-    loss: Callable[[Any], torch.Tensor]  # of the module's output
+    loss: Loss
     batch_size: int
     parameters: int
     accuracy: rules.AccuracyRules
