@@ -75,30 +75,6 @@ def _eager_layer_norm(module: _LayerNorm, x: torch.Tensor) -> torch.Tensor:
     return module.eager(x)
 
 
-class _Mlp(nn.Module):
-    """Linear, LayerNorm, Linear, LayerNorm: gpt-fast's `mlp_layer_norm_gelu`, which has no GELU."""
-
-    def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(size, _HIDDEN, dtype=dtype, device=device),
-            nn.LayerNorm(_HIDDEN, dtype=dtype, device=device),
-            nn.Linear(_HIDDEN, size, dtype=dtype, device=device),
-            nn.LayerNorm(size, dtype=dtype, device=device),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
-
-
-class _BatchedMlp(_Mlp):
-    """The same layers with a GELU. With many rows the products are limited by FLOPs."""
-
-    def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
-        super().__init__(size, dtype, device)
-        self.layers.insert(2, nn.GELU())
-
-
 def _layer_norm_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
     module = _LayerNorm(size, dtype, device)
     x = torch.randn(_ROWS, size, device=device, dtype=dtype)
@@ -140,27 +116,34 @@ def _gather_gemv_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
 
 
 def _mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
-    return _module_kernel(_Mlp(size, dtype, device), torch.randn(size, device=device, dtype=dtype))
+    """Build gpt-fast's `mlp_layer_norm_gelu`, which has no GELU."""
+    return _kernel_of_layers(torch.randn(size, device=device, dtype=dtype))
 
 
 def _batched_mlp_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
-    module = _BatchedMlp(size, dtype, device)
-    kernel = _module_kernel(module, torch.randn(_BATCH[device], size, device=device, dtype=dtype))
-    return replace(kernel, ceiling=MATMUL, of_gpt_fast=False)
+    """Build the same layers with a GELU. With many rows the products are limited by FLOPs."""
+    x = torch.randn(_BATCH[device], size, device=device, dtype=dtype)
+    return replace(_kernel_of_layers(x, nn.GELU()), ceiling=MATMUL, of_gpt_fast=False)
 
 
-def _module_kernel(module: nn.Module, x: torch.Tensor) -> Kernel:
-    """Return the kernel of an mlp and its input. FLOPs are those of its two products."""
-    size = x.shape[-1]
-    rows = x.numel() // size
-    parameters = sum(parameter.numel() for parameter in module.parameters())
+def _kernel_of_layers(x: torch.Tensor, *activation: nn.Module) -> Kernel:
+    """Return the kernel of an mlp with input `x`. FLOPs are those of its two products."""
+    size, like_x = x.shape[-1], {"dtype": x.dtype, "device": x.device}
+    layers = nn.Sequential(
+        nn.Linear(size, _HIDDEN, **like_x),
+        nn.LayerNorm(_HIDDEN, **like_x),
+        *activation,
+        nn.Linear(_HIDDEN, size, **like_x),
+        nn.LayerNorm(size, **like_x),
+    )
+    parameters = sum(parameter.numel() for parameter in layers.parameters())
     return Kernel(
         function=_apply,
         eager=_apply,
-        operands=(module, x),
-        reference=lambda: copy.deepcopy(module).double()(x.double()),
+        operands=(layers, x),
+        reference=lambda: copy.deepcopy(layers).double()(x.double()),
         moved_bytes=(parameters + 2 * x.numel()) * x.element_size(),
-        flops=2 * 2 * rows * size * _HIDDEN,
+        flops=2 * 2 * x.numel() * _HIDDEN,
     )
 
 

@@ -240,10 +240,7 @@ def _quantiles(samples: Sequence[list[float]]) -> list[list[float]]:
     if len(counts) == 1:
         return [sorted(values) for values in samples]
     steps = max(min(counts) | 1, 3)
-    return [[_quantile(sorted(values), step / (steps - 1)) for step in range(steps)] for values in samples]
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    below, rest = divmod(share * (len(ordered) - 1), 1)
-    above = ordered[min(int(below) + 1, len(ordered) - 1)]
-    return ordered[int(below)] * (1 - rest) + above * rest
+    return [
+        [min(values), *statistics.quantiles(values, n=steps - 1, method="inclusive"), max(values)]
+        for values in samples
+    ]

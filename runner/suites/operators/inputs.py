@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -134,61 +134,38 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, value), default=0) if isinstance(value, list | tuple) else 0
 
 
-def _value(node: ast.expr) -> Any:
-    reader = _READERS.get(type(node))
-    if reader is None:
-        raise _bad(node, "is no tensor, dtype or literal")
-    return reader(node)
-
-
-def _bad(node: ast.expr, problem: str) -> BadInputs:
-    return BadInputs(f"{ast.unparse(node)[:80]!r} {problem}")
-
-
-def _constant(node: ast.Constant) -> Any:
-    if isinstance(node.value, str):
-        return _WORDS.get(node.value, node.value)
-    if isinstance(node.value, int) and node.value >= 2**63:
-        raise BadInputs("an integer beyond 64 bits")
-    if node.value is None or isinstance(node.value, bool | int | float):
-        return node.value
-    raise BadInputs(f"{node.value!r} is no number, text or None")
-
-
-def _name(node: ast.Name) -> Any:
-    if node.id == "inf":
-        return math.inf
-    if node.id not in _WORDS:
-        raise BadInputs(f"{node.id!r} is no dtype")
-    return _WORDS[node.id]
-
-
-def _attribute(node: ast.Attribute) -> Word:
-    if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _OF_TORCH:
-        return Word(node.attr)
-    raise _bad(node, "is no dtype or memory format")
-
-
-def _minus(node: ast.UnaryOp) -> int | float:
-    value = _value(node.operand)
-    if not isinstance(node.op, ast.USub) or isinstance(value, bool) or not isinstance(value, int | float):
-        raise _bad(node, "is no number")
-    return -value
-
-
-def _mapping(node: ast.Dict) -> dict[str, Any]:
-    return {_key(key): _value(item) for key, item in zip(node.keys, node.values, strict=True)}
-
-
-def _key(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    raise BadInputs("a keyword is a string")
+def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911, PLR0912 - a case for each kind of argument
+    match node:
+        case ast.Constant(value=str(text)):
+            return _WORDS.get(text, text)
+        case ast.Constant(value=None | bool() | int() | float() as constant):
+            if isinstance(constant, int) and constant >= 2**63:
+                raise BadInputs("an integer beyond 64 bits")
+            return constant
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() | ast.Name(id="inf") as operand):
+            value = _value(operand)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return -value
+        case ast.Name(id="inf"):
+            return math.inf
+        case ast.Name(id=short) if short in _WORDS:
+            return _WORDS[short]
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in _OF_TORCH:
+            return Word(name)
+        case ast.Tuple(elts=items):
+            return tuple(map(_value, items))
+        case ast.List(elts=items):
+            return [_value(item) for item in items]
+        case ast.Dict(keys=keys, values=values):
+            names = [key.value for key in keys if isinstance(key, ast.Constant)]
+            if len(names) == len(keys) and all(isinstance(name, str) for name in names):
+                return dict(zip(names, map(_value, values), strict=True))
+        case ast.Call(func=ast.Name(id="T")):
+            return _tensor(node)
+    raise _bad(node, "is no tensor, dtype or literal")
 
 
 def _tensor(node: ast.Call) -> TensorForm:
-    if not isinstance(node.func, ast.Name) or node.func.id != "T":
-        raise _bad(node, "is no tensor T(…)")
     if len(node.args) != 2 or any(keyword.arg != "stride" for keyword in node.keywords):
         raise _bad(node, "is not T(shape, dtype, stride=…)")
     dtype = _value(node.args[1])
@@ -209,16 +186,9 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-_READERS: dict[type[ast.expr], Callable[[Any], Any]] = {
-    ast.Constant: _constant,
-    ast.Tuple: lambda node: tuple(map(_value, node.elts)),
-    ast.List: lambda node: [_value(item) for item in node.elts],
-    ast.Dict: _mapping,
-    ast.UnaryOp: _minus,
-    ast.Name: _name,
-    ast.Attribute: _attribute,
-    ast.Call: _tensor,
-}
+def _bad(node: ast.expr, problem: str) -> BadInputs:
+    return BadInputs(f"{ast.unparse(node)[:80]!r} {problem}")
+
 
 Counts = dict[str, dict[str, int]]  # operator → text of a call → how often
 
