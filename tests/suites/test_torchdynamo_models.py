@@ -168,7 +168,7 @@ def test_a_reduced_model_steps_and_says_that_it_is_reduced(suite: str, case: str
     assert model.size_note.startswith("reduced: ")
     assert model.batch_size == 2
     assert not model.module.training
-    output = Step(model, inference).eager(model.inputs)
+    output = Step(model, inference).function(model.inputs)
     for tensor in torch.utils._pytree.tree_leaves(output):
         assert tensor.isfinite().all()
         assert not tensor.requires_grad
@@ -176,7 +176,7 @@ def test_a_reduced_model_steps_and_says_that_it_is_reduced(suite: str, case: str
     model = load(training)
     assert model.module.training
     step = Step(model, training)
-    assert step.eager(model.inputs).isfinite()
+    assert step.function(model.inputs).isfinite()
     assert any(parameter.grad is not None for parameter in model.module.parameters())
 
 
@@ -185,7 +185,7 @@ def test_a_reduced_model_steps_and_says_that_it_is_reduced(suite: str, case: str
 def test_every_dtype_steps(mode: str, dtype: str) -> None:
     spec = tiny("huggingface", "BertForMaskedLM", mode, dtype)
     model = load(spec)
-    result = Step(model, spec).eager(model.inputs)
+    result = Step(model, spec).function(model.inputs)
     weights = {parameter.dtype for parameter in model.module.parameters()}
     assert weights == {torch.float32 if dtype == "amp" else getattr(torch, dtype)}
     if mode == "inference":
@@ -208,13 +208,13 @@ def test_restoring_takes_a_training_step_back() -> None:
     step = Step(model, spec)
     step.remember()
     before = [parameter.detach().clone() for parameter in model.module.parameters()]
-    first = step.eager(model.inputs)
-    assert step.eager(model.inputs) != first
+    first = step.function(model.inputs)
+    assert step.function(model.inputs) != first
     step.restore()
     assert all(map(torch.equal, before, model.module.parameters()))
     step.begin()
     assert all(parameter.grad is None for parameter in model.module.parameters())
-    assert step.eager(model.inputs) == first
+    assert step.function(model.inputs) == first
 
 
 def test_no_dropout_in_an_accuracy_check() -> None:
@@ -235,7 +235,7 @@ def test_no_dropout_in_an_accuracy_check() -> None:
 def test_every_loss_is_a_number(suite: str, case: str, loss: str) -> None:
     spec = tiny(suite, case, "training", loss=loss)
     model = load(spec)
-    value = Step(model, spec).eager(model.inputs)
+    value = Step(model, spec).function(model.inputs)
     assert value.shape == ()
     assert value.isfinite()
 

@@ -13,6 +13,9 @@ from runner.schema.statistics import block_standard_error, median
 
 Call = Callable[[], Any]
 
+CLOCK = "host clock around one call"
+PIPELINED_CLOCK = "host clock around calls without synchronisation"
+
 ENOUGH = 0.005  # standard error of the mean log ratio, from blocks, at which more pairs add nothing
 _MOST_PAIRS = 300  # unless more are asked for
 _CHECK_EVERY = 10  # pairs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -62,7 +63,12 @@ def cache_variables(folder: Path) -> dict[str, str]:
     return variables
 
 
-def warm_toolchain(device: Device, *, compiled: Callable[[Call], Call], workers: bool) -> None:
+def warm_toolchain(
+    device: Device,
+    *,
+    compiled: Callable[[Call], Call] = partial(torch.compile, dynamic=False),
+    workers: bool = True,
+) -> None:
     """Start the compilers, and `workers`, with a small function off the clock, then reset all counters."""
     operand = torch.ones(4096, device=device.type)
 

@@ -56,10 +56,11 @@ def facts(times: PairedTimes) -> dict[str, Json]:
     }
 
 
-def latency_results(times: PairedTimes, clock: str) -> list[Result]:
-    """Return the latencies of eager and compiled, and the speedup."""
+def latency_results(times: PairedTimes, clock: str, suffix: str = "", **more: Json) -> list[Result]:
+    """Return the latencies of eager and compiled, and the speedup; the facts `more` stand beside each."""
+    of_speedup = {**facts(times), **more}
     return [
-        Result("eager_latency_ms", times.eager, clock),
-        Result("compiled_latency_ms", times.compiled, clock),
-        Result("speedup", [times.speedup], clock, n=len(times.eager), facts=facts(times)),
+        Result(f"eager_latency{suffix}_ms", times.eager, clock, facts=more),
+        Result(f"compiled_latency{suffix}_ms", times.compiled, clock, facts=more),
+        Result(f"speedup{suffix}", [times.speedup], clock, n=len(times.eager), facts=of_speedup),
     ]

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
 from runner.measure.compiler import counters
-from runner.measure.state.device import SEED, Device, prepare
+from runner.measure.state.device import SEED, prepare
 from runner.measure.timing import compile_time
 from runner.measure.timing.call_time import one_call_ms
 from runner.schema.suite import TaskSpec
@@ -60,9 +60,9 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
     eager_ms = []
     for _ in range(_WARM_UP_CALLS):
         step.begin()
-        eager_ms.append(one_call_ms(lambda: step.eager(model.inputs), device))
+        eager_ms.append(one_call_ms(lambda: step.function(model.inputs), device))
     step.restore()
-    toolchain_ms = one_call_ms(lambda: _warm_toolchain(device), device)
+    toolchain_ms = one_call_ms(lambda: compile_time.warm_toolchain(device), device)
     already = _contents(folder)
     function = torch.compile(
         step.function,
@@ -109,12 +109,6 @@ def _set_switches(spec: TaskSpec) -> None:
         elif not enabled:
             reason = f"torch {torch.__version__} has no {module}.{name}"
             raise TaskFailure("unsupported", "no_such_cache", reason)
-
-
-def _warm_toolchain(device: Device) -> None:
-    compile_time.warm_toolchain(
-        device, compiled=lambda call: torch.compile(call, dynamic=False), workers=True
-    )
 
 
 def _result(step: Step, compiled: Any) -> float:

@@ -129,9 +129,7 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
     generator = _Generator(spec, device)
     generator.one_step(generator.eager)()
     report.event("compile", 0, 0, label)
-    compile_time.warm_toolchain(
-        device, compiled=lambda call: torch.compile(call, dynamic=False), workers=True
-    )
+    compile_time.warm_toolchain(device)
     found = compile_time.first_calls(generator.sequence, device, before_call=lambda: None)
     if counters.unique_graphs() == 0:
         raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")

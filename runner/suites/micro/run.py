@@ -25,7 +25,7 @@ from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
-from runner.measure.timing import graph_replay
+from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
@@ -43,7 +43,6 @@ _SAMPLES = 20  # of the clocks without pairs
 _A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
 _GPT_FAST_CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
 _GPT_FAST_WARM_CALLS = 5
-_CALL_CLOCK = "host clock around one call"
 _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
 _GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
@@ -136,11 +135,13 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
     )
     pipelined = pipelined_ms(compiled_call, device, windows=_SAMPLES)
     results = [
-        *latency_results(times, _CALL_CLOCK),
-        Result("back_to_back_latency_ms", pipelined, "host clock around calls without synchronisation"),
+        *latency_results(times, call_time.CLOCK),
+        Result("back_to_back_latency_ms", pipelined, call_time.PIPELINED_CLOCK),
     ]
     if kernel.ceiling != ceilings.MATMUL:
-        results.append(Result("call_bandwidth_gbps", gbps(kernel.moved_bytes, times.compiled), _CALL_CLOCK))
+        results.append(
+            Result("call_bandwidth_gbps", gbps(kernel.moved_bytes, times.compiled), call_time.CLOCK)
+        )
     return results
 
 

@@ -38,7 +38,6 @@ CONFIGURATIONS: dict[str, dict[str, bool]] = {
         "coordinate_descent_tuning": True,
     },
 }
-CALL_CLOCK = "host clock around one call"
 UPSTREAM_CLOCK = {
     "cuda": "inductor benchmarker, as operatorbench: least of up to 100 calls, cache overwritten",
     "cpu": "one call, as operatorbench",

@@ -19,14 +19,14 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
-from runner.measure.timing import graph_replay
+from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import OptionValue, TaskSpec
 from runner.suites.operators import call_metrics
 from runner.suites.operators.inputs import Call, named
-from runner.suites.operators.one import CALL_CLOCK, UPSTREAM_CLOCK, Times, measure
+from runner.suites.operators.one import UPSTREAM_CLOCK, Times, measure
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
 _ENDS = ("crashed",)  # after these the device cannot be trusted: a fresh stage goes on
@@ -92,7 +92,7 @@ class _Rows:
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
         results = [
-            *latency_results(times.call, CALL_CLOCK),
+            *latency_results(times.call, call_time.CLOCK),
             Result("kernel_count", [float(times.kernel_count)], facts=times.facts),
         ]
         if times.device:
@@ -184,7 +184,7 @@ class _Operator:
             Result(f"{percent}th", [value], UPSTREAM_CLOCK[device], n=n, facts=shapes)
             for percent, value in zip(QUANTILES, quantiles(upstream), strict=True)
         ]
-        for kind, clock in (("call", CALL_CLOCK), ("device", graph_replay.CLOCK)):
+        for kind, clock in (("call", call_time.CLOCK), ("device", graph_replay.CLOCK)):
             pairs = [
                 (mark[kind], count)
                 for mark, count in zip(self.marks, self.counts, strict=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import Module
 
 from runner.formats.torchdynamo.backend_names import Backend, backend_of
 from runner.launch.failures import TaskFailure
@@ -23,6 +24,10 @@ from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.model.built_model import Inputs
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction
+
+Call = Callable[..., Any]
+Arguments = tuple[Any, ...]
+Keywords = Mapping[str, Any]
 
 _OTHER_COMPILER = (
     "the package that AOTInductor loaded was built by CXX={}; try another compiler, "
@@ -46,8 +51,8 @@ class Compiler:
             raise TaskFailure("unsupported", "static_export", _STATIC_ONLY)
         if (self._exports or self.backend.freezing) and spec.mode == "training":
             raise TaskFailure("unsupported", "inference_only", _INFERENCE_ONLY)
-        if not self._exports and self.backend.dynamo not in torch._dynamo.list_backends(exclude_tags=()):
-            known = torch._dynamo.list_backends(exclude_tags=())
+        known = torch._dynamo.list_backends(exclude_tags=())
+        if not self._exports and self.backend.dynamo not in known:
             reason = f"torch {torch.__version__} has no backend {self.backend.dynamo!r}; it has {known}"
             raise TaskFailure("unsupported", "no_such_backend", reason)
         _set_dynamo(spec)
@@ -58,14 +63,12 @@ class Compiler:
     def _exports(self) -> bool:
         return self.backend.export != "none"
 
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def function(self, function: Call) -> Call:
         """Compile any function; return it as it is where the backend is an exporter."""
         if self._exports:
             return function
-        compiled: Callable[..., Any] = torch.compile(
-            function, backend=self.backend.dynamo, fullgraph=bool(self._spec.knobs.get("nopython"))
-        )
-        return compiled
+        whole_graph = bool(self._spec.knobs.get("nopython"))
+        return torch.compile(function, backend=self.backend.dynamo, fullgraph=whole_graph)
 
     def step(self, step: Step, model: LoadedModel) -> StepFunction:
         """Return the step compiled as a whole, or with the model alone compiled or exported."""
@@ -127,10 +130,10 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
 class _Exported:
     """Stands in for a model; its first call exports it."""
 
-    def __init__(self, exporter: str, module: torch.nn.Module) -> None:
+    def __init__(self, exporter: str, module: Module) -> None:
         self._make = _EXPORTERS[exporter]
         self._module = module
-        self._call: Callable[..., Any] | None = None
+        self._call: Call | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._call is None:
@@ -138,26 +141,22 @@ class _Exported:
         return self._call(*args, **kwargs)
 
 
-def _aot_inductor(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Callable[..., Any]:
+def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Call:
     program = torch.export.export(module, args, dict(kwargs), strict=False)
     path = str(Path(tempfile.mkdtemp()) / "model.pt2")
     package = torch._inductor.aoti_compile_and_package(program, package_path=path)
     with crash_hint(_OTHER_COMPILER.format(os.environ.get("CXX", "g++"))):
-        loaded: Callable[..., Any] = torch._inductor.aoti_load_package(package)
-    return loaded
+        return torch._inductor.aoti_load_package(package)
 
 
-def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    exported: Callable[..., Any] = torch.export.export(module, args, dict(kwargs), strict=True).module()
-    return exported
+def _export(module: Module, args: Arguments, kwargs: Keywords) -> Call:
+    return torch.export.export(module, args, dict(kwargs), strict=True).module()
 
 
-class _Model(torch.nn.Module):
+class _Model(Module):
     """Wraps a model: torch's own classes are compiled into functions that do not take `self`."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: Module) -> None:
         super().__init__()
         self.module = module
 
@@ -165,9 +164,7 @@ class _Model(torch.nn.Module):
         return self.module(*args, **kwargs)
 
 
-def _aot_precompile(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Callable[..., Any]:
+def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Call:
     if not hasattr(torch._dynamo.config, "enable_aot_compile"):
         raise TaskFailure("unsupported", "no_aot_precompile", f"torch {torch.__version__} has no aot_compile")
     options = {"guard_filter_fn": lambda guards: [False for _ in guards]}
@@ -179,18 +176,15 @@ def _aot_precompile(
     return lambda *args, **kwargs: compiled(model, *args, **kwargs)
 
 
-def _jit_trace(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Callable[..., Any]:
+def _jit_trace(module: Module, args: Arguments, kwargs: Keywords) -> Call:
     if kwargs:
         traced = torch.jit.trace(module, example_kwarg_inputs=dict(kwargs), strict=False)
     else:
         traced = torch.jit.trace(module, args, strict=False)
-    call: Callable[..., Any] = torch.jit.freeze(traced.eval())
-    return call
+    return torch.jit.freeze(traced.eval())
 
 
-_EXPORTERS: dict[str, Callable[..., Callable[..., Any]]] = {
+_EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Call]] = {
     "aot_inductor": _aot_inductor,
     "export": _export,
     "aot_precompile": _aot_precompile,

@@ -29,7 +29,7 @@ from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics
 from runner.suites.torchdynamo.spawned_stage import spawned
 from runner.suites.torchdynamo.stages import STAGES
-from runner.system import machine
+from runner.system.environment import environment
 
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
@@ -111,8 +111,6 @@ class StageRunner:
             return None
         self._recorder.about.update(answer["about"])
         self._warning = answer.get("warning") or self._warning
-        if answer.get("gpu_states"):
-            self._report.artifact("gpu_state", "gpu_state.json", json.dumps(answer["gpu_states"], indent=1))
         for result in answer["results"]:
             self._add(Result(**result))
         return answer
@@ -158,19 +156,13 @@ class StageRunner:
 
     def _derive(self, counted: Mapping[str, Json] | None) -> None:
         """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""
+        clock, steps = gpu_active_time.CLOCK, gpu_active_time.STEPS
         medians = {metric: median(result.values) for metric, result in self._found.items()}
         busy_eager, busy_compiled = medians.get("eager_gpu_busy_ms"), medians.get("gpu_busy_ms")
         eager_bytes = medians.get("eager_peak_memory_bytes")
         compiled_bytes = medians.get("compiled_peak_memory_bytes")
         if busy_eager and busy_compiled:
-            self._add(
-                Result(
-                    "device_speedup",
-                    [busy_eager / busy_compiled],
-                    gpu_active_time.CLOCK,
-                    n=gpu_active_time.STEPS,
-                )
-            )
+            self._add(Result("device_speedup", [busy_eager / busy_compiled], clock, n=steps))
         if eager_bytes and compiled_bytes:
             facts: dict[str, Json] = {"eager_bytes": eager_bytes, "compiled_bytes": compiled_bytes}
             ratio = eager_bytes / compiled_bytes
@@ -186,15 +178,7 @@ class StageRunner:
         if counted["uncounted"]:
             facts["uncounted"] = counted["uncounted"]
         share = counted["total"] / (busy_compiled * 1e9) / peak_tflops
-        self._add(
-            Result(
-                "flops_utilization_of_peak",
-                [share],
-                gpu_active_time.CLOCK,
-                n=gpu_active_time.STEPS,
-                facts=facts,
-            )
-        )
+        self._add(Result("flops_utilization_of_peak", [share], clock, n=steps, facts=facts))
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -208,13 +192,6 @@ class StageRunner:
         if noted.exists():
             found = json.loads(noted.read_text())
             return Device(**found["device"]), Environment(**found["environment"])
-        gpu = next(iter(machine.gpus()), None) if self._spec.device == "cuda" else None
-        name, key = (gpu.name, gpu.uuid) if gpu else (platform.machine(), machine.cpu_name())
-        return Device(self._spec.device, name, key, 0, machine.usable_cpus()), Environment(
-            torch=torch.__version__,
-            torch_git=torch.version.git_version or "",
-            python=platform.python_version(),
-            cpu=machine.cpu_name(),
-            cpu_count=machine.usable_cpus(),
-            os=machine.operating_system(),
-        )
+        here = environment(self._spec.device)
+        name, key = (here.gpu, here.gpu_uuid) if here.gpu else (platform.machine(), here.cpu)
+        return Device(self._spec.device, name, key, 0, here.cpu_count), here

@@ -15,14 +15,13 @@ import torch
 from runner.launch.results import FOUND
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.environment import environment
+from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
 from runner.measure.timing.compile_time import forget_compiles, warm_toolchain
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel, load
 from runner.suites.torchdynamo.model.step import Step
-
-CALL_CLOCK = "host clock around one call"
 
 
 class StageSetup:
@@ -35,7 +34,7 @@ class StageSetup:
         self.step = Step(self.model, spec)
 
     def eager(self) -> Any:
-        return self.step.eager(self.model.inputs)
+        return self.step.function(self.model.inputs)
 
     def eager_once(self) -> None:
         """Load libraries and fill eager mode's own caches, so that nobody's first call pays for them."""
@@ -48,6 +47,13 @@ class StageSetup:
         """Make the inputs of the next pair of calls."""
         if self.spec.knobs.get("randomize_input"):
             self.model.new_values()
+
+    def timings(self, call: Callable[[], Any], **limits: Any) -> PairedTimes:
+        """Time eager and compiled in turn, from equal states; `limits` are fields of TimingPlan."""
+        plan = TimingPlan(
+            before_ten=self.step.restore, before_pair=self.before_pair, before_call=self.step.begin, **limits
+        )
+        return interleaved_timings(self.eager, call, self.device, plan)
 
     def compiled(self, compiler: Compiler) -> Callable[[], Any]:
         """Return a call of the compiled step; nothing is compiled yet."""

@@ -8,10 +8,11 @@ eager mode, and its FLOPs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
@@ -28,17 +29,16 @@ from runner.measure.compiler.artifacts import (
 from runner.measure.compiler.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
-from runner.measure.state.device_state import device_state, warning
-from runner.measure.state.gpu_state import GpuState
-from runner.measure.timing import call_time, gpu_active_time, timing_confidence
+from runner.measure.state.device_state import device_state, keep_gpu_states, warning
+from runner.measure.timing import call_time, gpu_active_time
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
+from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.stage_setup import CALL_CLOCK, StageSetup, prepare_device, warm_compiler
+from runner.suites.torchdynamo.stage_setup import StageSetup, prepare_device, warm_compiler
 
-_CHAINED_CLOCK = "host clock around calls without synchronisation"
 _CHAINED_WINDOWS = 10
 _CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it say enough
 _CHAINED_WINDOWS_OF_LONG = 3
@@ -104,6 +104,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         if graphs:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
     states.append(device_state(setup.device))
+    keep_gpu_states(report, states)
     not_kept = _keep(spec, report, counted, first, _inductor_modules()[loaded:])
     skips = counted.cudagraph_skips if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
@@ -111,7 +112,6 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         "results": [asdict(result) for result in results],
         "about": {**setup.about(), "backend_options": dict(compiler.backend.options), **not_kept},
         "warning": "; ".join(filter(None, (skipped, warning(states)))),
-        "gpu_states": [asdict(state) for state in states if isinstance(state, GpuState)],
     }
 
 
@@ -189,7 +189,7 @@ def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) ->
     }
     if not first.settled:
         facts["warning"] = "the last call that was tried still compiled something"
-    return Result(metric, [first.compile_s], CALL_CLOCK, facts=facts)
+    return Result(metric, [first.compile_s], call_time.CLOCK, facts=facts)
 
 
 def _count_results(counted: counters.Counts) -> list[Result]:
@@ -218,26 +218,22 @@ def _kernel_results(modules: list[Any]) -> list[Result]:
 
 
 def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
-    spec, step = setup.spec, setup.step
-    times = call_time.interleaved_timings(
-        setup.eager,
+    spec = setup.spec
+    times = setup.timings(
         call,
-        setup.device,
-        call_time.TimingPlan(
-            at_least=cast("int", spec.setting("repeat")),
-            budget_s=float(cast("int", spec.setting("budget_s"))),
-            calls=cast("int", spec.setting("iterations_per_run")),
-            warm_calls=2,
-            before_ten=step.restore,
-            before_pair=setup.before_pair,
-            before_call=step.begin,
-        ),
+        at_least=spec.setting("repeat"),
+        budget_s=spec.setting("budget_s"),
+        calls=spec.setting("iterations_per_run"),
+        warm_calls=2,
     )
-    step.restore()
+    setup.step.restore()
     short = min(first.steady_ms) < _CHAINED_BELOW_MS
     windows = _CHAINED_WINDOWS if short else _CHAINED_WINDOWS_OF_LONG
     chained = call_time.pipelined_ms(call, setup.device, windows=windows)
-    return [*_pair_results(times, ""), Result("back_to_back_latency_ms", chained, _CHAINED_CLOCK)]
+    return [
+        *latency_results(times, call_time.CLOCK),
+        Result("back_to_back_latency_ms", chained, call_time.PIPELINED_CLOCK),
+    ]
 
 
 def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any]) -> list[Result]:
@@ -249,31 +245,10 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
     setup.model.inputs = setup.model.inputs_at(sizes[1])
     compiler.mark_dynamic_inputs(setup.model, setup.model.inputs)
     try:
-        times = call_time.interleaved_timings(
-            setup.eager,
-            call,
-            setup.device,
-            call_time.TimingPlan(
-                at_least=_PAIRS_OF_OTHER_BATCH,
-                budget_s=0.0,
-                before_ten=setup.step.restore,
-                before_pair=setup.before_pair,
-                before_call=setup.step.begin,
-            ),
-        )
+        times = setup.timings(call, at_least=_PAIRS_OF_OTHER_BATCH, budget_s=0.0)
     finally:
         setup.model.inputs = whole
-    return _pair_results(times, "_other_batch", other_batch_size=sizes[1])
-
-
-def _pair_results(times: call_time.PairedTimes, suffix: str, **facts: Json) -> list[Result]:
-    """Return the three metrics of eager and compiled in turn; `facts` stand beside each."""
-    speedup = {**timing_confidence.facts(times), **facts}
-    return [
-        Result(f"speedup{suffix}", [times.speedup], CALL_CLOCK, n=len(times.eager), facts=speedup),
-        Result(f"eager_latency{suffix}_ms", times.eager, CALL_CLOCK, facts=facts),
-        Result(f"compiled_latency{suffix}_ms", times.compiled, CALL_CLOCK, facts=facts),
-    ]
+    return latency_results(times, call_time.CLOCK, "_other_batch", other_batch_size=sizes[1])
 
 
 def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) -> list[Result]:
@@ -293,12 +268,10 @@ def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) 
 
 def _counting_bytes(call: Callable[[], Any], moved: KernelBytes) -> Callable[[], Any]:
     """Wrap `call`; its first invocation also counts the bytes of its kernels."""
-    calls = 0
+    contexts = itertools.chain([bytes_counted(moved)], itertools.repeat(contextlib.nullcontext()))
 
     def counting() -> Any:
-        nonlocal calls
-        calls += 1
-        with bytes_counted(moved) if calls == 1 else contextlib.nullcontext():
+        with next(contexts):
             return call()
 
     return counting

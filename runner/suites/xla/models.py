@@ -121,5 +121,4 @@ def compiled(step: Callable[..., Any], cell: Cell, *, single_graph: bool) -> Cal
         return step
     torch._dynamo.reset()
     inductor_config.triton.cudagraphs = cell.accelerator == "cuda"
-    call: Callable[..., Any] = torch.compile(step, backend=cell.dynamo, fullgraph=single_graph)
-    return call
+    return torch.compile(step, backend=cell.dynamo, fullgraph=single_graph)

@@ -33,7 +33,6 @@ from runner.suites.torchdynamo.accuracy.determinism import deterministic, reseed
 from runner.suites.torchdynamo.model.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 
-_STEPS = 2
 _NO_REFERENCE = "none"
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
@@ -58,7 +57,7 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
     with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
         reseed()
         model = load(spec, for_accuracy=True, dtype=torch.float32)
-        details: dict[str, Json] = {"batch_size": model.batch_size, "steps": _steps(spec)}
+        details: dict[str, Json] = {"batch_size": model.batch_size, "steps": spec.setting("iterations")}
         details |= {"tolerance": model.accuracy.tolerance}
         details |= {"size_note": model.size_note} if model.size_note else {}
         try:
@@ -161,8 +160,9 @@ def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> A
 def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
     step = Step(model, spec, for_accuracy=True)
     function = make(step, model)
-    result = None
-    for _ in range(_steps(spec)):
+    result, steps = None, spec.setting("iterations")
+    assert isinstance(steps, int)
+    for _ in range(steps):
         step.begin()
         result = function(model.inputs)
     # Copied, since CUDA graphs reuse the memory of their outputs.
@@ -176,12 +176,6 @@ def _steps_of(spec: TaskSpec, model: LoadedModel, make: CompileStep) -> Any:
 
 def _eager_step(step: Step, model: LoadedModel) -> StepFunction:  # noqa: ARG001 - a CompileStep
     return step.function
-
-
-def _steps(spec: TaskSpec) -> int:
-    steps = spec.knobs.get("iterations", _STEPS)
-    assert isinstance(steps, int)
-    return steps
 
 
 def _compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:

@@ -32,25 +32,38 @@ class Step:
     def __init__(self, model: LoadedModel, spec: TaskSpec, *, for_accuracy: bool = False) -> None:
         self.module = model.module
         self.training = spec.mode == "training"
+        self.autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if spec.dtype == "amp":
+            half = _HALVES.get(str(spec.knobs.get("amp_dtype")))  # None: torch chooses
+            self.autocast = lambda: torch.autocast(spec.device, dtype=half)
         self.optimizer: torch.optim.Optimizer | None = None
-        self.autocast = _autocast(spec)
-        self._loss = model.loss
         if self.training:
             name = rules.optimizer_of(spec, for_accuracy=for_accuracy)
             self.optimizer = _optimizer(name, self.module, spec.device)
-        self.function = self.calling(self.module)
+        self._loss = model.loss
         self._weights: list[torch.Tensor] = []
         self._saved: list[torch.Tensor] = []
+        self.function = self.calling(self.module)
 
     def calling(self, forward: Callable[..., Any]) -> StepFunction:
         """Return the step with `forward` in the module's place: the module compiled alone, or exported."""
-        if self.training:
-            return _training(forward, self._loss, self.autocast, self.optimizer, self._zero_grad)
-        return _inference(forward, self.autocast)
+        autocast, loss_of_output, optimizer = self.autocast, self._loss, self.optimizer
+        zero_grad = self._zero_grad
 
-    def eager(self, inputs: Inputs) -> Any:
-        """Run the step without a compiler."""
-        return self.function(inputs)
+        def infer(inputs: Inputs) -> Any:
+            with torch.no_grad(), autocast():
+                return _call(forward, inputs)
+
+        def train(inputs: Inputs) -> torch.Tensor:
+            zero_grad()
+            with autocast():
+                loss = loss_of_output(_call(forward, inputs))
+            loss.backward()
+            if optimizer is not None:
+                optimizer.step()
+            return loss.detach()
+
+        return train if self.training else infer
 
     def begin(self) -> None:
         """Drop gradients and free CUDA graphs' memory. Call it before each step, off the clock."""
@@ -111,43 +124,6 @@ def _gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def _call(forward: Callable[..., Any], inputs: Inputs) -> Any:
     return forward(**inputs) if isinstance(inputs, dict) else forward(*inputs)
-
-
-def _autocast(spec: TaskSpec) -> Callable[[], AbstractContextManager[Any]]:
-    """Return autocast's context for dtype amp; the knob `amp_dtype`, else torch, chooses the half."""
-    if spec.dtype != "amp":
-        return nullcontext
-    half = _HALVES.get(str(spec.knobs.get("amp_dtype")))
-    return lambda: torch.autocast(spec.device, dtype=half)
-
-
-def _inference(
-    forward: Callable[..., Any], autocast: Callable[[], AbstractContextManager[Any]]
-) -> StepFunction:
-    def step(inputs: Inputs) -> Any:
-        with torch.no_grad(), autocast():
-            return _call(forward, inputs)
-
-    return step
-
-
-def _training(
-    forward: Callable[..., Any],
-    loss_of_output: Callable[[Any], torch.Tensor],
-    autocast: Callable[[], AbstractContextManager[Any]],
-    optimizer: torch.optim.Optimizer | None,
-    zero_grad: Callable[[], None],
-) -> StepFunction:
-    def step(inputs: Inputs) -> torch.Tensor:
-        zero_grad()
-        with autocast():
-            loss = loss_of_output(_call(forward, inputs))
-        loss.backward()
-        if optimizer is not None:
-            optimizer.step()
-        return loss.detach()
-
-    return step
 
 
 def _optimizer(name: str, module: torch.nn.Module, device: str) -> torch.optim.Optimizer | None:
