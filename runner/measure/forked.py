@@ -77,10 +77,7 @@ def run_stage(
             "timed_out", "timeout", f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
         )
     if answer.exists():
-        result = json.loads(answer.read_text())
-        if "failure" in result:
-            raise TaskFailure(*result["failure"])
-        return result["value"]
+        return read_answer(answer)
     if os.WIFSIGNALED(status):
         word = signal.Signals(os.WTERMSIG(status)).name
         advice = " (the kernel does so when memory runs out)" if word == "SIGKILL" else ""
@@ -96,6 +93,28 @@ def _ended_within(pid: int, timeout_s: float) -> bool:
         return bool(select.select([process], [], [], timeout_s)[0])
     finally:
         os.close(process)
+
+
+def write_answer(path: Path, work: Callable[[], Json]) -> None:
+    """Write the result of `work`, or the failure that it raises, for `read_answer` in another process."""
+    try:
+        result = {"value": work()}
+    except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
+        if not isinstance(error, TaskFailure):
+            traceback.print_exc()
+        failure = failure_of(error)
+        result = {"failure": [failure.status, failure.code, str(failure)]}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(result))
+    fresh.replace(path)
+
+
+def read_answer(path: Path) -> Json:
+    """Return the result. Raise TaskFailure as the other process did."""
+    result = json.loads(path.read_text())
+    if "failure" in result:
+        raise TaskFailure(*result["failure"])
+    return result["value"]
 
 
 @contextlib.contextmanager
@@ -126,16 +145,7 @@ def _stage(
         os.environ.update(variables)
         tempfile.tempdir = None
         _crash_hint.set(hint)
-        try:
-            result = {"value": work()}
-        except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
-            if not isinstance(error, TaskFailure):
-                traceback.print_exc()
-            failure = failure_of(error)
-            result = {"failure": [failure.status, failure.code, str(failure)]}
-        fresh = answer.with_suffix(".new")
-        fresh.write_text(json.dumps(result))
-        fresh.replace(answer)
+        write_answer(answer, work)
         code = 0
     except BaseException:  # noqa: BLE001 - without an answer the parent reports a crash
         traceback.print_exc()

@@ -15,8 +15,7 @@ from runner.launch.failures import TaskFailure
 from runner.schema.records import STATUSES
 from runner.schema.statuses import ACCURACY_CODES, status_of
 from runner.schema.suite import OptionValue, TaskSpec
-from runner.suites.torchdynamo.accuracy.accuracy import check
-from runner.suites.torchdynamo.accuracy.accuracy_result import AccuracyResult
+from runner.suites.torchdynamo.accuracy.accuracy import AccuracyResult, check
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 from runner.suites.torchdynamo.rules import AccuracyRules

@@ -6,8 +6,9 @@ import ast
 import contextlib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +23,6 @@ _TRITON_PART = r'\b{name}(?:_source = R"TRITON\(.*?\)TRITON"| = loadKernel\(.*?\
 _FOLDER = re.compile(r'(?<=")/[^"\n]*/(?=[^"/\n]*")')  # in quotes, before a file's name
 _HASH_RULE = 2  # rule 1 counted each name once, and hashed whole C++ modules
 _MOST_LISTED = 100
-
-
-@dataclass
-class KernelBytes:
-    """The least bytes one step's Triton kernels move: each operand once, those written in place twice."""
-
-    by_name: dict[str, int] = field(default_factory=dict)
 
 
 class Kernel(NamedTuple):
@@ -87,16 +81,18 @@ def _digest(text: str) -> str:
 
 
 @contextlib.contextmanager
-def bytes_counted(counted: KernelBytes) -> Iterator[None]:
-    """Count the bytes of the one step inside this block. It costs time: never use it around a clock."""
+def bytes_counted(by_name: Counter[str]) -> Iterator[None]:
+    """Count the least bytes that the Triton kernels of the one step inside this block move.
+
+    Each operand counts once, one that is written in place twice. It costs time: never use it around a clock.
+    """
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415 - only with Triton
 
     original = CachingAutotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         with contextlib.suppress(Exception):  # a kernel that cannot be counted still runs
-            name = str(self.fn.__name__)
-            counted.by_name[name] = counted.by_name.get(name, 0) + _operand_bytes(self.fn.arg_names, args)
+            by_name[str(self.fn.__name__)] += _operand_bytes(self.fn.arg_names, args)
         return original(self, *args, **kwargs)
 
     CachingAutotuner.run = run

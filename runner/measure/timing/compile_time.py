@@ -20,6 +20,7 @@ from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
 from runner.schema.statistics import median
 
+_compile_static = partial(torch.compile, dynamic=False)
 _MOST_CALLS = 16
 _STEADY_CALLS = 3
 _WORKERS_START_S = 60
@@ -64,10 +65,7 @@ def cache_variables(folder: Path) -> dict[str, str]:
 
 
 def warm_toolchain(
-    device: Device,
-    *,
-    compiled: Callable[[Call], Call] = partial(torch.compile, dynamic=False),
-    workers: bool = True,
+    device: Device, *, compiled: Callable[[Call], Call] = _compile_static, workers: bool = True
 ) -> None:
     """Start the compilers, and `workers`, with a small function off the clock, then reset all counters."""
     operand = torch.ones(4096, device=device.type)

@@ -53,8 +53,7 @@ def profile(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        found: dict[str, Json] = json.loads(path.read_bytes())
-    return found
+        return json.loads(path.read_bytes())
 
 
 def compressed(trace: dict[str, Json]) -> bytes:

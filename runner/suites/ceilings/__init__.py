@@ -11,9 +11,13 @@ from runner.schema.suite import Case, Expected, Suite, TaskSpec
 @dataclass(frozen=True)
 class CeilingSuite(Suite):
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        bandwidth = "device_bandwidth_gbps" if task.device == "cuda" else "call_bandwidth_gbps"
-        metric = "matmul_tflops" if task.case == "matmul" else bandwidth
-        return [Expected(task.case, task.backend, task.device, {}, (metric,))]
+        return [Expected(task.case, task.backend, task.device, {}, (metric_of(task),))]
+
+
+def metric_of(task: TaskSpec) -> str:
+    if task.case == "matmul":
+        return "matmul_tflops"
+    return "device_bandwidth_gbps" if task.device == "cuda" else "call_bandwidth_gbps"
 
 
 SUITE = CeilingSuite(

@@ -9,6 +9,7 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.state.device_state import device_state, warning
 from runner.schema.suite import TaskSpec
+from runner.suites.ceilings import metric_of
 
 _CEILINGS = {"copy": ceilings.COPY, "read": ceilings.READ, "matmul": ceilings.MATMUL}
 
@@ -22,8 +23,6 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     samples = ceilings.read(_CEILINGS[spec.case], device)
     states.append(device_state(device))
     report.event("finished", 1, 1)
-    bandwidth = "device_bandwidth_gbps" if spec.device == "cuda" else "call_bandwidth_gbps"
-    metric = "matmul_tflops" if spec.case == "matmul" else bandwidth
-    result = Result(metric, samples, ceilings.CLOCKS[device.type])
+    result = Result(metric_of(spec), samples, ceilings.CLOCKS[device.type])
     recorder.add(result, knobs={}, warning=warning(states))
     return None

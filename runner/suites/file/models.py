@@ -55,9 +55,9 @@ def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - the
     if not request.dropout:
         without_dropout(module)
     inputs = pytree.tree_map(
-        lambda value: value.to(request.device) if _is_tensor(value) else value, _inputs(given)
+        lambda value: value.to(request.device) if torch.is_tensor(value) else value, _inputs(given)
     )
-    sizes = {len(value) for value in pytree.tree_leaves(inputs) if _is_tensor(value) and value.dim()}
+    sizes = {len(value) for value in pytree.tree_leaves(inputs) if torch.is_tensor(value) and value.dim()}
     batched = len(sizes) == 1
     return BuiltModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
 
@@ -78,22 +78,17 @@ def _build_function(path: Path) -> Callable[[], Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module
     spec.loader.exec_module(module)
-    found = getattr(module, "build", None)
-    if not callable(found):
+    build = getattr(module, "build", None)
+    if not callable(build):
         raise _bad_file(f"{path.name} has no function build()")
-    function: Callable[[], Any] = found
-    return function
+    return build
 
 
 def _inputs(given: Any) -> Inputs:
-    if _is_tensor(given):
+    if torch.is_tensor(given):
         return (given,)
     if isinstance(given, tuple | list):
         return tuple(given)
     if isinstance(given, dict):
         return given
     raise _bad_file("the inputs of build() are a tensor, a tuple or a dict")
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)

@@ -20,8 +20,8 @@ _UNRELATED = 1.0  # relative error of a position's logits at which nothing is ri
 class Check:
     """Relative errors of logits against float32, and how often compiled and eager prefer the same token."""
 
-    compiled: float
-    eager: float
+    relative_error_compiled: float
+    relative_error_eager: float
     same_token: float
 
 

@@ -251,13 +251,8 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
 
 
 def _counts(checked: Check) -> list[Result]:
-    facts = {
-        "relative_error_compiled": checked.compiled,
-        "relative_error_eager": checked.eager,
-        "same_token": checked.same_token,
-    }
     return [
-        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=facts),
+        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=dataclasses.asdict(checked)),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]
 

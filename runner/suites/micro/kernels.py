@@ -71,16 +71,12 @@ class _LayerNorm(nn.LayerNorm):
         return nn.functional.layer_norm(x, self.normalized_shape, self.low_weight, self.low_bias, self.eps)
 
 
-def _eager_layer_norm(module: _LayerNorm, x: torch.Tensor) -> torch.Tensor:
-    return module.eager(x)
-
-
 def _layer_norm_kernel(size: int, dtype: torch.dtype, device: str) -> Kernel:
     module = _LayerNorm(size, dtype, device)
     x = torch.randn(_ROWS, size, device=device, dtype=dtype)
     return Kernel(
         function=_apply,
-        eager=_eager_layer_norm,
+        eager=_LayerNorm.eager,
         operands=(module, x),
         reference=lambda: copy.deepcopy(module).double()(x.double()),
         moved_bytes=2 * _ROWS * size * dtype.itemsize,

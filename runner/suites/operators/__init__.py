@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +102,9 @@ class OperatorSuite(Suite):
         return [
             *found.values(),
             *(
-                Expected(
-                    call.operator,
-                    task.backend,
-                    task.device,
-                    {**found[call.operator].knobs, "shape": call.label},
-                    metrics,
-                )
+                replace(one, knobs={**one.knobs, "shape": call.label}, metrics=metrics)
                 for call in calls
+                if (one := found.get(call.operator))
             ),
         ] or experiments
 

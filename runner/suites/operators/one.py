@@ -79,9 +79,9 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
     args, kwargs = tensors.make(call, dtype, device.type, channels_last=channels_last)
     eager, operands = gen_gm_and_inputs(operator, args, kwargs)
     written = [
-        args[place]
-        for place, argument in enumerate(operator._schema.arguments[: len(args)])
-        if argument.alias_info and argument.alias_info.is_write and isinstance(args[place], torch.Tensor)
+        value
+        for value, argument in zip(args, operator._schema.arguments, strict=False)
+        if argument.alias_info and argument.alias_info.is_write and isinstance(value, torch.Tensor)
     ]
     changed = [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
     made = _Made(operator, eager, tuple(operands), changed)

@@ -25,7 +25,7 @@ from runner.suites.torchdynamo.model.built_model import Inputs
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 
-Call = Callable[..., Any]
+Function = Callable[..., Any]
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ class Compiler:
     def _exports(self) -> bool:
         return self.backend.export != "none"
 
-    def function(self, function: Call) -> Call:
+    def function(self, function: Function) -> Function:
         """Compile any function; return it as it is where the backend is an exporter."""
         if self._exports:
             return function
@@ -115,7 +115,8 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     options: dict[str, Any] = {}
     if backend.compile_mode != "default":
         options |= list_mode_options(backend.compile_mode, None)
-    options |= rules.inductor_options_of(spec)
+    if spec.case in rules.EMULATE_CASTS:
+        options["emulate_precision_casts"] = True
     options |= backend.options
     threads = spec.knobs.get("threads")
     if threads:
@@ -133,7 +134,7 @@ class _Exported:
     def __init__(self, exporter: str, module: Module) -> None:
         self._make = _EXPORTERS[exporter]
         self._module = module
-        self._call: Call | None = None
+        self._call: Function | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._call is None:
@@ -141,7 +142,7 @@ class _Exported:
         return self._call(*args, **kwargs)
 
 
-def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Call:
+def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Function:
     program = torch.export.export(module, args, dict(kwargs), strict=False)
     path = str(Path(tempfile.mkdtemp()) / "model.pt2")
     package = torch._inductor.aoti_compile_and_package(program, package_path=path)
@@ -149,7 +150,7 @@ def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Call:
         return torch._inductor.aoti_load_package(package)
 
 
-def _export(module: Module, args: Arguments, kwargs: Keywords) -> Call:
+def _export(module: Module, args: Arguments, kwargs: Keywords) -> Function:
     return torch.export.export(module, args, dict(kwargs), strict=True).module()
 
 
@@ -164,7 +165,7 @@ class _Model(Module):
         return self.module(*args, **kwargs)
 
 
-def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Call:
+def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Function:
     if not hasattr(torch._dynamo.config, "enable_aot_compile"):
         raise TaskFailure("unsupported", "no_aot_precompile", f"torch {torch.__version__} has no aot_compile")
     options = {"guard_filter_fn": lambda guards: [False for _ in guards]}
@@ -176,7 +177,7 @@ def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Call:
     return lambda *args, **kwargs: compiled(model, *args, **kwargs)
 
 
-def _jit_trace(module: Module, args: Arguments, kwargs: Keywords) -> Call:
+def _jit_trace(module: Module, args: Arguments, kwargs: Keywords) -> Function:
     if kwargs:
         traced = torch.jit.trace(module, example_kwarg_inputs=dict(kwargs), strict=False)
     else:
@@ -184,7 +185,7 @@ def _jit_trace(module: Module, args: Arguments, kwargs: Keywords) -> Call:
     return torch.jit.freeze(traced.eval())
 
 
-_EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Call]] = {
+_EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Function]] = {
     "aot_inductor": _aot_inductor,
     "export": _export,
     "aot_precompile": _aot_precompile,

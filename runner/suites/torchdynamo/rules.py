@@ -33,9 +33,9 @@ _LARGER_MULTIPLIER = (
 )
 _EVAL_IN_ACCURACY = ("M2M100ForConditionalGeneration",)
 _NOT_COMPARED_IN_TRAINING = ("pytorch_unet",)  # eager has no deterministic algorithms for it
-_NOT_DETERMINISTIC_ALGORITHMS = ("alexnet", "pytorch_unet", "vgg16")
+NOT_DETERMINISTIC_ALGORITHMS = ("alexnet", "pytorch_unet", "vgg16")
 
-_EMULATE_CASTS = ("vit_base_patch14_dinov2.lvd142m",)  # fused casts grow in its very small gradients
+EMULATE_CASTS = ("vit_base_patch14_dinov2.lvd142m",)  # fused casts grow in its very small gradients
 
 _TIMM_TRAINING = {
     "beit_base_patch16_224": 16e-2,
@@ -135,13 +135,3 @@ def trains(spec: TaskSpec, *, for_accuracy: bool = False) -> bool:
     if spec.mode != "training" or spec.knobs.get("use_eval_mode"):
         return False
     return not (for_accuracy and (spec.suite == "torchbench" or spec.case in _EVAL_IN_ACCURACY))
-
-
-def inductor_options_of(spec: TaskSpec) -> dict[str, bool]:
-    """Return inductor's options that the harness sets for this model alone."""
-    return {"emulate_precision_casts": True} if spec.case in _EMULATE_CASTS else {}
-
-
-def deterministic_algorithms(spec: TaskSpec) -> bool:
-    """Return whether torch has deterministic algorithms for this model."""
-    return spec.case not in _NOT_DETERMINISTIC_ALGORITHMS

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import traceback
 from pathlib import Path
 
-from runner.launch.failures import TaskFailure, failure_of
+from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.measure.forked import read_answer, write_answer
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 
@@ -27,10 +27,7 @@ def spawned(name: str, report: Report, *, fresh: bool) -> Json:
     if not path.exists():
         code = f"exit_{ended.returncode}"
         raise TaskFailure("crashed", code, f"stage {name}: its process ended with code {ended.returncode}")
-    answer = json.loads(path.read_text())
-    if "failure" in answer:
-        raise TaskFailure(*answer["failure"])
-    return answer["value"]
+    return read_answer(path)
 
 
 def main(name: str, fresh: str, path: str) -> None:
@@ -38,14 +35,7 @@ def main(name: str, fresh: str, path: str) -> None:
 
     report = Report(Path.cwd())
     spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))
-    answer: dict[str, Json]
-    try:
-        answer = {"value": STAGES[name](spec, report, fresh=fresh == "1")}
-    except Exception as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
-        traceback.print_exc()
-        failure = failure_of(error)
-        answer = {"failure": [failure.status, failure.code, str(failure)]}
-    Path(path).write_text(json.dumps(answer))
+    write_answer(Path(path), lambda: STAGES[name](spec, report, fresh=fresh == "1"))
 
 
 if __name__ == "__main__":

@@ -88,19 +88,19 @@ class StageRunner:
         try:
             answer = self._stage("accuracy", 0, total, "a")
         except TaskFailure as failure:
-            self._failures.append(failure)
-            self._verdict = TaskFailure("cannot_tell", failure.code, str(failure))
             self._recorder.missing("accuracy", failure, knobs=self._knobs)
-            return
-        status, code, facts = answer["status"], answer["code"], answer["facts"]
-        self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
-        for result in answer["results"]:
-            self._recorder.add(Result(**result), knobs=self._knobs)
-        if status != "ok":
+            problem = failure  # the name of the exception ends with its block
+        else:
+            status, code, facts = answer["status"], answer["code"], answer["facts"]
+            self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
+            for result in answer["results"]:
+                self._recorder.add(Result(**result), knobs=self._knobs)
+            if status == "ok":
+                return
             problem = TaskFailure(status, code, facts.get("reason", code))
-            self._failures.append(problem)
-            doubted = TaskFailure("cannot_tell", problem.code, str(problem))
-            self._verdict = problem if problem.status == "wrong" else doubted
+        self._failures.append(problem)
+        doubted = TaskFailure("cannot_tell", problem.code, str(problem))
+        self._verdict = problem if problem.status == "wrong" else doubted
 
     def _measure(self, name: str, done: int, total: int) -> Json | None:
         """Run one stage and record its results, or its failure; None where it failed."""

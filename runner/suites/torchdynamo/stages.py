@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -26,7 +28,7 @@ from runner.measure.compiler.artifacts import (
     tlparse_report,
     trace_compiles,
 )
-from runner.measure.compiler.kernels import KernelBytes, bandwidths, bytes_counted, kernels, kernels_hash
+from runner.measure.compiler.kernels import bandwidths, bytes_counted, kernels, kernels_hash
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -125,7 +127,7 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         warm_compiler(setup, compiler, workers=False)
         call = setup.compiled(compiler)
         memory.reset(setup.device)
-        moved = KernelBytes()
+        moved: Counter[str] = Counter()
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(
@@ -266,8 +268,9 @@ def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) 
     return results
 
 
-def _counting_bytes(call: Callable[[], Any], moved: KernelBytes) -> Callable[[], Any]:
+def _counting_bytes(call: Callable[[], Any], moved: Counter[str]) -> Callable[[], Any]:
     """Wrap `call`; its first invocation also counts the bytes of its kernels."""
+    contexts: Iterator[AbstractContextManager[None]]
     contexts = itertools.chain([bytes_counted(moved)], itertools.repeat(contextlib.nullcontext()))
 
     def counting() -> Any:
@@ -278,7 +281,7 @@ def _counting_bytes(call: Callable[[], Any], moved: KernelBytes) -> Callable[[],
 
 
 def _busy_results(
-    setup: StageSetup, call: Callable[[], Any], moved: KernelBytes, report: Report
+    setup: StageSetup, call: Callable[[], Any], moved: Counter[str], report: Report
 ) -> list[Result]:
     """Measure the time in which the GPU works, and keep trace and kernels' bandwidths."""
     trace = gpu_active_time.profile(call, before_call=setup.step.begin)
@@ -287,7 +290,7 @@ def _busy_results(
         if setup.spec.knobs.get("profile_details"):
             trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=True)
         report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
-    table = bandwidths(found.kernels_ms, moved.by_name)
+    table = bandwidths(found.kernels_ms, moved)
     report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
     facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
     covered = {"clock_of_bytes": "sizes of the operands of Triton kernels"}

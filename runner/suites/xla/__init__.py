@@ -21,8 +21,6 @@ OF_TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
 # Each case's own, and PyTorch/XLA's suite of it.
 BATCH_SIZES = {"dummy": 16, "dummy_conv": 16, "dummy_attention": 8, **dict.fromkeys(OF_TORCHVISION, 4)}
 ORIGINS = {name: "torchbench" if name in OF_TORCHVISION else "dummy" for name in BATCH_SIZES}
-
-
 METRICS = ("total_time", "per_iter_time")
 _FIRST_COMPILES = re.compile(
     r"(trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number)"
@@ -136,10 +134,7 @@ SUITE = XlaSuite(
         Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
         Case("dummy_conv", "Two convolutions with batch norm, pooling, a linear layer", _DTYPES),
         Case("dummy_attention", "One transformer encoder layer of width 128", _DTYPES),
-        Case("resnet18", "torchvision's resnet18, random weights", _DTYPES),
-        Case("mobilenet_v2", "torchvision's mobilenet_v2, random weights", _DTYPES),
-        Case("squeezenet1_1", "torchvision's squeezenet1_1, random weights", _DTYPES),
-        Case("alexnet", "torchvision's alexnet, random weights", _DTYPES),
+        *(Case(name, f"torchvision's {name}, random weights", _DTYPES) for name in OF_TORCHVISION),
     ),
     backends=("eager", "inductor", "openxla", "xla"),
     modes=("inference", "training"),

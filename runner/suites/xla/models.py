@@ -65,8 +65,7 @@ def _torchvision(name: str) -> Callable[[], nn.Module]:
         except ImportError as error:
             reason = f"{name} needs torchvision: {error}"
             raise TaskFailure("unsupported", "no_torchvision", reason) from error
-        module: nn.Module = getattr(torchvision.models, name)(weights=None)
-        return module
+        return getattr(torchvision.models, name)(weights=None)
 
     return build
 

@@ -12,6 +12,8 @@ import dataclasses
 import gc
 import math
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,15 +21,8 @@ from torch.utils import _pytree as pytree
 
 from runner.launch.failures import failure_of
 from runner.schema.records import Json
+from runner.schema.statuses import status_of
 from runner.schema.suite import TaskSpec
-from runner.suites.torchdynamo.accuracy import batch_invariance
-from runner.suites.torchdynamo.accuracy.accuracy_result import (
-    AccuracyResult,
-    CompileStep,
-    Load,
-    copy_of,
-    result_of,
-)
 from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, NotComparable, Rules, compare
 from runner.suites.torchdynamo.accuracy.determinism import deterministic, reseed
 from runner.suites.torchdynamo.model.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
@@ -37,14 +32,34 @@ _NO_REFERENCE = "none"
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
 
+CompileStep = Callable[[Step, LoadedModel], StepFunction]
+Load = Callable[..., LoadedModel]
+
+
+@dataclass(frozen=True)
+class AccuracyResult:
+    """`status` is one of ours, `code` the harness's word. `details` stand beside the value in its record."""
+
+    status: str
+    code: str
+    rmse_ratio: float | None = None  # error of compiled over error of eager, against the reference
+    cosine: float | None = None  # compiled to eager; both are NaN or infinite where the result is so
+    details: dict[str, Json] = field(default_factory=dict)
+
+
+def _result(code: str, details: dict[str, Json], reason: str = "", status: str = "") -> AccuracyResult:
+    """Return the result of a check that ends with `code`; `status` where the code does not imply it."""
+    details = details | ({"reason": reason} if reason else {})
+    return AccuracyResult(status or status_of(code) or "failed", code, details=details)
+
+
+@dataclass(eq=False)
 class _Ended(Exception):
     """Ends the check with this code; `status` is given where the code does not imply it."""
 
-    def __init__(self, code: str, reason: str = "", status: str = "") -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-        self.status = status
+    code: str
+    reason: str = ""
+    status: str = ""
 
 
 def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
@@ -53,7 +68,7 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
     Raise TaskFailure where the model cannot be loaded, or the backend does not support what is asked.
     """
     if spec.knobs.get("batch_invariant"):
-        return batch_invariance.check(spec, compile_step, load=load)
+        return _check_batch_invariance(spec, compile_step, load)
     with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
         reseed()
         model = load(spec, for_accuracy=True, dtype=torch.float32)
@@ -63,7 +78,7 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
         try:
             compared = _compared(spec, model, compile_step, details)
         except _Ended as ended:
-            return result_of(ended.code, details, ended.reason, ended.status)
+            return _result(ended.code, details, ended.reason, ended.status)
     errors = compared.errors
     if errors.numbers > errors.not_finite or not errors.numbers:
         details |= {name: getattr(errors, name) for name in ("relative_max", "relative_mean", "relative_std")}
@@ -78,7 +93,7 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
     elif compared.same and ratio == math.inf:
         details["rmse_ratio"] = "none: eager has no error at all"
         ratio = None
-    result = result_of("pass" if compared.same else "fail_accuracy", details, compared.reason)
+    result = _result("pass" if compared.same else "fail_accuracy", details, compared.reason)
     return dataclasses.replace(result, rmse_ratio=ratio, cosine=cosine)
 
 
@@ -122,7 +137,7 @@ def _compared(
 def _reference(spec: TaskSpec, model: LoadedModel, dtype: torch.dtype, details: dict[str, Json]) -> Any:
     """Return eager's results in `dtype`, or None where it cannot run in that; note in `details` which."""
     try:
-        precise = copy_of(model)
+        precise = model.copy()
         cast_module(precise.module, dtype)
         precise.inputs = cast(precise.inputs, dtype)
         plain = dataclasses.replace(spec, dtype="float32")  # no autocast around float64
@@ -143,7 +158,7 @@ def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> A
     """Return the results of a fresh copy. Raise _Ended with the stage's code where it does not run."""
     reseed()
     try:
-        return _steps_of(spec, copy_of(model), make)
+        return _steps_of(spec, model.copy(), make)
     except Exception as error:
         failure = failure_of(error)
         if failure.status == "unsupported":
@@ -196,3 +211,66 @@ def _release(spec: TaskSpec) -> None:
     if spec.device == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def _check_batch_invariance(spec: TaskSpec, compile_step: CompileStep, load: Load) -> AccuracyResult:
+    """Check that a row's result does not depend on its batch, as the harness does: bit for bit, forward only.
+
+    Compile for the whole batch, for half of it, … for 1, each afresh, and compare the rows that they share.
+    Parts of a result without the batch as first dimension are left out.
+    """
+    forward_only = dataclasses.replace(spec, mode="inference")
+    with deterministic(spec), torch.no_grad():
+        reseed()
+        model = load(forward_only, for_accuracy=True)
+        batch = model.batch_size
+        details: dict[str, Json] = {"batch_size": batch}
+        if not model.batched or batch < 2:
+            return _result("pass_due_to_skip", details, "there is no batch to take parts of")
+        code, reason = _compared_batches(forward_only, model, compile_step)
+    return _result(code, details, reason)
+
+
+def _compared_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> tuple[str, str]:
+    """Return the harness's code and the reason."""
+    whole: Any = None
+    size = model.batch_size
+    while size >= 1:
+        try:
+            reseed()
+            torch._dynamo.reset()
+            part = dataclasses.replace(model, inputs=model.inputs_at(size)).copy()
+            step = Step(part, spec, for_accuracy=True)
+            step.begin()
+            result = compile_step(step, part)(part.inputs)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure.status == "unsupported":
+                raise
+            traceback.print_exc()
+            failed = "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"
+            return ("OOM" if failure.status == "oom" else failed), failure.reason
+        whole = result if whole is None else whole
+        try:
+            found = compare(
+                _rows(whole, model.batch_size, size),
+                _rows(result, size, size),
+                None,
+                dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32"),
+            )
+        except NotComparable as error:
+            return "infra_error", str(error)
+        if not found.same:
+            return f"fail_batch_invariance_at_{size}", found.reason
+        size //= 2
+    return "pass", ""
+
+
+def _rows(result: Any, batch: int, size: int) -> Any:
+    """Return the first rows of every tensor that has `batch` rows; the rest becomes None."""
+
+    def rows(value: Any) -> torch.Tensor | None:
+        has_rows = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == batch
+        return value[:size] if has_rows else None
+
+    return pytree.tree_map(rows, dict(result) if isinstance(result, dict) else result)

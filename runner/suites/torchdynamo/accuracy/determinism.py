@@ -25,24 +25,21 @@ def deterministic(spec: TaskSpec) -> Iterator[None]:
     Restore everything on exit. Enter before any matrix product: cuBLAS reads its variable when its first
     handle is made.
     """
-    precision, algorithms = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    os.environ[_CUBLAS] = ":4096:8"
-    torch.use_deterministic_algorithms(rules.deterministic_algorithms(spec))
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
-    with contextlib.ExitStack() as switches:
+    with contextlib.ExitStack() as restored:
+        sdp_half_sums = torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
+        restored.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        restored.callback(sdp_half_sums, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed())
+        restored.callback(os.environ.pop, _CUBLAS)
+        os.environ[_CUBLAS] = ":4096:8"
+        torch.use_deterministic_algorithms(spec.case not in rules.NOT_DETERMINISTIC_ALGORITHMS)
+        torch.set_float32_matmul_precision("highest")
+        sdp_half_sums(False)
         for module, name, value in _switches(spec):
             if hasattr(module, name):  # not every release has them all
-                switches.callback(setattr, module, name, getattr(module, name))
+                restored.callback(setattr, module, name, getattr(module, name))
                 setattr(module, name, value)
-        try:
-            yield
-        finally:
-            torch.use_deterministic_algorithms(algorithms)
-            torch.set_float32_matmul_precision(precision)
-            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(half_sums)
-            os.environ.pop(_CUBLAS)
+        yield
 
 
 def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import traceback
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -49,6 +50,11 @@ class LoadedModel:
             return fresh(value[:batch_size]) if has_batch else value
 
         return pytree.tree_map(rows, self.inputs)
+
+    def copy(self) -> LoadedModel:
+        """Copy the module and the inputs; no input of the copy has a gradient yet."""
+        inputs = pytree.tree_map(fresh, self.inputs)
+        return replace(self, module=deepcopy(self.module), inputs=inputs)
 
     def new_values(self) -> None:
         """Draw the inputs' numbers anew, in place; integers stay, as indices and lengths must."""
