@@ -269,7 +269,7 @@ def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) 
 
 
 def _counting_bytes(call: Callable[[], Any], moved: Counter[str]) -> Callable[[], Any]:
-    """Wrap `call`; its first invocation also counts the bytes of its kernels."""
+    """Return a call like `call` that counts the bytes of its kernels the first time."""
     contexts: Iterator[AbstractContextManager[None]]
     contexts = itertools.chain([bytes_counted(moved)], itertools.repeat(contextlib.nullcontext()))
 

@@ -201,9 +201,11 @@ class _Part:
         return self.product / norms if norms else None
 
     def rmse_ratio(self) -> float | None:
-        if not self.eager_error:
-            return None if self.eager_error is None else math.inf if self.error else 1.0
-        return math.sqrt(self.error / self.eager_error)
+        if self.eager_error is None:
+            return None
+        if self.eager_error:
+            return math.sqrt(self.error / self.eager_error)
+        return math.inf if self.error else 1.0
 
 
 class _ErrorSums:
