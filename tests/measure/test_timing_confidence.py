@@ -47,7 +47,7 @@ def test_an_imprecise_speedup_has_a_warning() -> None:
     words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
     assert facts(pairs(noisy))["warning"] == words
     assert timing_warning(pairs([5.0] * 9)) == "only 9 pairs: too few to estimate the precision"
-    assert timing_warning(pairs([5.0])).startswith("of 1 pair only")
+    assert timing_warning(pairs([5.0])).startswith("only 1 pair")
 
 
 @pytest.mark.parametrize("count", [10, 14, 19])
