@@ -174,14 +174,14 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
-        "RUNNER_CACHES": str(folder),  # for suites that else take fresh caches
+        "RUNNER_CACHES": str(folder),  # a suite that empties its caches otherwise uses these instead
     }
 
 
 def _counting_steps(
     on_event: Callable[[Event], None], step: _Step, place: int, steps: int
 ) -> Callable[[Event], None]:
-    """Count progress in processes; the progress of each stands in the label."""
+    """Report progress as processes done of all; the label holds the progress inside the current one."""
 
     def tell(event: Event) -> None:
         inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""

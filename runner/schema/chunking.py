@@ -63,7 +63,7 @@ def _elements(file: IO[str]) -> Iterator[bytes]:
     decoder = json.JSONDecoder()
     buffer, place = file.read(_READ).lstrip(), 1  # behind the bracket
     while True:
-        place = _BETWEEN.match(buffer, place).end()  # type: ignore[union-attr]  # it matches nothing, too
+        place = _BETWEEN.match(buffer, place).end()  # type: ignore[union-attr]  # the pattern also matches an empty string
         if buffer.startswith("]", place):
             return
         try:
@@ -74,9 +74,9 @@ def _elements(file: IO[str]) -> Iterator[bytes]:
             yield buffer[place:end].encode()
             place = end
             continue
-        more = file.read(_READ)  # what reaches the buffer's end may go on behind it
+        more = file.read(_READ)  # a value at the end of the buffer may be incomplete
         if not more:
-            raise CannotSplit("the list is no whole JSON")
+            raise CannotSplit("the JSON list is incomplete")
         buffer, place = buffer[place:] + more, 0
 
 

@@ -161,6 +161,8 @@ class Matrix:
 
     backends: tuple[str, ...]  # with a column each
     ratio: tuple[str, str]  # the two whose times are divided
+    time_metric: str  # compared between backends
+    code_metric: str  # whose code says whether the cell agrees with eager
     runtime_knob: str  # names the runtime of the cells on these backends
     runtime_backends: tuple[str, ...]
     codes: Mapping[str, tuple[str, str]]  # what a code means, what to do

@@ -46,8 +46,8 @@ def test_an_imprecise_speedup_has_a_warning() -> None:
     error = standard_error(pairs(noisy).log_ratios)
     words = f"known to ±{error:.1%} (one standard error, 40 pairs), not to 0.5%"
     assert facts(pairs(noisy))["warning"] == words
-    assert timing_warning(pairs([5.0] * 9)) == "of 9 pairs only: too few to say how well it is known"
-    assert timing_warning(pairs([5.0])).startswith("of 1 pair only")
+    assert timing_warning(pairs([5.0] * 9)) == "only 9 pairs: too few to estimate the precision"
+    assert timing_warning(pairs([5.0])).startswith("only 1 pair")
 
 
 @pytest.mark.parametrize("count", [10, 14, 19])
@@ -97,7 +97,7 @@ def test_the_record_of_an_operator_s_call_has_the_warnings(
     stage.measure_all(spec, Report(tmp_path), calls, [0, 1], tmp_path / "marks")
     found = [json.loads(line)["metric"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     words = [one["extra_info"].get("warning") for one in found if one["name"] == "speedup"]
-    few = "of 3 pairs only: too few to say how well it is known"
+    few = "only 3 pairs: too few to estimate the precision"
     busy = "other processes kept 1.2 of 2 processors busy while 2 threads measured"
     assert words == [f"{few}; {busy}", few]
     assert [one["extra_info"].get("warning") for one in found if one["name"] == "kernel_count"] == [None] * 2

@@ -336,7 +336,7 @@ def test_the_pure_model_twenty_thousand_times() -> None:
 
 @pytest.mark.django_db
 def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
-    play(stored, 140)
+    play(stored, 70)
 
 
 @pytest.mark.soak

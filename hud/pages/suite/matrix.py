@@ -78,12 +78,6 @@ class _Newest:
     code: str | None
     note: str | None
 
-    @property
-    def is_steady_time(self) -> bool:
-        """Return whether it is a time without compilation; a single repeat has none."""
-        there = self.metric == "per_iter_time" and self.value is not None
-        return there and FIRST_RUN_ONLY not in (self.note or "")
-
 
 def read(suite: str) -> MatrixPart | None:
     """Return the newest check and the newest time of every experiment, in one statement; None where the
@@ -102,12 +96,12 @@ def read(suite: str) -> MatrixPart | None:
         CROSS JOIN LATERAL (
             SELECT value, code, note FROM hud_measurement
             WHERE series_id = s.id ORDER BY at DESC, run_id DESC LIMIT 1) found
-        WHERE e.suite = %(suite)s AND m.name IN ('per_iter_time', 'verification_code')
+        WHERE e.suite = %(suite)s AND m.name IN (%(time)s, %(code)s)
         ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
         """,
-        {"suite": suite},
+        {"suite": suite, "time": matrix.time_metric, "code": matrix.code_metric},
     )
-    codes = Counter(one.code for one in newest if one.metric == "verification_code" and one.code)
+    codes = Counter(one.code for one in newest if one.metric == matrix.code_metric and one.code)
     lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
     lines += [CodeLine(str(code), "", "", count) for code, count in sorted(codes.items())]
     return MatrixPart(lines, list(_comparisons(newest, matrix))[:_MOST_LINES], matrix.backends)
@@ -121,8 +115,10 @@ def _comparisons(newest: list[_Newest], matrix: Matrix) -> Iterator[Comparison]:
     lines: dict[tuple[Any, ...], Comparison] = {}
     plain: dict[tuple[Any, ...], list[_Newest]] = {}
     for one in newest:
-        if not one.is_steady_time or one.backend not in matrix.backends:
+        if one.metric != matrix.time_metric or one.backend not in matrix.backends:
             continue
+        if one.value is None or FIRST_RUN_ONLY in (one.note or ""):
+            continue  # a single repeat has no time without compilation
         knobs = json.loads(one.knobs)
         runtime = str(knobs.pop(matrix.runtime_knob, ""))
         where = place(one.arch, one.device)

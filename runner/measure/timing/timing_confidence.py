@@ -32,7 +32,7 @@ def warning(times: PairedTimes) -> str:
     pairs = f"{len(ratios)} {'pair' if len(ratios) == 1 else 'pairs'}"
     warnings = []
     if math.isinf(error):
-        warnings.append(f"of {pairs} only: too few to say how well it is known")
+        warnings.append(f"only {pairs}: too few to estimate the precision")
         # the standard error of a median, as if the values were independent
         deviation = MAD_TO_SD * median([abs(ratio - middle) for ratio in ratios])
         error = 1.2533 * deviation / math.sqrt(len(ratios))
