@@ -21,7 +21,7 @@ from hud.runs.run_states import detach_host
 router = Router(tags=["hosts"])
 _ADMIN = scope("admin")
 _ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
-_ACCELERATOR_COLUMNS = ("name", "device", "device_name", "arch", "uuid", "present", "dirty")
+_ACCELERATOR_COLUMNS = ("name", "device", "device_name", "arch", "uuid", "present")
 
 
 @router.get("/hosts", auth=reader, response={200: HostsOut, (401, 403): Error})
@@ -103,6 +103,7 @@ def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
             {
                 "id": item.pk,
                 **{name: getattr(item, name) for name in _ACCELERATOR_COLUMNS},
+                "dirty": item.unavailable_reason,
                 "suites": item.catalog.get("suites", []),
                 "environments": item.catalog.get("pythons", []),
                 "run": running.get(item.pk),

@@ -68,6 +68,6 @@ def _hosts() -> Samples:
 def _heartbeats() -> Samples:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT name, extract(epoch FROM clock_timestamp() - last)::float8 FROM hud_beacon ORDER BY name"
+            "SELECT name, extract(epoch FROM clock_timestamp() - last)::float8 FROM hud_heartbeat ORDER BY 1"
         )
         return [(f'{{process="{name}"}}', age_s) for name, age_s in cursor.fetchall()]

@@ -43,7 +43,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
         repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
-        new_options=given.new_options,
+        candidate_options=given.new_options,
         branch=branch_name(given.branch),
     )
     try:
@@ -161,7 +161,7 @@ def _run_out(run: Run) -> dict[str, Any]:
         "total": progress.total,
         "eta_s": progress.eta_s,
         "host": run.host_name,
-        "retry_of": run.retry_of_id,
+        "retry_of": run.request_or_empty.retry_of_id,
         "queue_position": waiting.position if waiting else None,
         "starts_in_s": waiting.starts_in_s if waiting else None,
         "waiting": waiting.to_row() if waiting else None,

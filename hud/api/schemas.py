@@ -268,7 +268,7 @@ class DeviceIn(HostBody):
     device_name: str = Field("", max_length=200)
     arch: str = Field("", max_length=60)
     uuid: str = Field("", max_length=80)
-    dirty: str = Field("", max_length=300)
+    unavailable_reason: str = Field("", max_length=300, alias="dirty")
     suites: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
     pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
 

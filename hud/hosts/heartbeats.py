@@ -17,15 +17,15 @@ def beat(name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO hud_beacon (name, started, last, trusted_from)
+            INSERT INTO hud_heartbeat (name, started, last, trusted_from)
             VALUES (%(name)s, clock_timestamp(), clock_timestamp(),
                 clock_timestamp() + %(grace)s * interval '1 s')
             ON CONFLICT (name) DO UPDATE SET
                 last = clock_timestamp(),
                 trusted_from = CASE
-                    WHEN clock_timestamp() - hud_beacon.last > %(gap)s * interval '1 s'
+                    WHEN clock_timestamp() - hud_heartbeat.last > %(gap)s * interval '1 s'
                     THEN clock_timestamp() + %(grace)s * interval '1 s'
-                    ELSE hud_beacon.trusted_from END
+                    ELSE hud_heartbeat.trusted_from END
             """,
             {"name": name, "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
         )
@@ -34,7 +34,7 @@ def beat(name: str) -> None:
 def restart(name: str) -> None:
     """Store that process `name` has just started, which begins a grace period."""
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM hud_beacon WHERE name = %s", [name])
+        cursor.execute("DELETE FROM hud_heartbeat WHERE name = %s", [name])
     beat(name)
 
 
@@ -43,7 +43,7 @@ def trusted() -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT count(*) = 2 FROM hud_beacon
+            SELECT count(*) = 2 FROM hud_heartbeat
             WHERE name IN ('tick', 'web') AND trusted_from <= clock_timestamp()
               AND last > clock_timestamp() - %s * interval '1 s'
             """,

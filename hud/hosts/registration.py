@@ -42,7 +42,7 @@ class Device:
     device_name: str
     arch: str
     uuid: str = ""
-    dirty: str = ""
+    unavailable_reason: str = ""
     suites: Sequence[str] = ()
     pythons: Sequence[str] = ()
 
@@ -156,7 +156,7 @@ def beat(
                     "device_name": device.device_name,
                     "arch": device.arch,
                     "uuid": device.uuid,
-                    "dirty": device.dirty,
+                    "unavailable_reason": device.unavailable_reason,
                     "present": True,
                     "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
                     "labels": {**labels, **built_in},

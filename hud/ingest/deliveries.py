@@ -18,9 +18,9 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         run = Run.objects.get(pk=task.run_id)
-        receipt = deliver(body, run, suite=task.spec["suite"], repeat=task.process)
+        receipt = deliver(body, run, suite=task.spec["suite"], repeat=task.repeat)
         # a run takes its measurements' torch commit; in an A/B comparison the candidate's
-        measured = Environment.objects.filter(measurement__run_id=run.pk, measurement__side=int(run.in_pairs))
+        measured = Environment.objects.filter(measurement__run_id=run.pk, measurement__side=int(run.is_ab))
         environments = measured.order_by("pk")
         commit = Coalesce(Subquery(environments.values("torch_git")[:1]), Value(""))
         Run.objects.filter(pk=run.pk, commit="").update(commit=commit)

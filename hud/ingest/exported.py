@@ -43,11 +43,11 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             commit=self.commit[:64],
             branch=branch_name(self.branch),
             repo=self.repo,
-            at=parse_time(self.at),
-            at_source=self.at_source,
+            order_time=parse_time(self.at),
+            order_time_source=self.at_source,
             uid=str(self.uid),
-            environment=self.environment[:60],
-            base_environment=self.base_environment[:60],
+            interpreter=self.environment[:60],
+            base_interpreter=self.base_environment[:60],
         )
 
 
@@ -73,8 +73,8 @@ class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                 setattr(measurement, name, getattr(self, name))
         if self.run:
             measurement.run = self.run.key()
-        in_pairs = measurement.run.base_environment
-        measurement.repeat, measurement.side = divmod(self.process, 2) if in_pairs else (self.process, 0)
+        is_ab = measurement.run.base_interpreter
+        measurement.repeat, measurement.side = divmod(self.process, 2) if is_ab else (self.process, 0)
 
 
 def exported(record: Record) -> Exported | None:

@@ -234,8 +234,8 @@ def deliver(body: bytes, run: Run, *, suite: str, repeat: int) -> Receipt:
             detail = f"the task is one of the suite {suite}; nothing was stored"
             raise OtherSuite(detail, faults[:_MAX_FAULTS])
         for item in measurements:
-            item.repeat, item.side = repeat, item.side if run.in_pairs else 0
-        run_ids = {item.run: (run.pk, run.at) for item in measurements}
+            item.repeat, item.side = repeat, item.side if run.is_ab else 0
+        run_ids = {item.run: (run.pk, run.order_time) for item in measurements}
         _add(receipt, store(measurements, run_ids=run_ids, replace=True))
     receipt.skipped += parser.skipped
     return receipt

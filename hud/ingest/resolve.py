@@ -41,7 +41,7 @@ class _Origin:
 
     host: str
     base: str
-    new: str
+    head: str
     repeat: int
     side: int
 
@@ -54,9 +54,9 @@ class _Origin:
         host = "" if name in DEVICES else name  # some scripts write the kind of device there
         pair, process = facts.get("pair"), facts.get("process")
         if isinstance(pair, dict) and pair.get("side") in ("base", "new") and _is_number(pair.get("number")):
-            base, new = text(pair.get("base")), text(pair.get("new"))
-            if base and new:
-                return cls(host, base[:60], new[:60], pair["number"], int(pair["side"] == "new"))
+            base, head = text(pair.get("base")), text(pair.get("new"))
+            if base and head:
+                return cls(host, base[:60], head[:60], pair["number"], int(pair["side"] == "new"))
         return cls(host, "", "", process if _is_number(process) else 0, 0)
 
 
@@ -75,7 +75,7 @@ class RunKeys:
         said = (
             record.benchmark.name,
             origin.base,
-            origin.new,
+            origin.head,
             origin.host,
             record.timestamp,
             record.repo,
@@ -97,7 +97,7 @@ def _run_key(record: Record, origin: _Origin, given: Parameters) -> RunKey:
         external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
     commit_time = parse_time(given.commit_date) if given.commit_date else None
     run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
-    at_source = "commit" if commit_time else "run" if run_time else "upload"
+    order_time_source = "commit" if commit_time else "run" if run_time else "upload"
     return RunKey(
         source=nfc(given.source or record.benchmark.name)[:100],
         external_id=external_id or given.run_id or None,
@@ -105,10 +105,10 @@ def _run_key(record: Record, origin: _Origin, given: Parameters) -> RunKey:
         commit=(record.head_sha or given.commit)[:64],
         branch=branch_name(record.head_branch or given.branch),
         repo=nfc(record.repo or given.repo)[:200],
-        at=commit_time or run_time,
-        at_source=at_source,
-        environment=origin.new,
-        base_environment=origin.base,
+        order_time=commit_time or run_time,
+        order_time_source=order_time_source,
+        interpreter=origin.head,
+        base_interpreter=origin.base,
     )
 
 
@@ -185,10 +185,10 @@ class Runs:
             branch=key.branch,
             commit=key.commit,
             provenance=self.parameters.provenance,
-            at=key.at or now,
-            at_source=key.at_source,
-            environment=key.environment,
-            base_environment=key.base_environment,
+            order_time=key.order_time or now,
+            order_time_source=key.order_time_source,
+            interpreter=key.interpreter,
+            base_interpreter=key.base_interpreter,
             started=now,
             finished=now,
         )
@@ -200,11 +200,11 @@ class Runs:
         found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
         if found.upload_id is None:
             self.own.add(found.pk)
-            return found.pk, found.at
+            return found.pk, found.order_time
         new = [suite for suite in suites if suite not in found.title]
         if new:
             Run.objects.filter(pk=found.pk).update(title=", ".join([found.title, *new])[:300])
-        return found.pk, found.at
+        return found.pk, found.order_time
 
 
 # ---- series and environments

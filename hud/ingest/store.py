@@ -140,8 +140,8 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
                 INSERT INTO hud_measurement ({_COLUMNS})
                 SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
                 ON CONFLICT {conflict} RETURNING run_id
-            ), touched AS (
-                INSERT INTO hud_touchedrun (run_id) SELECT DISTINCT run_id FROM written
+            ), unjudged AS (
+                INSERT INTO hud_unjudgedrun (run_id) SELECT DISTINCT run_id FROM written
             )
             SELECT count(*) FROM written
             """  # noqa: S608 — only constants of this module are put into the text

@@ -1,7 +1,7 @@
 """Write the verdicts of series with new measurements: read the history once, judge from the first new point.
 
-Ingestion marks the run in its own transaction (`TouchedRun`). Once the run is complete, its series are marked
-(`Series.touched_at`) and judged. Pages read these rows and compute no history.
+Ingestion marks the run in its own transaction (`UnjudgedRun`). Once the run is complete, its series are
+marked (`Series.touched_at`) and judged. Pages read these rows and compute no history.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def process_pending(limit: int = 200) -> int:
         cursor.execute(
             """
             WITH taken AS (
-                DELETE FROM hud_touchedrun t USING hud_run r
-                WHERE r.id = t.run_id AND r.state <> ALL(%s) RETURNING t.run_id
+                DELETE FROM hud_unjudgedrun u USING hud_run r
+                WHERE r.id = u.run_id AND r.state <> ALL(%s) RETURNING u.run_id
             )
             UPDATE hud_series s SET touched_at = least(coalesce(s.touched_at, first.at), first.at)
             FROM (
@@ -86,7 +86,7 @@ def _points(series: Series) -> list[_Point]:
             SELECT m.run_id, m.environment_id, m.at, e.class_key, r.branch = ANY(%s), m.status, m.value
             FROM hud_measurement m
             JOIN hud_environment e ON e.id = m.environment_id
-            JOIN hud_run r ON r.id = m.run_id AND r.base_environment = ''
+            JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
             WHERE m.series_id = %s
             ORDER BY m.at, m.run_id, m.environment_id, m.repeat, m.side
             """,

@@ -19,13 +19,13 @@ Word = Literal["confirmed", "dismissed", "inconclusive"]
 class PairVerdict:
     """The result of a comparison.
 
-    `base` and `new` are geometric means over the pairs, like the change; without a pair they are the sides'
+    `base` and `head` are geometric means over the pairs, like the change; without a pair they are the sides'
     medians, None for a side without a value. `change` is None if the values have no ratio. `better` is None
     without a confirmed change or if the metric has no direction.
     """
 
     base: float | None
-    new: float | None
+    head: float | None
     pairs: int  # with a value on both sides
     change: PairedChange | None
     word: Word
@@ -34,7 +34,7 @@ class PairVerdict:
 
 def judge_pairs(
     base: Sequence[float | None],
-    new: Sequence[float | None],
+    head: Sequence[float | None],
     *,
     direction: Literal["up", "down", "none"],
     kind: Literal["timing", "deterministic", "status"] = "timing",
@@ -45,7 +45,7 @@ def judge_pairs(
     deterministic metric. `dismissed`: the interval lies within the floor. `inconclusive`: everything else,
     and fewer than five pairs. Raise ValueError if the sides differ in length.
     """
-    both = [(a, b) for a, b in zip(base, new, strict=True) if a is not None and b is not None]
+    both = [(a, b) for a, b in zip(base, head, strict=True) if a is not None and b is not None]
     try:
         change = paired_change(both, floor=0.0 if kind == "deterministic" else PAIR_FLOOR)
     except ValueError:
@@ -57,6 +57,6 @@ def judge_pairs(
         better = (relative > 0) == (direction == "up")
     if both:
         return PairVerdict(*pair_middles(both), len(both), change, word, better)
-    sides = ([value for value in side if value is not None] for side in (base, new))
-    base_median, new_median = (median(side) if side else None for side in sides)
-    return PairVerdict(base_median, new_median, 0, change, word, better)
+    sides = ([value for value in side if value is not None] for side in (base, head))
+    base_median, head_median = (median(side) if side else None for side in sides)
+    return PairVerdict(base_median, head_median, 0, change, word, better)

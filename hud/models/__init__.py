@@ -5,7 +5,7 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 
 from __future__ import annotations
 
-from hud.models.hosts import Accelerator, Beacon, Host
+from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit
 from hud.models.measurements import (
     FIRST_RUN_ONLY,
@@ -13,12 +13,12 @@ from hud.models.measurements import (
     STATUS_CODES,
     STATUS_NAMES,
     Measurement,
-    TouchedRun,
+    UnjudgedRun,
     Verdict,
     words_are_reason,
 )
-from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, State, Task
-from hud.models.schedules import Firing, Schedule
+from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
+from hud.models.schedules import Schedule, ScheduleTrigger
 from hud.models.series import Environment, Experiment, Metric, Series, Target
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
@@ -33,22 +33,23 @@ __all__ = [
     "ApiKey",
     "Artifact",
     "Audit",
-    "Beacon",
     "Environment",
     "Experiment",
-    "Firing",
+    "Heartbeat",
     "Host",
     "IdempotencyKey",
     "Import",
     "Measurement",
     "Metric",
     "Run",
+    "RunRequest",
     "Schedule",
+    "ScheduleTrigger",
     "Series",
     "State",
     "Target",
     "Task",
-    "TouchedRun",
+    "UnjudgedRun",
     "Upload",
     "Verdict",
     "words_are_reason",

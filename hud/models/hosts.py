@@ -36,7 +36,7 @@ class Accelerator(models.Model):
     device_name = models.CharField(max_length=200)
     arch = models.CharField(max_length=60)
     uuid = models.CharField(max_length=80, blank=True)
-    dirty = models.CharField(max_length=300, blank=True)  # why it must not be used, as its host says
+    unavailable_reason = models.CharField(max_length=300, blank=True)  # as its host says; '' none
     present = models.BooleanField(default=True)
     rung_at = models.DateTimeField(null=True)  # last wake-up
     catalog = models.JSONField(default=dict)  # what it can run: suites, pythons (interpreters by name)
@@ -56,8 +56,8 @@ class Accelerator(models.Model):
         return f"host-{self.host_id}-accelerator-{self.pk}"
 
 
-class Beacon(models.Model):
-    """One row for each background process: when it last went round, on the database's clock."""
+class Heartbeat(models.Model):
+    """The latest heartbeat of a background process, on the database's clock."""
 
     name = models.CharField(max_length=20, primary_key=True)
     started = models.DateTimeField()

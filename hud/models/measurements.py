@@ -49,7 +49,7 @@ class Measurement(models.Model):
     n = models.IntegerField(default=1)
     status = models.SmallIntegerField(default=0)  # index into runner.schema.records.STATUSES
     repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
-    side = models.SmallIntegerField(default=0)  # in an A/B run: 0 base, 1 new
+    side = models.SmallIntegerField(default=0)  # in an A/B run: 0 base, 1 head
     # number of the compilation in its run, where it is known to have started from a fresh cache
     compilation = models.SmallIntegerField(null=True)
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
@@ -90,8 +90,8 @@ class Measurement(models.Model):
         return f"{self.series_id} in run {self.run_id}"
 
 
-class TouchedRun(models.Model):
-    """A run whose measurements the judge has not taken up yet. Rows are only added and taken away: marking
+class UnjudgedRun(models.Model):
+    """A run with measurements that the judge has not taken up. Rows are only added and taken away: marking
     each series in the upload itself would cost more than storing its measurement."""
 
     run = models.ForeignKey(Run, models.CASCADE)

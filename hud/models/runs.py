@@ -1,4 +1,4 @@
-"""Runs, their tasks, and the files that those left."""
+"""Runs, their requests and tasks, and the files that those left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from hud.models.hosts import Accelerator, Host
-from hud.models.schedules import Firing
+from hud.models.schedules import ScheduleTrigger
 from hud.models.series import Experiment
 from hud.models.uploads import Upload
 from hud.runs.states import RunState, TaskState
@@ -27,23 +27,17 @@ def _choices(states: type[StrEnum]) -> list[tuple[str, str]]:
 
 
 class Run(models.Model):
-    """One execution of (part of) a suite on one host, or one upload."""
+    """One execution of (part of) a suite on one host, or one upload. What was asked for is its `request`."""
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
     state = models.CharField(max_length=10, choices=_choices(State), default=State.QUEUED)
     reason = models.CharField(max_length=500, blank=True)
     title = models.CharField(max_length=300, blank=True)
-    request = models.JSONField(default=dict)  # what was asked, as the catalogue names it
-    host = models.ForeignKey(Host, models.PROTECT, null=True, related_name="runs")
-    host_name = models.CharField(max_length=200, blank=True)  # as given, where no attached host did it
-    arch = models.CharField(max_length=100, blank=True)  # which accelerators may take its tasks; '' any
-    device = models.CharField(max_length=40, blank=True)
-    labels = models.JSONField(default=dict)  # which an accelerator must have
-    environment = models.CharField(max_length=60, blank=True)  # interpreter by name; '' its host's default
-    # another one, measured in turn with it: repeats are pairs then
-    base_environment = models.CharField(max_length=60, blank=True, db_default="")
-    new_options = models.JSONField(default=dict)  # inductor's, of `environment` in pairs: the base has none
-    firing = models.ForeignKey(Firing, models.SET_NULL, null=True, related_name="runs")  # a schedule's run
+    host_name = models.CharField(max_length=200, blank=True)  # that executes it, or as its upload says
+    # Interpreters by name. They are here because an uploaded A/B comparison has no request, and because the
+    # judge and every page that shows a value leave A/B runs out.
+    interpreter = models.CharField(max_length=60, blank=True)  # in an A/B run the candidate's; '' its host's
+    base_interpreter = models.CharField(max_length=60, blank=True, db_default="")  # of an A/B run
     upload = models.ForeignKey(Upload, models.CASCADE, null=True, related_name="runs")
     source = models.CharField(max_length=100, blank=True)
     external_id = models.CharField(max_length=200, null=True)
@@ -51,13 +45,9 @@ class Run(models.Model):
     branch = models.CharField(max_length=200, blank=True)
     commit = models.CharField(max_length=64, blank=True)
     provenance = models.TextField(blank=True)
-    at = models.DateTimeField(db_default=Now())  # place in every series: commit date, else the run's time
-    at_source = models.CharField(max_length=20, default="upload")  # commit, run or upload
-    retry_of = models.ForeignKey("self", models.SET_NULL, null=True, related_name="retries")
-    experiment = models.ForeignKey(Experiment, models.SET_NULL, null=True)  # whose rerun this is
+    order_time = models.DateTimeField(db_default=Now())  # place in every series
+    order_time_source = models.CharField(max_length=20, default="upload")  # time of commit, run or upload
     cancel_asked = models.DateTimeField(null=True)
-    requested_by = models.CharField(max_length=150, blank=True)
-    watched = models.BooleanField(default=False)  # a person waits: goes ahead of a nightly
     created = models.DateTimeField(db_default=Now())
     started = models.DateTimeField(null=True)
     finished = models.DateTimeField(null=True)
@@ -77,22 +67,47 @@ class Run(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["-created"], name="run_created"),
             models.Index(fields=["created"], condition=Q(state__in=["queued", "running"]), name="run_active"),
-            models.Index(fields=["id"], condition=~Q(base_environment=""), name="run_in_pairs"),
+            models.Index(fields=["id"], condition=~Q(base_interpreter=""), name="run_is_ab"),
         ]
 
     def __str__(self) -> str:
         return f"run {self.pk}"
 
     @property
-    def in_pairs(self) -> bool:
+    def is_ab(self) -> bool:
         """Return whether this is an A/B comparison."""
-        return bool(self.base_environment)
+        return bool(self.base_interpreter)
 
     @property
-    def new_side(self) -> str:
+    def candidate(self) -> str:
         """Return the name of an A/B comparison's candidate."""
-        options = inductor_options.words(self.new_options)
-        return f"{self.environment} with {options}" if options else self.environment
+        options = inductor_options.words(self.request_or_empty.candidate_options)
+        return f"{self.interpreter} with {options}" if options else self.interpreter
+
+    @property
+    def request_or_empty(self) -> RunRequest:
+        """Return the run's request; for an uploaded run, which has none, an empty one."""
+        return getattr(self, "request", None) or RunRequest()
+
+
+class RunRequest(models.Model):
+    """What a person, program or schedule asked for. An uploaded run has none."""
+
+    run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="request")
+    selection = models.JSONField(default=dict)  # suite, cases and repeats
+    host = models.ForeignKey(Host, models.PROTECT, null=True, related_name="requests")  # the only one allowed
+    arch = models.CharField(max_length=100, blank=True)  # that an accelerator must have; '' any
+    device = models.CharField(max_length=40, blank=True)
+    labels = models.JSONField(default=dict)  # that an accelerator must have
+    candidate_options = models.JSONField(default=dict)  # inductor options of an A/B comparison's candidate
+    experiment = models.ForeignKey(Experiment, models.SET_NULL, null=True)  # whose rerun this is
+    retry_of = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="retries")
+    trigger = models.ForeignKey(ScheduleTrigger, models.SET_NULL, null=True, related_name="requests")
+    requested_by = models.CharField(max_length=150, blank=True)
+    interactive = models.BooleanField(default=False)  # a person waits: goes ahead of scheduled runs
+
+    def __str__(self) -> str:
+        return f"request of run {self.pk}"
 
 
 class Task(models.Model):
@@ -103,7 +118,7 @@ class Task(models.Model):
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
     run = models.ForeignKey(Run, models.CASCADE, related_name="tasks")
     position = models.IntegerField()
-    process = models.SmallIntegerField(default=0)  # repeats of one case are processes 0, 1, 2 …
+    repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
     spec = models.JSONField()  # runner.schema.plan.TaskSpec
     state = models.CharField(max_length=10, choices=_choices(TaskState), default=TaskState.QUEUED)
     status = models.CharField(max_length=12, blank=True)  # one of runner.schema.records.STATUSES, once done

@@ -33,17 +33,17 @@ class Schedule(models.Model):
         return self.name
 
 
-class Firing(models.Model):
-    """One due time of a schedule, done: its runs, or the reason why there are none."""
+class ScheduleTrigger(models.Model):
+    """One due time of a schedule: its runs were requested, or there is a reason why not."""
 
-    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="firings")
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="triggers")
     due = models.DateTimeField()
     at = models.DateTimeField(db_default=Now())
     reason = models.CharField(max_length=1000, blank=True)
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["schedule", "due"], name="firing_identity"),
+            models.UniqueConstraint(fields=["schedule", "due"], name="schedule_trigger_identity"),
         ]
 
     def __str__(self) -> str:

@@ -170,8 +170,8 @@ class RerunForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or self.cleaned_data
-        in_pairs = values.get("base_environment") or values.get("new_options")
-        if in_pairs and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
+        is_ab = values.get("base_environment") or values.get("new_options")
+        if is_ab and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
             self.add_error("repeats", f"An A/B comparison needs at least {LEAST_PAIRS} pairs.")
         return values
 

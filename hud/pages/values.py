@@ -69,7 +69,7 @@ class MetricValue:
     factor: float | None
     earlier: int  # how many measurements of the series stand before it, counted up to 1
     touched: datetime | None  # the judge has not looked at the series from there on
-    in_pairs: bool  # its run compares its own two sides, and is not judged
+    is_ab: bool  # its run compares its own two sides, and is not judged
     upload_id: int | None  # the upload it came in; None: this hud's own runner
     experiment: Experiment = field(init=False)
     metric: Metric = field(init=False)
@@ -85,7 +85,7 @@ class MetricValue:
     @property
     def process(self) -> int:
         """The number that the API and the exports give of `repeat` and `side`."""
-        return 2 * self.repeat + self.side if self.in_pairs else self.repeat
+        return 2 * self.repeat + self.side if self.is_ab else self.repeat
 
     @property
     def status(self) -> str:
@@ -108,7 +108,7 @@ class MetricValue:
             return "not_run"
         if self.judged or (self.status_code and self.median is None):
             return self.judged or "failed"
-        if self.in_pairs:
+        if self.is_ab:
             return "in_pairs"
         if not self.earlier:
             return "new"
@@ -165,8 +165,8 @@ VALUE_COLUMNS = """
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one)
         earlier,
-    CASE WHEN m.run_id IN (SELECT run_id FROM hud_touchedrun) THEN m.at ELSE s.touched_at END touched,
-    m.run_id IN (SELECT id FROM hud_run WHERE base_environment <> '') in_pairs
+    CASE WHEN m.run_id IN (SELECT run_id FROM hud_unjudgedrun) THEN m.at ELSE s.touched_at END touched,
+    m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
 """
 VERDICT_JOIN = """
     LEFT JOIN hud_verdict v
@@ -177,7 +177,7 @@ VERDICT_JOIN = """
 def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
     """Return the value of each series in its newest run, over all its processes.
 
-    One statement, three index look-ups a series. Runs in pairs and runs of other branches try something out:
+    One statement, three index look-ups a series. A/B runs and runs of other branches try something out:
     they count only where there are no others.
     """
     values = fetch(
@@ -187,7 +187,7 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
         FROM hud_series s
         JOIN LATERAL (
             (SELECT run_id, environment_id, 1 place FROM hud_measurement
-            JOIN hud_run r ON r.id = run_id AND r.base_environment = '' AND r.branch = ANY(%(branches)s)
+            JOIN hud_run r ON r.id = run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
             WHERE series_id = s.id
             ORDER BY hud_measurement.at DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             UNION ALL

@@ -1,6 +1,6 @@
 """Match accelerators and runs: one rule for claims, wake-ups, queue positions and refused requests.
 
-In the SQL `a` is the accelerator, `h` its host and `r` the run.
+In the SQL `a` is the accelerator, `h` its host, `r` the run and `q` the run's request.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from hud.models import Accelerator, Host
 # The accelerator could take a task of the run, now or later.
 FITS = """
     (a.present AND h.detached_at IS NULL
-    AND r.device = a.device AND r.arch IN ('', a.arch) AND (r.host_id IS NULL OR r.host_id = a.host_id)
-    AND a.labels @> r.labels
-    AND a.catalog->'suites' ? (r.request->>'suite')
-    AND (r.environment = '' OR a.catalog->'pythons' ? r.environment)
-    AND (r.base_environment = '' OR a.catalog->'pythons' ? r.base_environment))
+    AND q.device = a.device AND q.arch IN ('', a.arch) AND (q.host_id IS NULL OR q.host_id = a.host_id)
+    AND a.labels @> q.labels
+    AND a.catalog->'suites' ? (q.selection->>'suite')
+    AND (r.interpreter = '' OR a.catalog->'pythons' ? r.interpreter)
+    AND (r.base_interpreter = '' OR a.catalog->'pythons' ? r.base_interpreter))
 """
 # The accelerator may be given new tasks now.
 OPEN = """
-    (a.dirty = '' AND NOT h.drained AND (h.paused_until IS NULL OR h.paused_until <= clock_timestamp()))
+    (a.unavailable_reason = '' AND NOT h.drained
+    AND (h.paused_until IS NULL OR h.paused_until <= clock_timestamp()))
 """
 # Its host sent a heartbeat within the last `lost` seconds.
 HEARD = "(h.last_beat > clock_timestamp() - %(lost)s * interval '1 s')"
 # Runs that a person waits for go first; then first come, first served.
-ORDER = "NOT r.watched, r.created, r.id"
+ORDER = "NOT q.interactive, r.created, r.id"
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class ResourceRequest:
     host: Host | None = None
     arch: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    environment: str = ""  # an interpreter by name
-    base_environment: str = ""  # the baseline of an A/B comparison
+    interpreter: str = ""  # by name
+    base_interpreter: str = ""  # the baseline of an A/B comparison
 
 
 def attached() -> list[Accelerator]:
@@ -84,7 +85,7 @@ def _needs(
     for key, value in sorted(request.labels.items()):
         label = f"{key}={value}"
         yield f"the label {label}", {label}, partial(_label, key=key)
-    for name in filter(None, (request.environment, request.base_environment)):
+    for name in filter(None, (request.interpreter, request.base_interpreter)):
         yield f"an interpreter called {name}", {name}, lambda item: set(item.catalog.get("pythons", []))
     text = f"the suite {', '.join(sorted(suites))}"
     yield text, suites, lambda item: set(item.catalog.get("suites", []))

@@ -14,8 +14,7 @@ from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import Accelerator, Experiment, Run, Task
-from hud.models import Firing as ScheduleTrigger
+from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Task
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import inductor_options
@@ -26,7 +25,7 @@ from runner.suites import SUITES
 
 MAX_REPEATS = 20
 MAX_TASKS = 500
-DEFAULT_ENVIRONMENT = "default"  # the interpreter that every host has
+DEFAULT_INTERPRETER = "default"  # the interpreter that every host has
 _NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
 
@@ -44,14 +43,14 @@ class InvalidRunRequest(ValueError):
 class RunOptions:
     """The resources of a run, the repeats of each task, and the person or program that requests it.
 
-    A base environment or `new_options` make the run an A/B comparison: each task is one process of each side.
-    `new_options` are inductor options of the candidate; its own environment is the default baseline.
+    A base interpreter or `candidate_options` (of inductor) make the run an A/B comparison: each task is one
+    process of each side. The candidate's own interpreter is the default baseline of its options.
     """
 
     resources: ResourceRequest
     who: str
     repeats: int = 1
-    new_options: Mapping[str, InductorValue] = field(default_factory=dict)
+    candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
@@ -67,7 +66,7 @@ def request_rerun(
     title = experiment.title
     if _is_other(spec, experiment):
         subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
-    earlier = Run.objects.filter(experiment=subject).order_by("-created").values_list("pk", flat=True)
+    earlier = Run.objects.filter(request__experiment=subject).order_by("-created")
     return request_run(
         [spec],
         options,
@@ -108,24 +107,24 @@ def request_run(
     *,
     title: str,
     experiment: Experiment | None = None,
-    retry_of: int | None = None,
+    retry_of: Run | None = None,
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
     check_size(specs, options.repeats)
-    new_options = dict(options.new_options)
+    candidate_options = dict(options.candidate_options)
     resources = replace(options.resources, device=options.resources.device or specs[0].device)
-    if resources.base_environment or new_options:
-        environment = resources.environment or DEFAULT_ENVIRONMENT
-        base = resources.base_environment or environment
-        resources = replace(resources, environment=environment, base_environment=base)
+    if resources.base_interpreter or candidate_options:
+        interpreter = resources.interpreter or DEFAULT_INTERPRETER
+        base = resources.base_interpreter or interpreter
+        resources = replace(resources, interpreter=interpreter, base_interpreter=base)
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, matching.attached()
     )
     if problem:
         raise InvalidRunRequest(problem)
-    if new_options:
-        kinds = registration.inductor_options(able, resources.environment)
-        if problems := inductor_options.problems(new_options, kinds):
+    if candidate_options:
+        kinds = registration.inductor_options(able, resources.interpreter)
+        if problems := inductor_options.problems(candidate_options, kinds):
             text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
             raise InvalidRunRequest(f"options of inductor cannot be set: {text}", options=problems)
         for spec in specs:
@@ -135,34 +134,38 @@ def request_run(
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
-            request={
-                "suite": specs[0].suite,
-                "cases": sorted({spec.case for spec in specs}),
-                "repeats": options.repeats,
-            },
+            interpreter=resources.interpreter,
+            base_interpreter=resources.base_interpreter,
+            source="runner",
+            branch=options.branch,
+            order_time=Now(),
+            order_time_source="run",
+        )
+        selection = {
+            "suite": specs[0].suite,
+            "cases": sorted({spec.case for spec in specs}),
+            "repeats": options.repeats,
+        }
+        RunRequest.objects.create(
+            run=run,
+            selection=selection,
             host=resources.host,
             arch=resources.arch,
             device=resources.device,
             labels=dict(resources.labels),
-            environment=resources.environment,
-            base_environment=resources.base_environment,
-            new_options=new_options,
-            firing=options.trigger,
-            source="runner",
-            branch=options.branch,
-            at=Now(),
-            at_source="run",
+            candidate_options=candidate_options,
             experiment=experiment,
-            retry_of_id=retry_of,
+            retry_of=retry_of,
+            trigger=options.trigger,
             requested_by=options.who[:150],
-            watched=options.interactive,
+            interactive=options.interactive,
         )
         Task.objects.bulk_create(
-            Task(run=run, position=process * len(specs) + index, process=process, spec=spec.to_json())
-            for process in range(options.repeats)
+            Task(run=run, position=repeat * len(specs) + index, repeat=repeat, spec=spec.to_json())
+            for repeat in range(options.repeats)
             for index, spec in enumerate(specs)
         )
-        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=run.request)
+        audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     run.refresh_from_db()
     return run

@@ -75,5 +75,5 @@ def detach_host(*, host: Host, who: str) -> None:
     Other tasks that it still runs are lost when their leases end, and go to another host.
     """
     registration.detach(host=host, who=who)
-    for run in Run.objects.filter(host=host, state__in=ACTIVE):
+    for run in Run.objects.filter(request__host=host, state__in=ACTIVE):
         cancel(run=run, who=f"{who}, who detached {host.name}")

@@ -1,8 +1,8 @@
 """Schedules: request runs at the times of a cron expression in a time zone.
 
-`manage.py tick` fires each due time once: a `Firing` row, unique by schedule and time, in one transaction
-with its runs. After an outage only the latest missed time is made up. A person's rerun goes ahead of
-scheduled runs, between two of their tasks.
+`manage.py tick` fires each due time once: a `ScheduleTrigger` row, unique by schedule and time, in one
+transaction with its runs. After an outage only the latest missed time is made up. A person's rerun goes ahead
+of scheduled runs, between two of their tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.models import Accelerator, Firing, Run, Schedule, State
+from hud.models import Accelerator, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
 from runner import suites
@@ -181,36 +181,36 @@ def _zone(name: str) -> ZoneInfo | None:
         return None
 
 
-def fire_due(now: datetime | None = None) -> list[Firing]:
+def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
     """Fire every schedule that is due at `now`, by default the time of the database."""
     if now is None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT clock_timestamp()")
             (now,) = cursor.fetchone()
     assert now
-    fired: list[Firing] = []
+    fired: list[ScheduleTrigger] = []
     for schedule in Schedule.objects.filter(enabled=True).order_by("pk"):
         try:
             due = latest_due(schedule, now)
         except ValueError as error:  # not written by `save`
             disable(schedule=schedule, who="tick", reason=str(error))
             continue
-        if due >= schedule.active_from and not schedule.firings.filter(due=due).exists():
+        if due >= schedule.active_from and not schedule.triggers.filter(due=due).exists():
             fired += filter(None, [fire(schedule, due)])
     return fired
 
 
-def fire(schedule: Schedule, due: datetime) -> Firing | None:
+def fire(schedule: Schedule, due: datetime) -> ScheduleTrigger | None:
     """Request the runs of one due time in one transaction; return None if another tick has done it."""
     try:
         with transaction.atomic():
-            firing = Firing.objects.create(schedule=schedule, due=due)
-            reasons = [_request(schedule, firing, *target) for target in _targets(schedule)]
-            Firing.objects.filter(pk=firing.pk).update(reason="; ".join(filter(None, reasons))[:1000])
+            trigger = ScheduleTrigger.objects.create(schedule=schedule, due=due)
+            reasons = [_request(schedule, trigger, *target) for target in _targets(schedule)]
+            trigger.reason = "; ".join(filter(None, reasons))[:1000]
+            trigger.save(update_fields=["reason"])
     except IntegrityError:
         return None
-    firing.refresh_from_db()
-    return firing
+    return trigger
 
 
 def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
@@ -223,7 +223,7 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
         item
         for device in devices
         for item in matching.eligible_accelerators(
-            ResourceRequest(device, labels=schedule.labels, environment=schedule.environment),
+            ResourceRequest(device, labels=schedule.labels, interpreter=schedule.environment),
             {schedule.suite},
             accelerators,
         )[0]
@@ -231,25 +231,26 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     return [(item.device, item) for item in able] or [(devices[0], None)]
 
 
-def _request(schedule: Schedule, firing: Firing, device: str, accelerator: Accelerator | None) -> str:
+def _request(
+    schedule: Schedule, trigger: ScheduleTrigger, device: str, accelerator: Accelerator | None
+) -> str:
     """Request one run; return why there is none, or ''."""
     labels, host = dict(schedule.labels), None
     if accelerator:
         labels["accelerator"], host = accelerator.name, accelerator.host
-    waiting = Run.objects.filter(
-        firing__schedule=schedule, state=State.QUEUED, cancel_asked=None, host=host, labels=labels
-    ).first()
+    queued = RunRequest.objects.filter(run__state=State.QUEUED, run__cancel_asked=None)
+    waiting = queued.filter(trigger__schedule=schedule, host=host, labels=labels).first()
     if waiting:
         return f"run {waiting.pk} of an earlier time has not started yet"
     try:
         requests.request_suite(
             selection_of(schedule, device),
             requests.RunOptions(
-                ResourceRequest(device, host, labels=labels, environment=schedule.environment),
+                ResourceRequest(device, host, labels=labels, interpreter=schedule.environment),
                 who=f"schedule {schedule.name}",
                 repeats=schedule.repeats,
                 interactive=False,
-                trigger=firing,
+                trigger=trigger,
             ),
         )
     except requests.InvalidRunRequest as error:

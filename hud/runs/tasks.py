@@ -42,10 +42,10 @@ class Claim:
 
 _NEXT = f"""
     SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON {matching.FITS}
-    JOIN hud_task t ON t.run_id = r.id
+    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+    JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
     WHERE a.id = %(accelerator)s AND {matching.OPEN}
-      AND t.state = 'queued' AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
     ORDER BY {matching.ORDER}, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
 """  # noqa: S608 - constants of ours
@@ -54,8 +54,8 @@ _NEXT = f"""
 def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
     """Return the next task for an accelerator, or None. The same nonce gets the same task again, even if the
     host has been paused since."""
-    running = Task.objects.select_related("run").filter(accelerator=accelerator, state=TaskState.RUNNING)
-    for task in running:
+    running = Task.objects.filter(accelerator=accelerator, state=TaskState.RUNNING)
+    for task in running.select_related("run__request"):
         return Claim(task, task.run) if task.nonce == nonce else None
     try:
         with transaction.atomic():
@@ -77,7 +77,7 @@ def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
             )
             Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
             task.refresh_from_db()
-            return Claim(task, Run.objects.get(pk=task.run_id))
+            return Claim(task, Run.objects.select_related("request").get(pk=task.run_id))
     except IntegrityError:
         return None  # another process of this host claimed for the same accelerator at the same moment
 

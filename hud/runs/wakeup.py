@@ -27,12 +27,13 @@ _TTL_S = 120  # a job that no host has taken by then is stale; tick rings again
 _WAITING = f"""
     SELECT a.id, min(r.uid::text) FROM hud_accelerator a
     JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON {matching.FITS} AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
     WHERE {matching.OPEN} AND {matching.HEARD}
       AND (r.id = %(run)s OR %(run)s IS NULL)
       AND (a.rung_at IS NULL OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
-      AND NOT EXISTS (SELECT 1 FROM hud_task b WHERE b.accelerator_id = a.id AND b.state = 'running')
-      AND EXISTS (SELECT 1 FROM hud_task q WHERE q.run_id = r.id AND q.state = 'queued')
+      AND NOT EXISTS (SELECT 1 FROM hud_task t WHERE t.accelerator_id = a.id AND t.state = 'running')
+      AND EXISTS (SELECT 1 FROM hud_task t WHERE t.run_id = r.id AND t.state = 'queued')
     GROUP BY a.id
 """  # noqa: S608 - constants of ours
 

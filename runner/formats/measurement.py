@@ -26,11 +26,11 @@ class RunKey:
     commit: str
     branch: str
     repo: str
-    at: datetime | None
-    at_source: str
+    order_time: datetime | None
+    order_time_source: str
     uid: str | None = None  # of the run that our own export names
-    environment: str = ""  # of a run in pairs: the names of both interpreters
-    base_environment: str = ""
+    interpreter: str = ""  # of an A/B run: the names of both interpreters
+    base_interpreter: str = ""
 
 
 @dataclass(slots=True)

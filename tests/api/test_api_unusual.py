@@ -154,7 +154,7 @@ def test_queued_data_is_private_to_its_owner(client: Client, key: str, settings:
 def test_a_suite_runs_where_there_is_only_a_cpu(client: Client, key: str, cpu_host: Host) -> None:
     answer = start(client, key, {"suite": "micro", "cases": ["layer_norm"]})
     assert answer.status_code == 201, answer.content
-    assert Run.objects.get(pk=answer.json()["id"]).device == "cpu"
+    assert Run.objects.get(pk=answer.json()["id"]).request.device == "cpu"
     refused = assert_problem(start(client, key, {"suite": "micro", "device": "cuda"}), 422)
     assert "cuda" in refused["detail"]
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.hosts import registration
-from hud.models import Accelerator, Audit, Host, Run, State
+from hud.models import Accelerator, Audit, Host, Run, RunRequest, State
 from hud.runs import run_states, tasks
 from tests.api.test_agent_api import Agent, agent
 from tests.support.claims import request
@@ -34,7 +34,7 @@ def host() -> Host:
 
 
 def test_hosts_are_listed_with_what_they_have_and_run(client: Client, host: Host) -> None:
-    accelerator = create_accelerator(host, dirty="in use by somebody")
+    accelerator = create_accelerator(host, unavailable_reason="in use by somebody")
     run = create_run("running")
     create_task(run, state="running", accelerator=accelerator)
     create_host("gone", detached_at=timezone.now())
@@ -113,7 +113,7 @@ def test_a_token_attaches_one_host(admin: Agent) -> None:
 def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> None:
     agent.beat()
     anywhere, here = request(), request()
-    Run.objects.filter(pk=here.pk).update(host=Host.objects.get())
+    RunRequest.objects.filter(pk=here.pk).update(host=Host.objects.get())
     run_states.detach_host(host=Host.objects.get(), who="olga")
     states = dict(Run.objects.values_list("pk", "state"))
     assert states == {anywhere.pk: State.QUEUED, here.pk: State.CANCELLED}

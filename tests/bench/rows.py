@@ -27,8 +27,8 @@ def grow(rows: int) -> None:
             host_name="h200-17",
             commit=f"{night:040x}",
             branch="main",
-            at=at,
-            at_source="commit",
+            order_time=at,
+            order_time_source="commit",
             started=at,
             finished=at,
         )

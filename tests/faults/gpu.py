@@ -86,7 +86,7 @@ class Card:
     @property
     def dirty(self) -> str:
         self.row.refresh_from_db()
-        return str(self.row.dirty)
+        return str(self.row.unavailable_reason)
 
     @property
     def free(self) -> bool:

@@ -30,7 +30,7 @@ def test_hosts_with_wrong_clocks(site: Site) -> None:
         assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
         assert ended.started
         assert ended.finished
-        assert began <= ended.at <= ended.started <= ended.finished <= timezone.now()
+        assert began <= ended.order_time <= ended.started <= ended.finished <= timezone.now()
         host = Host.objects.get(name=name)
         assert host.clock_skew_s == pytest.approx(skew_s, abs=5)
         assert host.last_beat

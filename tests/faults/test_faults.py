@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from django.db import connection
 
-from hud.models import Beacon, Measurement, Run, State, Task
+from hud.models import Heartbeat, Measurement, Run, State, Task
 from hud.runs import run_states, wakeup
 from hud.runs.logs import read
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
@@ -220,7 +220,7 @@ def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
     with connection.cursor() as cursor:  # the lease ends meanwhile
         cursor.execute("UPDATE hud_task SET lease_until = now() - interval '1 s' WHERE state = 'running'")
     site.start_tick(**site.times.forgiving)
-    tick = Beacon.objects.filter(name="tick").values_list("last")
+    tick = Heartbeat.objects.filter(name="tick").values_list("last")
     site.wait_for_changes(3, tick.first, "another round of tick")  # not one breaks the lease
     site.start_web()
     site.control.go()

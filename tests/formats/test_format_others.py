@@ -148,7 +148,7 @@ def test_an_experiment_of_xla_keeps_its_axes_and_its_repeats() -> None:
         "a100-40gb", False,
     )  # fmt: skip
     assert eval_run.samples == [4.5, 0.011, 0.0105]
-    assert eval_run.run.at is not None
+    assert eval_run.run.order_time is not None
     train = [item for item in observer.measurements if item.identity[3] == "training"]
     assert {item.identity[5] for item in train} == {"openxla"}
     assert json.loads(train[0].identity[2]) == {"origin": "torchbench", "xla": "PJRT"}
@@ -249,8 +249,8 @@ def test_a_userbenchmark_s_names_are_taken_apart() -> None:
     )  # fmt: skip
     assert training.environment.torch == "2.13.0.dev20260811+cu130"
     assert training.environment.torch_git.startswith("00391a7e")
-    assert training.run.at is not None
-    assert training.run.at.isoformat() == "2026-08-12T09:30:00+00:00"
+    assert training.run.order_time is not None
+    assert training.run.order_time.isoformat() == "2026-08-12T09:30:00+00:00"
 
 
 def test_words_in_a_userbenchmark_s_values_are_failures() -> None:

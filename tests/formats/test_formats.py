@@ -239,8 +239,8 @@ def test_records_as_other_people_s_tools_write_them() -> None:
     item = observe(json.dumps(phone)).measurements[0]
     assert item.identity[:2] == ("executorch", "edsr")
     assert (item.samples, item.target, item.run.host) == ([333.2014794921875], None, "Apple iPhone 15")
-    assert item.run.at is not None
-    assert item.run.at.year == 2025
+    assert item.run.order_time is not None
+    assert item.run.order_time.year == 2025
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def snapshot() -> list[Any]:
                 [getattr(row.series.experiment, name) for name in Experiment.IDENTITY],
                 row.series.metric.name,
                 [str(row.run.uid), row.run.source, row.run.external_id, row.run.host_name, row.run.commit],
-                [row.run.at.isoformat(), row.run.at_source, row.run.branch, row.run.repo],
+                [row.run.order_time.isoformat(), row.run.order_time_source, row.run.branch, row.run.repo],
                 row.environment.fingerprint,
                 [row.value, row.samples, row.target, row.spread, row.n, row.status],
                 [row.repeat, row.side, row.compilation],
@@ -216,7 +216,7 @@ def test_a_wide_export_has_a_line_for_each_run_and_a_column_for_each_metric(clie
     create_measurement(experiment, metric="speedup", value=None, status="oom", run=run, repeat=2)
     create_measurement(experiment, metric="=1+1", value=1.5, run=run)
     create_measurement(experiment, metric="speedup", value=None, status="oom", run=create_run(commit="def"))
-    create_measurement(experiment, metric="speedup", run=create_run(base_environment="old"))
+    create_measurement(experiment, metric="speedup", run=create_run(base_interpreter="old"))
     create_measurement(create_experiment(suite="timm", case="resnet"), metric="accuracy")
     answer = client.get("/api/v1/export?format=csv&layout=wide&suite=micro")
     rows = list(csv.DictReader(io.StringIO(answer.getvalue().decode())))

@@ -131,7 +131,7 @@ def test_several_commits_make_a_run_for_each() -> None:
 def test_the_commit_date_places_a_point_before_the_record_s_time() -> None:
     ingest(as_list(v3_record(timestamp=1_700_000_000)), Parameters(commit_date="2020-01-02T03:04:05Z"))
     run = Run.objects.get()
-    assert (run.at.year, run.at_source) == (2020, "commit")
+    assert (run.order_time.year, run.order_time_source) == (2020, "commit")
 
 
 def test_a_record_without_metric_is_skipped_and_the_others_are_stored() -> None:

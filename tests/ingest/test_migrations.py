@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
 
-from hud.models import Measurement
-from tests.support.factories import create_measurement, create_run
+from hud.models import Measurement, Run, RunRequest, ScheduleTrigger
+from hud.runs import schedules
+from tests.support.factories import (
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_run,
+    create_upload,
+)
 from tests.support.migrations import migrate
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +28,7 @@ def test_the_migrations_make_what_the_models_say() -> None:
 
 
 def test_a_process_becomes_a_repeat_and_in_pairs_a_side() -> None:
-    plain, in_pairs = create_run(), create_run(base_environment="2.9", environment="2.13")
+    plain, in_pairs = create_run(), create_run(base_interpreter="2.9", interpreter="2.13")
     for repeat in range(3):
         create_measurement(run=plain, value=10.0 + repeat, repeat=repeat, note=f"note {repeat}")
         for side in range(2):
@@ -36,3 +46,30 @@ def test_a_process_becomes_a_repeat_and_in_pairs_a_side() -> None:
     assert list(Measurement.objects.order_by("value").values_list(*fields)) == today
     with pytest.raises(IntegrityError), transaction.atomic():
         create_measurement(run=plain, repeat=2)
+
+
+def test_the_request_of_a_run_becomes_a_row_and_an_upload_has_none() -> None:
+    schedule = schedules.create(name="nightly", cron="0 3 * * *", suite="micro", who="me")
+    asked: dict[str, Any] = {
+        "selection": {"suite": "micro", "cases": ["gemv"], "repeats": 5},
+        "host": create_host("gpu-1"),
+        "arch": "h200",
+        "device": "cuda",
+        "labels": {"gpu": "h200"},
+        "candidate_options": {"epilogue_fusion": False},
+        "experiment": create_experiment(),
+        "retry_of": create_run(),
+        "trigger": ScheduleTrigger.objects.create(schedule=schedule, due=timezone.now()),
+        "requested_by": "olga",
+        "interactive": True,
+    }
+    run = create_run(interpreter="2.13", base_interpreter="2.13", host_name="gpu-1", **asked)
+    create_run(upload=create_upload())
+    today = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
+    assert [len(rows) for rows in today] == [3, 2]
+    migrate("0003_repeat_and_side")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT environment, request->>'suite', watched FROM hud_run WHERE id = %s", [run.pk])
+        assert cursor.fetchone() == ("2.13", "micro", True)
+    migrate()
+    assert [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)] == today

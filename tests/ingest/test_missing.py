@@ -170,7 +170,7 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
     assert last is not None
     assert (series.count(), last.value) == (4, None)
     assert STATUS_NAMES[last.status] == ("not_run" if status == "cancelled" else status)
-    states = list(Run.objects.order_by("at").values_list("state", flat=True))
+    states = list(Run.objects.order_by("order_time").values_list("state", flat=True))
     assert states == [*["succeeded"] * 3, "failed" if status == "crashed" else status]
     judged = Verdict.objects.filter(series__metric__name="speedup")
     assert list(judged.values_list("verdict", flat=True)) == verdicts

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from hud.ingest import ingest
-from hud.models import Measurement, TouchedRun
+from hud.models import Measurement, UnjudgedRun
 from hud.pages.suite import matrix
 from runner.cli import tables
 from runner.formats.parameters import Parameters
@@ -94,13 +94,13 @@ def test_what_was_stored_as_a_plain_median_is_taken_anew() -> None:
     ingest(lines(line(METRICS)), Parameters())
     wanted = {name: (one.value, one.spread) for name, one in stored().items()}
     Measurement.objects.filter(value__isnull=False).update(value=7.0, spread=7.0)
-    TouchedRun.objects.all().delete()
+    UnjudgedRun.objects.all().delete()
     migrate("0001_initial")
     migrate()
     found = {name: (one.value, one.spread) for name, one in stored().items()}
     alone = ("trace_per_iter_time", "verification_code")  # without samples there is nothing to take
     assert {**found, **{name: wanted[name] for name in alone}} == wanted
-    assert TouchedRun.objects.count() == 1
+    assert UnjudgedRun.objects.count() == 1
 
 
 def test_only_pytorch_xla_has_a_first_run() -> None:

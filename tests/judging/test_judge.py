@@ -124,6 +124,6 @@ def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
             status=status,
             repeat=process,
         )
-    Series.objects.update(touched_at=run.at)
+    Series.objects.update(touched_at=run.order_time)
     process_pending()
     assert verdicts() == ["regressed"]

@@ -77,16 +77,16 @@ def test_base_new_and_change_are_consistent() -> None:
     base, new = [1.044, 1.0, 1.1, 8.0, 1.04], [1.111, 1.1, 1.2, 1.3, 1.1]
     found = judge_pairs(base, new, direction="up")
     assert found.base is not None
-    assert found.new is not None
+    assert found.head is not None
     assert found.change is not None
-    assert found.new / found.base - 1 == pytest.approx(found.change.change)
+    assert found.head / found.base - 1 == pytest.approx(found.change.change)
     counted = judge_pairs([5.0] * 3, [0.0] * 3, direction="none", kind="deterministic")
-    assert (counted.base, counted.new) == (5.0, 0.0)
+    assert (counted.base, counted.head) == (5.0, 0.0)
 
 
 def test_a_side_without_a_value_makes_no_pair() -> None:
     found = judge_pairs([1.0, 2.0, None], [1.0, None, 3.0], direction="down")
-    assert (found.pairs, found.word, found.base, found.new) == (1, "inconclusive", 1.0, 1.0)
+    assert (found.pairs, found.word, found.base, found.head) == (1, "inconclusive", 1.0, 1.0)
     alone = judge_pairs([1.0, 2.0], [None, None], direction="down")
-    assert (alone.pairs, alone.base, alone.new) == (0, 1.5, None)
+    assert (alone.pairs, alone.base, alone.head) == (0, 1.5, None)
     assert judge_pairs([1.0], [None], direction="down").change is not None

@@ -310,7 +310,8 @@ def test_a_rerun_is_requested_and_its_page_opened(client: Client) -> None:
     run = Run.objects.get()
     assert answer.status_code == 302
     assert answer["Location"] == f"/runs/{run.pk}/"
-    assert (run.host, run.arch, run.requested_by, run.experiment) == (
+    asked = run.request
+    assert (asked.host, asked.arch, asked.requested_by, asked.experiment) == (
         accelerator.host,
         "h200",
         "olga",
@@ -404,7 +405,7 @@ def test_a_rerun_of_a_case_the_catalogue_does_not_have_says_so(client: Client) -
 
 def test_a_run_of_several_processes_is_one_point_their_median(client: Client) -> None:
     experiment, run = create_experiment(), create_run()
-    create_measurement(experiment, value=50.0, at=run.at - timedelta(days=1))
+    create_measurement(experiment, value=50.0, at=run.order_time - timedelta(days=1))
     for process, samples in enumerate(([99.0, 100.0, 101.0], [299.0, 300.0], [200.0, 201.0, 199.0])):
         create_measurement(experiment, samples=samples, run=run, repeat=process)
     page = query.read(experiment.pk)

@@ -74,7 +74,7 @@ def test_each_state_is_said(client: Client) -> None:
 def test_accelerators_say_what_they_do(client: Client) -> None:
     host = create_host()
     busy = create_accelerator(host, name="cuda:0")
-    create_accelerator(host, name="cuda:1", dirty="another process holds 3.2 GB")
+    create_accelerator(host, name="cuda:1", unavailable_reason="another process holds 3.2 GB")
     create_accelerator(host, name="cuda:2", present=False)
     run = create_run("running", device="cuda", host=host)
     create_task(run, state="running", accelerator=busy)

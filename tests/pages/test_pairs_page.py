@@ -13,7 +13,7 @@ from hud.accounts.keys import create_key
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
-from hud.models import Accelerator, Measurement, Run, Verdict
+from hud.models import Accelerator, Measurement, Run, RunRequest, Verdict
 from hud.pages import values
 from hud.pages.forms import RerunForm
 from hud.pages.hosts.query import Place
@@ -61,7 +61,7 @@ def test_a_run_names_two_environments(client: Client, key: str, accelerator: Acc
     answer = ask(client, key, environment="tuned", base_environment="default")
     assert answer.status_code == 201, answer.content
     run = Run.objects.get(pk=answer.json()["id"])
-    assert (run.environment, run.base_environment) == ("tuned", "default")
+    assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
     assert run.tasks.count() == 2 * LEAST_PAIRS  # gemv has two dtypes
     refused = ask(client, key, environment="tuned", base_environment="nightly")
     assert refused.status_code == 422
@@ -74,11 +74,12 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     answer = ask(client, key, cases=["layer_norm"], new_options=options)
     assert answer.status_code == 201, answer.content
     run = Run.objects.get(pk=answer.json()["id"])
-    assert (run.environment, run.base_environment, run.new_options) == ("default", "default", options)
+    assert (run.interpreter, run.base_interpreter) == ("default", "default")
+    assert run.request.candidate_options == options
     assert run.tasks.count() == LEAST_PAIRS
     claimed = tasks.claim(accelerator=accelerator, nonce="n")
     assert claimed
-    assert claimed.run.new_options == options
+    assert claimed.run.request.candidate_options == options
     text = client.get(f"/runs/{run.pk}/").content.decode()
     assert "default with epilogue_fusion=off, max_fusion_size=8 against default" in text
     refused = ask(client, key, new_options={"epilogue_fusion": 1, "max_fusion_size": 8, "threads": 1})
@@ -112,7 +113,7 @@ def test_an_option_is_taken_by_the_host_whose_interpreter_reports_it(
     asked = {"cases": ["layer_norm"], "environment": "tuned", "new_options": options}
     answer = ask(client, key, host=accelerator.host.name, **asked)
     assert answer.status_code == 201, answer.content
-    assert Run.objects.get(pk=answer.json()["id"]).new_options == options
+    assert RunRequest.objects.get(pk=answer.json()["id"]).candidate_options == options
     anywhere, elsewhere = ask(client, key, **asked), ask(client, key, host=other.host.name, **asked)
     default = ask(client, key, host=accelerator.host.name, **{**asked, "environment": "default"})
     for refused in (anywhere, elsewhere, default):
@@ -156,7 +157,7 @@ def test_the_form_takes_what_the_host_reports(client: Client, accelerator: Accel
     assert (wrong.status_code, list(wrong.context["form"].errors)) == (422, ["new_options"])
     reports(accelerator, "default", REPORTED)
     assert client.post(f"/experiments/{experiment.pk}/rerun", asked).status_code == 302
-    assert Run.objects.get().new_options == {"max_autotune": True, "memory_pool": "outputs"}
+    assert RunRequest.objects.get().candidate_options == {"max_autotune": True, "memory_pool": "outputs"}
 
 
 def test_what_inductor_does_not_compile_takes_no_options() -> None:
@@ -235,14 +236,14 @@ def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
     receipt = ingest(as_lines(*records), Parameters())
     assert (receipt.stored, len(receipt.run_ids)) == (10, 1)
     run = Run.objects.get(pk=receipt.run_ids[0])
-    assert run.in_pairs
+    assert run.is_ab
     (line,) = pairs.read(run)
     assert (line.verdict.word, line.verdict.pairs) == ("dismissed", 5)
     exported = b"".join(export("v3", {}))
     Run.objects.all().delete()
     again = ingest(exported, Parameters())
     run = Run.objects.get(pk=again.run_ids[0])
-    assert (run.environment, run.base_environment) == ("tuned", "default")
+    assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
     assert [one.to_row() for one in pairs.read(run)] == [line.to_row()]
 
 
@@ -313,11 +314,11 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     answer = client.post(f"{address}rerun", {**asked, "knob_D": "512", "knob_repeat": "50"})
     assert answer.status_code == 302
     run = Run.objects.get()
-    assert (run.environment, run.base_environment, run.tasks.count()) == ("tuned", "default", 5)
+    assert (run.interpreter, run.base_interpreter, run.tasks.count()) == ("tuned", "default", 5)
     task = run.tasks.first()
     assert task
     assert task.spec["knobs"] == {"D": [512], "repeat": 50}
-    assert run.new_options == {"epilogue_fusion": False}
+    assert run.request.candidate_options == {"epilogue_fusion": False}
     text = client.get(f"/runs/{run.pk}/").content.decode()
     assert "tuned with epilogue_fusion=off against default" in text
 
@@ -325,7 +326,7 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
 @pytest.mark.django_db
 def test_what_is_tried_out_is_not_the_newest_value() -> None:
     nightly = create_measurement(value=100.0)
-    tried = create_run(environment="tuned", base_environment="default")
+    tried = create_run(interpreter="tuned", base_interpreter="default")
     create_measurement(value=50.0, run=tried, side=1)
     assert values.latest([nightly.series_id])[nightly.series_id].median == 100.0
     Measurement.objects.filter(run=nightly.run).delete()

@@ -125,7 +125,7 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
     resting = create_host("resting", paused_until=timezone.now() + timedelta(minutes=5))
     for name in ("cuda:0", "cuda:1"):
         create_accelerator(resting, name=name)
-    create_accelerator(create_host("shared"), dirty="another process holds 3.2 GB")
+    create_accelerator(create_host("shared"), unavailable_reason="another process holds 3.2 GB")
     with django_assert_num_queries(STATEMENTS_QUEUED):
         text = text_of(client, f"/runs/{waiting.pk}/live")
     assert "No matching accelerator is available." in text
@@ -194,13 +194,13 @@ def test_polling_stops_when_the_run_has_ended(client: Client, running: Run) -> N
 
 def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
     run = create_run()
-    create_measurement(value=1.0, at=run.at - timedelta(days=1))
+    create_measurement(value=1.0, at=run.order_time - timedelta(days=1))
     create_measurement(value=1.0, run=run, judged=False)
     assert "data-poll=" in text_of(client, f"/runs/{run.pk}/")
     assert "X-Poll" not in client.get(f"/runs/{run.pk}/live")
     Series.objects.update(touched_at=None)
     assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop"
-    Series.objects.update(touched_at=run.at)
+    Series.objects.update(touched_at=run.order_time)
     Run.objects.filter(pk=run.pk).update(finished=timezone.now() - timedelta(hours=1))
     assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop", "a judge that is away is not waited for"
 

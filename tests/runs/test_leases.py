@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.hosts import heartbeats
-from hud.models import Accelerator, Beacon, State, Task
+from hud.models import Accelerator, Heartbeat, State, Task
 from hud.runs import run_states, tasks
 from tests.support.claims import attach, claim, end, expire, in_thread, request
 from tests.support.waiting import wait_for
@@ -163,11 +163,11 @@ def test_tick_breaks_no_lease_within_the_grace_period(accelerator: Accelerator, 
     heartbeats.beat("web")
     call_command("tick", "--once")
     assert Task.objects.get().state == Task.State.RUNNING, "tick has only just started"
-    Beacon.objects.update(trusted_from=timezone.now() - timedelta(seconds=1))
+    Heartbeat.objects.update(trusted_from=timezone.now() - timedelta(seconds=1))
     call_command("tick", "--once")
     assert Task.objects.get().state == Task.State.QUEUED
     second = claim(accelerator, "two")
     expire(second)
-    Beacon.objects.filter(name="web").update(last=timezone.now() - timedelta(seconds=600))
+    Heartbeat.objects.filter(name="web").update(last=timezone.now() - timedelta(seconds=600))
     call_command("tick", "--once")
     assert Task.objects.get().state == Task.State.RUNNING, "the web was away, so the silence may be ours"

@@ -105,7 +105,8 @@ class Database:
             registration.pause(host=found, until=timezone.now() + timedelta(hours=1), note="", who="me")
 
     def soil(self, place: int, dirty: bool) -> None:
-        Accelerator.objects.filter(pk=self.accelerators[place].pk).update(dirty="in use" if dirty else "")
+        accelerator = Accelerator.objects.filter(pk=self.accelerators[place].pk)
+        accelerator.update(unavailable_reason="in use" if dirty else "")
 
     def task_states(self) -> dict[Handle, tuple[str, int, str, int | None]]:
         place: dict[int | None, int | None] = {None: None}

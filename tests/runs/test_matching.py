@@ -52,7 +52,7 @@ def test_a_run_goes_where_its_interpreter_is() -> None:
     Accelerator.objects.filter(pk=nightly.pk).update(
         catalog={"suites": ["micro"], "pythons": ["default", "nightly"]}
     )
-    run = request(environment="nightly")
+    run = request(interpreter="nightly")
     assert claimed(plain) is None
     assert claimed(nightly) == run.pk
 
@@ -66,7 +66,7 @@ def test_a_run_goes_where_its_interpreter_is() -> None:
             {"labels": {"gpu": "h200", "site": "oslo"}},
             "with device cpu and the label gpu=h200 has the label site=oslo; there are: site=berlin",
         ),
-        ({"environment": "nightly"}, "has an interpreter called nightly; there are: default"),
+        ({"interpreter": "nightly"}, "has an interpreter called nightly; there are: default"),
         (
             {"specs": plan(Selection("timm", cases=["ghostnet_100"], device="cpu", dtypes=["float32"]))},
             "has the suite timm (no interpreter has timm); there are: ceilings, micro",
@@ -104,7 +104,7 @@ def test_only_accelerators_that_can_take_work_are_woken(redis_server: RedisServe
     nightly = request(("layer_norm",), labels={"host": "busy"})
     assert claimed(able["busy"]) == nightly.pk
     run = request(labels={"gpu": "h200"})
-    Accelerator.objects.filter(pk=able["dirty"].pk).update(dirty="in use")
+    Accelerator.objects.filter(pk=able["dirty"].pk).update(unavailable_reason="in use")
     Accelerator.objects.filter(pk=able["gone"].pk).update(present=False)
     registration.drain(host=able["drained"].host, note="", who="t")
     registration.pause(host=able["paused"].host, until=timezone.now() + timedelta(hours=1), note="", who="t")

@@ -58,7 +58,7 @@ def test_a_rerun_uses_the_experiments_case_parameters(accelerator: Accelerator) 
         "cpu",
     )
     again = rerun(experiment)
-    assert again.retry_of_id == run.pk
+    assert again.request.retry_of_id == run.pk
 
 
 def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(

@@ -20,7 +20,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts import audit
-from hud.models import Accelerator, Audit, Beacon, Firing, Run, Schedule, State
+from hud.models import Accelerator, Audit, Heartbeat, Run, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import requests, schedules, tasks
 from runner.schema.plan import Selection, plan
 from tests.support.claims import options
@@ -112,8 +112,9 @@ def test_a_due_time_fires_once_for_many_ticks(accelerator: Accelerator) -> None:
     for seconds in (0, 1, 5, 3600):
         assert not schedules.fire_due(NIGHT + timedelta(seconds=seconds))
     run = Run.objects.get()
-    assert run.firing
-    assert (run.firing.due, run.watched, run.requested_by) == (NIGHT, False, "schedule nightly")
+    assert run.request.trigger
+    assert run.request.trigger.due == NIGHT
+    assert (run.request.interactive, run.request.requested_by) == (False, "schedule nightly")
     assert run.tasks.count() == len(plan(Selection("micro", device="cpu")))
     assert Audit.objects.filter(action="run.request", who="schedule nightly").count() == 1
 
@@ -135,13 +136,13 @@ def test_concurrent_ticks_fire_once(accelerator: Accelerator) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert (Firing.objects.count(), Run.objects.count()) == (1, 1)
+    assert (ScheduleTrigger.objects.count(), Run.objects.count()) == (1, 1)
 
 
 def test_only_the_latest_missed_time_is_made_up(accelerator: Accelerator) -> None:
     create_schedule(since=NIGHT - timedelta(days=30))
-    (firing,) = schedules.fire_due(NIGHT + timedelta(hours=3))
-    assert firing.due == NIGHT
+    (trigger,) = schedules.fire_due(NIGHT + timedelta(hours=3))
+    assert trigger.due == NIGHT
     assert not schedules.fire_due(NIGHT + timedelta(hours=4))
 
 
@@ -158,21 +159,21 @@ def test_times_before_a_schedule_was_enabled_are_not_made_up(accelerator: Accele
 
 def test_an_impossible_request_is_explained_and_repeated_at_the_next_time(accelerator: Accelerator) -> None:
     create_schedule(labels={"gpu": "h200"})
-    (firing,) = schedules.fire_due(NIGHT)
-    assert "has the label gpu=h200" in firing.reason
+    (trigger,) = schedules.fire_due(NIGHT)
+    assert "has the label gpu=h200" in trigger.reason
     assert not Run.objects.exists()
     assert not schedules.fire_due(NIGHT + timedelta(hours=1))
     Accelerator.objects.update(labels={"gpu": "h200"})
-    (firing,) = schedules.fire_due(NIGHT + timedelta(days=1))
-    assert not firing.reason
-    assert Run.objects.get().labels == {"gpu": "h200"}
+    (trigger,) = schedules.fire_due(NIGHT + timedelta(days=1))
+    assert not trigger.reason
+    assert RunRequest.objects.get().labels == {"gpu": "h200"}
 
 
 def test_a_queued_run_is_not_requested_again(accelerator: Accelerator) -> None:
     create_schedule()
     schedules.fire_due(NIGHT)
-    (firing,) = schedules.fire_due(NIGHT + timedelta(days=1))
-    assert "has not started yet" in firing.reason
+    (trigger,) = schedules.fire_due(NIGHT + timedelta(days=1))
+    assert "has not started yet" in trigger.reason
     assert Run.objects.count() == 1
 
 
@@ -211,7 +212,7 @@ def test_ceilings_are_read_on_every_accelerator(accelerator: Accelerator) -> Non
     schedule = Schedule.objects.get(name=schedules.CEILINGS)
     Schedule.objects.update(active_from=NIGHT)
     schedules.fire_due(NIGHT)
-    asked = Run.objects.order_by("pk").values_list("host__name", "device", "labels__accelerator")
+    asked = RunRequest.objects.order_by("pk").values_list("host__name", "device", "labels__accelerator")
     assert list(asked) == [
         ("gpu-1", "cuda", "cuda:0"),
         ("gpu-1", "cuda", "cuda:1"),
@@ -257,9 +258,9 @@ def test_a_tick_killed_while_it_fires_leaves_nothing_behind(
         patch.setattr(audit, "note", _killed)  # after the run and its tasks are stored
         with pytest.raises(KeyboardInterrupt):
             schedules.fire_due(NIGHT)
-    assert (Firing.objects.count(), Run.objects.count()) == (0, 0)
-    (firing,) = schedules.fire_due(NIGHT)
-    assert firing.runs.count() == 1
+    assert (ScheduleTrigger.objects.count(), Run.objects.count()) == (0, 0)
+    (trigger,) = schedules.fire_due(NIGHT)
+    assert trigger.requests.count() == 1
 
 
 def _killed(**_note: Any) -> None:
@@ -284,14 +285,14 @@ def test_ticks_killed_and_started_around_the_time_fire_once(data: Path) -> None:
         return start_process(command, data / "tick.log", environment)
 
     first, second = start(), start()
-    wait_for(Firing.objects.exists, "the firing")
+    wait_for(ScheduleTrigger.objects.exists, "the trigger")
     first.kill()  # it, or the other one, holds the lock
     third = start()
     second.kill()
     for process in (first, second):
         process.wait()
     taken_over = timezone.now()
-    wait_for(lambda: Beacon.objects.filter(name="tick", last__gt=taken_over).exists(), "the third tick")
+    wait_for(lambda: Heartbeat.objects.filter(name="tick", last__gt=taken_over).exists(), "the third tick")
     third.kill()
     third.wait()
-    assert (Firing.objects.count(), Run.objects.count()) == (1, 1)
+    assert (ScheduleTrigger.objects.count(), Run.objects.count()) == (1, 1)

@@ -176,16 +176,16 @@ def test_knobs_of_a_rerun_go_before_the_experiment_s_own() -> None:
         return claims.rerun(tiny, knobs=knobs)
 
     def said(run: Run) -> tuple[Any, ...]:
-        return run.title, run.experiment, run.tasks.get().spec["knobs"]
+        return run.title, run.request.experiment, run.tasks.get().spec["knobs"]
 
     first = rerun(repeat=31)
     assert said(first) == ("huggingface: DistillGPT2[size=tiny]", tiny, {"size": "tiny", "repeat": 31})
-    assert rerun().retry_of == first
+    assert rerun().request.retry_of == first
     assert said(rerun(size="full")) == ("huggingface: DistillGPT2", plain, {})
     assert said(rerun(size=None)) == ("huggingface: DistillGPT2", plain, {})
     new = rerun(nopython=True)
     assert said(new)[:2] == ("huggingface: DistillGPT2[nopython=True,size=tiny]", None)
-    assert new.retry_of is None
+    assert new.request.retry_of is None
     assert rerun(freezing=True).title == "huggingface: DistillGPT2[size=tiny], inductor_freezing"
 
 

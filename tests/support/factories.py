@@ -22,6 +22,7 @@ from hud.models import (
     Measurement,
     Metric,
     Run,
+    RunRequest,
     Series,
     State,
     Task,
@@ -111,16 +112,20 @@ def create_upload(filename: str = "results.json", **fields: Any) -> Upload:
 
 
 def create_run(state: str = State.SUCCEEDED, **fields: Any) -> Run:
+    """A run with its request, which takes the fields that it has; an uploaded run has none without them."""
     now = timezone.now()
     if state != State.QUEUED:
         fields.setdefault("started", now - timedelta(minutes=1))
     if state in TERMINAL:
         fields.setdefault("finished", now)
-    fields.setdefault("request", {"suite": "micro"})
-    return Run.objects.create(
+    asked = {field.name: fields.pop(field.name) for field in RunRequest._meta.fields if field.name in fields}
+    run = Run.objects.create(
         state=state,
-        **{"source": "runner", "at_source": "run", "title": "micro: layer_norm[D=mean]", **fields},
+        **{"source": "runner", "order_time_source": "run", "title": "micro: layer_norm[D=mean]", **fields},
     )
+    if asked or not run.upload:
+        RunRequest.objects.create(run=run, **{"selection": {"suite": "micro"}, **asked})
+    return run
 
 
 def create_task(
@@ -153,17 +158,17 @@ def create_measurement(
     **fields: Any,
 ) -> Measurement:
     """One value; of `samples`, where given, their median. Its series counts as judged up to here."""
-    owner = run or create_run(at=at or timezone.now())
+    owner = run or create_run(order_time=at or timezone.now())
     series, _new = Series.objects.get_or_create(
         experiment=experiment or create_experiment(), metric=create_metric(metric)
     )
     if not judged:
-        Series.objects.filter(pk=series.pk).update(touched_at=owner.at)
+        Series.objects.filter(pk=series.pk).update(touched_at=owner.order_time)
     return Measurement.objects.create(
         run=owner,
         series=series,
         environment=environment or create_environment(),
-        at=owner.at,
+        at=owner.order_time,
         value=statistics.median(samples) if samples else value,
         samples=list(samples) if len(samples) > 1 else None,
         spread=statistics.spread(samples) if len(samples) > 1 else None,

@@ -29,7 +29,7 @@ class Point(MetricValue):
     commit: str
     branch: str
     repo: str
-    at_source: str  # commit, run or upload: which time places the run in its series
+    order_time_source: str  # commit, run or upload: which time places the run in its series
     provenance: str
     created: datetime
     requested_by: str
@@ -47,7 +47,7 @@ class Point(MetricValue):
         environment = self.environment
         return {
             **MetricValue.to_row(self),
-            "placed_by": self.at_source,
+            "placed_by": self.order_time_source,
             "host": self.host,
             "source": self.source,
             "commit": self.commit,
@@ -84,7 +84,7 @@ class History:
     @property
     def order(self) -> list[str]:
         """Return the kinds of time that order the points."""
-        return sorted({point.at_source for point in self.points})
+        return sorted({point.order_time_source for point in self.points})
 
 
 @dataclass
@@ -115,7 +115,8 @@ def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> Experime
     targets = Targets.read()
     page = ExperimentPage(experiment, places=places_for(experiment))
     page.shapes = [one for one in related if one.knobs != experiment.knobs and _same_device(one, experiment)]
-    page.active = list(Run.objects.filter(experiment=experiment, state__in=ACTIVE).order_by("-created")[:5])
+    active = Run.objects.filter(request__experiment=experiment, state__in=ACTIVE)
+    page.active = list(active.order_by("-created")[:5])
     own = series.get(experiment.pk, [])
     latest = values.latest(one.pk for one in own)
     page.metrics = values.shown(own, {experiment.pk: experiment}, latest, targets)
@@ -176,7 +177,8 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         f"""
         SELECT {VALUE_COLUMNS},
             coalesce(nullif(r.host_name, ''), h.name, '') host, r.source, r.commit,
-            r.branch, r.repo, r.at_source, r.provenance, r.created, r.requested_by,
+            r.branch, r.repo, r.order_time_source, r.provenance, r.created,
+            coalesce(q.requested_by, '') requested_by,
             r.upload_id IS NOT NULL uploaded
         FROM hud_series s
         JOIN LATERAL (
@@ -184,7 +186,8 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
             ORDER BY at DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
         ) m ON true
         JOIN hud_run r ON r.id = m.run_id
-        LEFT JOIN hud_host h ON h.id = r.host_id
+        LEFT JOIN hud_runrequest q ON q.run_id = r.id
+        LEFT JOIN hud_host h ON h.id = q.host_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
         WINDOW point AS (PARTITION BY s.id, m.run_id, m.environment_id)

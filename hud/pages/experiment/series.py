@@ -60,7 +60,7 @@ def series_stamp(experiment_id: int, metric_name: str, branch: str) -> Stamp | N
         """
         SELECT count(*) AS rows, max(run_id) latest_run, max(at) latest_at,
             (SELECT count(*) FROM hud_verdict WHERE series_id = %(series)s) verdicts,
-            bool_or(run_id IN (SELECT run_id FROM hud_touchedrun)) waiting,
+            bool_or(run_id IN (SELECT run_id FROM hud_unjudgedrun)) waiting,
             (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t) targets
         FROM hud_measurement WHERE series_id = %(series)s
         """,

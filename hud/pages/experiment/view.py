@@ -149,7 +149,7 @@ def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
         place.device,
         place.host,
         place.arch,
-        environment=said["environment"],
-        base_environment=said["base_environment"],
+        interpreter=said["environment"],
+        base_interpreter=said["base_environment"],
     )
     return RunOptions(resources, who, said["repeats"], said.get("new_options", {}))

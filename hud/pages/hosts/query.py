@@ -33,7 +33,7 @@ class AcceleratorLine:
             return "gone"
         if not self.heard:
             return "unknown"
-        if self.accelerator.dirty:
+        if self.accelerator.unavailable_reason:
             return "dirty"
         return "busy" if self.running else "idle"
 
@@ -74,7 +74,7 @@ class HostLine:
                 "device": line.accelerator.device_name,
                 "arch": line.accelerator.arch,
                 "accelerator_state": line.state,
-                "why_dirty": line.accelerator.dirty,
+                "why_dirty": line.accelerator.unavailable_reason,
                 "running": line.running.run_id if line.running else None,
                 "waiting": line.waiting,
             }
@@ -107,8 +107,9 @@ def _waiting() -> dict[int, int]:
         SELECT a.id, count(*)
         FROM hud_task t
         JOIN hud_run r ON r.id = t.run_id AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-        JOIN hud_accelerator a ON a.present AND a.device = r.device
-            AND (r.host_id IS NULL OR a.host_id = r.host_id) AND (r.arch = '' OR a.arch = r.arch)
+        JOIN hud_runrequest q ON q.run_id = r.id
+        JOIN hud_accelerator a ON a.present AND a.device = q.device
+            AND (q.host_id IS NULL OR a.host_id = q.host_id) AND (q.arch = '' OR a.arch = q.arch)
         WHERE t.state = 'queued'
         GROUP BY a.id
         """,

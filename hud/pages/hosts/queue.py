@@ -24,7 +24,7 @@ SHOWN_RUNS = 50
 SHOWN_PLACES = 8
 
 # Processes per task; format with an alias that has a run_id.
-_PROCESSES = "(SELECT CASE WHEN base_environment = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
+_PROCESSES = "(SELECT CASE WHEN base_interpreter = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
 # Median seconds per process of earlier tasks of the same kind on the same device as the task `t`.
 _USUAL = f"""
     LEFT JOIN LATERAL (
@@ -81,15 +81,15 @@ class QueueLine:
     run: int
     title: str
     state: str
-    watched: bool
+    interactive: bool
     created: datetime
     requested_by: str
     host: str  # that was asked for; '' any
     arch: str
     device: str
     labels: dict[str, str]
-    environment: str
-    base_environment: str
+    interpreter: str
+    base_interpreter: str
     tasks: int
     done: int
     fits: list[int]  # accelerators that could take it, now or later
@@ -104,14 +104,14 @@ class QueueLine:
     @property
     def order(self) -> tuple[bool, datetime, int]:
         """Return the sort key that `matching.ORDER` uses."""
-        return not self.watched, self.created, self.run
+        return not self.interactive, self.created, self.run
 
     @property
     def wants(self) -> str:
         """Return the requested accelerators in words."""
         place = f"host {self.host}" if self.host else "any host"
         texts = [place, self.arch or self.device, *(f"{key}={text}" for key, text in self.labels.items())]
-        pythons = [self.environment, self.base_environment]
+        pythons = [self.interpreter, self.base_interpreter]
         return ", ".join([*filter(None, texts), *(f"Python {name}" for name in pythons if name)])
 
     @property
@@ -125,7 +125,7 @@ class QueueLine:
         return {
             "run": self.run, "title": self.title, "state": self.state, "position": self.position,
             "starts_in_s": self.starts_in_s, "wants": self.wants, "hindrance": self.hindrance,
-            "requested_by": self.requested_by, "watched": self.watched, "tasks": self.tasks,
+            "requested_by": self.requested_by, "watched": self.interactive, "tasks": self.tasks,
             "done": self.done,
         }  # fmt: skip
 
@@ -180,11 +180,12 @@ def _lines() -> list[QueueLine]:
     return fetch(
         QueueLine,
         f"""
-        SELECT r.id run, r.title, r.state, r.watched, r.created, r.requested_by,
-            coalesce(wanted.name, '') host, r.arch, r.device, r.labels::json, r.environment,
-            r.base_environment, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
+        SELECT r.id run, r.title, r.state, q.interactive, r.created, q.requested_by,
+            coalesce(wanted.name, '') host, q.arch, q.device, q.labels::json, r.interpreter,
+            r.base_interpreter, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
             coalesce(places.usable, '{{}}') usable
-        FROM hud_run r LEFT JOIN hud_host wanted ON wanted.id = r.host_id
+        FROM hud_run r JOIN hud_runrequest q ON q.run_id = r.id
+        LEFT JOIN hud_host wanted ON wanted.id = q.host_id
         CROSS JOIN LATERAL (
             SELECT count(*) n, count(finished) done FROM hud_task WHERE run_id = r.id
         ) tasks
@@ -268,11 +269,12 @@ def read_waiting(run: Run) -> Waiting | None:
     _estimate(line, lines, _work())
     waiting = Waiting(line.position or 0, line.starts_in_s, _occupations(line.fits))
     if not waiting.places:
-        asked = ResourceRequest(
-            run.device, run.host, run.arch, run.labels, run.environment, run.base_environment
+        asked = run.request
+        resources = ResourceRequest(
+            asked.device, asked.host, asked.arch, asked.labels, run.interpreter, run.base_interpreter
         )
-        suites = {run.request.get("suite", "")}
-        _able, why = matching.eligible_accelerators(asked, suites, matching.attached())
+        suites = {asked.selection.get("suite", "")}
+        _able, why = matching.eligible_accelerators(resources, suites, matching.attached())
         waiting.lacking = why or "no attached accelerator matches"
     return waiting
 
@@ -295,8 +297,8 @@ def _occupations(accelerators: Sequence[int]) -> list[Occupation]:
         elif state in ("paused", "drained"):
             until = host.paused_until if state == "paused" else None
             line = Occupation(host.name, state, until=until, note=host.note)
-        elif one.dirty:
-            line = Occupation(f"{host.name} {one.name}", "dirty", note=one.dirty)
+        elif one.unavailable_reason:
+            line = Occupation(f"{host.name} {one.name}", "dirty", note=one.unavailable_reason)
         else:
             state = "busy" if one.busy_with else "idle"
             line = Occupation(f"{host.name} {one.name}", state, run=one.busy_with)

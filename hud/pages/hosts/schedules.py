@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Prefetch
 from django.utils import timezone
 
-from hud.models import Firing, Run, Schedule
+from hud.models import RunRequest, Schedule, ScheduleTrigger
 from hud.runs.schedules import CEILINGS, next_due
 
 
@@ -17,8 +17,8 @@ from hud.runs.schedules import CEILINGS, next_due
 class ScheduleLine:
     schedule: Schedule
     next_due: datetime | None  # None while disabled
-    last: Firing | None = None
-    runs: list[Run] = field(default_factory=list)  # of the last firing
+    last: ScheduleTrigger | None = None
+    requests: list[RunRequest] = field(default_factory=list)  # of the last trigger, with their runs
 
     @property
     def shipped(self) -> bool:
@@ -50,15 +50,17 @@ class ScheduleLine:
             "dtypes": one.dtypes, "backends": one.backends, "repeats": one.repeats, "device": one.device,
             "environment": one.environment, "labels": one.labels, "everywhere": one.everywhere,
             "next_due": self.next_due, "last_due": self.last.due if self.last else None,
-            "last_runs": [run.pk for run in self.runs], "last_reason": self.last.reason if self.last else "",
+            "last_reason": self.last.reason if self.last else "",
+            "last_runs": [request.pk for request in self.requests],
         }  # fmt: skip
 
 
 def read() -> list[ScheduleLine]:
     """Return every schedule by name, in 3 statements."""
-    newest = Firing.objects.order_by("schedule_id", "-due").distinct("schedule_id")
+    requests = Prefetch("requests", RunRequest.objects.select_related("run"))
+    newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
     found = Schedule.objects.prefetch_related(
-        Prefetch("firings", newest.prefetch_related("runs"), to_attr="latest")
+        Prefetch("triggers", newest.prefetch_related(requests), to_attr="latest")
     )
     lines = []
     for schedule in found.order_by("name"):
@@ -67,5 +69,5 @@ def read() -> list[ScheduleLine]:
             due = next_due(schedule, timezone.now()) if schedule.enabled else None
         except ValueError:  # written by other means than the form; tick switches it off
             due = None
-        lines.append(ScheduleLine(schedule, due, last, list(last.runs.all()) if last else []))
+        lines.append(ScheduleLine(schedule, due, last, list(last.requests.all()) if last else []))
     return lines

@@ -30,14 +30,14 @@ class PairLine:
     experiment: Experiment
     metric: Metric
     base: list[float | None]
-    new: list[float | None]
+    head: list[float | None]
     verdict: PairVerdict
     base_status: str  # the first that is not ok, else ok
-    new_status: str
+    head_status: str
 
     @property
     def ratios(self) -> list[float | None]:
-        return [b / a if a and b is not None else None for a, b in zip(self.base, self.new, strict=True)]
+        return [b / a if a and b is not None else None for a, b in zip(self.base, self.head, strict=True)]
 
     @property
     def low(self) -> float | None:
@@ -63,7 +63,7 @@ class PairLine:
             "unit": self.metric.unit,
             "direction": self.metric.direction,
             "base": self.verdict.base,
-            "new": self.verdict.new,
+            "new": self.verdict.head,
             "change": self.change,
             "low": self.low,
             "high": self.high,
@@ -72,9 +72,9 @@ class PairLine:
             "verdict": self.verdict.word,
             "better": self.verdict.better,
             "base_status": self.base_status,
-            "new_status": self.new_status,
+            "new_status": self.head_status,
             "base_values": self.base,
-            "new_values": self.new,
+            "new_values": self.head,
         }
 
 
@@ -106,14 +106,14 @@ def read(run: Run) -> list[PairLine]:
 
 def _line(series: Series, rows: Sequence[_Row]) -> PairLine:
     values = {(row.repeat, row.side): row.value for row in rows}
-    base, new = ([values.get((pair, side)) for pair in range(rows[-1].repeat + 1)] for side in (0, 1))
+    base, head = ([values.get((pair, side)) for pair in range(rows[-1].repeat + 1)] for side in (0, 1))
     metric = series.metric
-    verdict = judge_pairs(base, new, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
+    verdict = judge_pairs(base, head, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
     statuses = [[row.status_code for row in rows if row.side == side] for side in (0, 1)]
     said = [
         STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
     ]
-    return PairLine(series.experiment, metric, base, new, verdict, *said)
+    return PairLine(series.experiment, metric, base, head, verdict, *said)
 
 
 def _relative(log_ratio: float | None) -> float | None:

@@ -73,7 +73,7 @@ class ArtifactLine:
             "id": artifact.pk,
             "task": task.position,
             "name": self.task.name,
-            "process": task.process,
+            "process": task.repeat,
             "kind": artifact.kind,
             "size_bytes": artifact.size_bytes,
             "sha256": artifact.sha256,
@@ -91,7 +91,7 @@ class RunPage:
     results: list[MetricValue] = field(default_factory=list)
     more_results: bool = False
     environments: list[Environment] = field(default_factory=list)
-    pairs: list[PairLine] = field(default_factory=list)  # base against new, of a run in pairs
+    pairs: list[PairLine] = field(default_factory=list)  # of an A/B run
     uploads: list[Upload] = field(default_factory=list)  # it came in these
     artifacts: list[ArtifactLine] = field(default_factory=list)
 
@@ -155,23 +155,25 @@ class RunPage:
     def to_rows(self) -> list[dict[str, Any]]:
         rows = []
         for one in self.results:
-            pair = {"pair": one.repeat, "side": "new" if one.side else "base"} if one.in_pairs else {}
+            pair = {"pair": one.repeat, "side": "new" if one.side else "base"} if one.is_ab else {}
             rows.append({**identity(one.experiment), **one.to_row(), **pair})
         return rows
 
 
 def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
     """Return the page, in 12 statements, 3 or 4 more while it waits, one more for an upload; None: no run."""
-    run = Run.objects.select_related("host", "upload", "experiment", "retry_of").filter(pk=pk).first()
+    related = ("upload", "request__host", "request__experiment")
+    run = Run.objects.select_related(*related).filter(pk=pk).first()
     if run is None:
         return None
-    page = RunPage(run, _tasks(run), progress_of(run), list(Run.objects.filter(retry_of=run).order_by("pk")))
+    retries = Run.objects.filter(request__retry_of=run).order_by("pk")
+    page = RunPage(run, _tasks(run), progress_of(run), list(retries))
     page.artifacts = artifacts_of(run, page.tasks)
     page.waiting = read_waiting(run)
     if run.upload_id:
         page.uploads = _uploads(run.pk)
     _fill_results(page, results)
-    if run.in_pairs:
+    if run.is_ab:
         page.pairs = pairs.read(run)
     return page
 

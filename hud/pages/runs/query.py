@@ -62,14 +62,14 @@ class RunLine:
         return seconds_of(self.run)
 
     def to_row(self) -> dict[str, Any]:
-        run = self.run
+        run, asked = self.run, self.run.request_or_empty
         return {
             "run": run.pk,
             "state": run.state,
             "reason": run.reason,
             "title": self.title,
             "host": self.host,
-            "arch": run.arch,
+            "arch": asked.arch,
             "source": run.source,
             "commit": run.commit,
             "branch": branch_or_default(run.branch),
@@ -80,8 +80,8 @@ class RunLine:
             "created": run.created,
             "started": run.started,
             "finished": run.finished,
-            "requested_by": run.requested_by,
-            "retry_of": run.retry_of_id,
+            "requested_by": asked.requested_by,
+            "retry_of": asked.retry_of_id,
             "upload": run.upload_id,
         }
 
@@ -93,7 +93,8 @@ class RunsPage:
 
 
 def host_of(run: Run) -> str:
-    return run.host.name if run.host else run.host_name
+    asked = run.request_or_empty.host
+    return asked.name if asked else run.host_name
 
 
 def seconds_of(run: Run) -> float | None:
@@ -122,13 +123,14 @@ def latest(limit: int) -> list[RunLine]:
 
 
 def _matching(filters: Filters) -> QuerySet[Run]:
-    runs = Run.objects.select_related("host", "upload").order_by("-pk")
+    runs = Run.objects.select_related("request__host", "upload").order_by("-pk")
     if filters.state:
         runs = runs.filter(state=filters.state)
     if filters.kind:
         runs = runs.filter(upload__isnull=filters.kind == "rerun")
     if filters.host:
-        runs = runs.filter(Q(host__name__icontains=filters.host) | Q(host_name__icontains=filters.host))
+        asked = Q(request__host__name__icontains=filters.host)
+        runs = runs.filter(asked | Q(host_name__icontains=filters.host))
     for word in filters.q.split()[:8]:
         runs = runs.filter(Q(title__icontains=word) | Q(upload__filename__icontains=word) | Q(commit=word))
     if filters.before:

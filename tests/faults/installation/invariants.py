@@ -30,7 +30,7 @@ from tests.support.hosts import Control
 _STATEMENTS = {
     "I1 a task that ended ok has no measurement": """
         SELECT t.id FROM hud_task t WHERE t.state = 'done' AND t.status = 'ok' AND NOT EXISTS (
-            SELECT 1 FROM hud_measurement m WHERE m.run_id = t.run_id AND m.repeat = t.process)""",
+            SELECT 1 FROM hud_measurement m WHERE m.run_id = t.run_id AND m.repeat = t.repeat)""",
     "I1 a measurement lost samples": f"""
         SELECT run_id, series_id FROM hud_measurement WHERE value IS NOT NULL AND n = {SAMPLES}
           AND (samples IS NULL OR cardinality(samples) <> {SAMPLES})""",
@@ -103,7 +103,7 @@ def _missing_files() -> Iterator[str]:
 
 
 def _missing_in_audit() -> Iterator[str]:
-    for run in Run.objects.exclude(requested_by=""):
+    for run in Run.objects.filter(request__isnull=False):
         actions = set(Audit.objects.filter(subject=f"run {run.pk}").values_list("action", flat=True))
         if "run.request" not in actions:
             yield f"I7 nobody asked for run {run.pk}"
