@@ -48,7 +48,7 @@ _COLUMNS = {
     "compilation": "m.compilation",
     "run": "r.id",
     "uid": "r.uid",
-    "at": "m.at",
+    "at": "m.order_time",
     "at_source": "r.order_time_source",
     "source": "r.source",
     "external_id": "r.external_id",

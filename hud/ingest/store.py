@@ -84,12 +84,12 @@ def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
     return [key for key in asked if key not in stored]
 
 
-def _row(item: ParsedMeasurement, at: datetime) -> tuple[Any, ...]:
+def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
     samples = item.samples
     keep_samples = samples if len(samples) > 1 else None
     rule = value_rule(item.suite, item.metric)
     return (
-        at,
+        order_time,
         value_of(samples, rule) if samples else None,
         keep_samples,
         item.target,
@@ -104,16 +104,16 @@ def _row(item: ParsedMeasurement, at: datetime) -> tuple[Any, ...]:
 
 
 _COLUMNS = (
-    "run_id, series_id, environment_id, repeat, side, at, value, samples, target, spread, n, status,"
-    " target_arch, code, note, compilation, upload_id"
+    "run_id, series_id, environment_id, repeat, side, order_time, value, samples, target, spread, n,"
+    " status, target_arch, code, note, compilation, upload_id"
 )
 _TYPES = (
     "int4", "int4", "int4", "int2", "int2", "timestamptz", "float8", "float8[]", "float8", "float8", "int4",
     "int2", "varchar", "varchar", "varchar", "int2", "int4",
 )  # fmt: skip
 _REPLACE = """(run_id, series_id, environment_id, repeat, side) DO UPDATE SET
-    at = excluded.at, value = excluded.value, samples = excluded.samples, target = excluded.target,
-    spread = excluded.spread, n = excluded.n, status = excluded.status,
+    order_time = excluded.order_time, value = excluded.value, samples = excluded.samples,
+    target = excluded.target, spread = excluded.spread, n = excluded.n, status = excluded.status,
     target_arch = excluded.target_arch, code = excluded.code, note = excluded.note,
     compilation = excluded.compilation"""
 

@@ -29,7 +29,7 @@ class _Point:
 
     run_id: int
     environment_id: int
-    at: datetime
+    order_time: datetime
     class_key: str
     good: bool  # every fresh process has the status ok
     ran: bool  # False if it could not run or was not allowed to
@@ -47,9 +47,9 @@ def process_pending(limit: int = 200) -> int:
                 DELETE FROM hud_unjudgedrun u USING hud_run r
                 WHERE r.id = u.run_id AND r.state <> ALL(%s) RETURNING u.run_id
             )
-            UPDATE hud_series s SET touched_at = least(coalesce(s.touched_at, first.at), first.at)
+            UPDATE hud_series s SET touched_at = least(coalesce(s.touched_at, first.time), first.time)
             FROM (
-                SELECT series_id, min(at) AS at FROM hud_measurement
+                SELECT series_id, min(order_time) AS time FROM hud_measurement
                 WHERE run_id IN (SELECT run_id FROM taken) GROUP BY series_id ORDER BY series_id
             ) AS first
             WHERE s.id = first.series_id
@@ -74,7 +74,7 @@ def judge_series(series: Series) -> None:
         if not Series.objects.filter(pk=series.pk, touched_at=since).update(touched_at=None):
             return
         rows = list(_verdict_rows(series, since))
-        VerdictRow.objects.filter(series=series, at__gte=since).delete()
+        VerdictRow.objects.filter(series=series, order_time__gte=since).delete()
         VerdictRow.objects.bulk_create(rows)
 
 
@@ -83,24 +83,24 @@ def _points(series: Series) -> list[_Point]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT m.run_id, m.environment_id, m.at, e.class_key, r.branch = ANY(%s), m.status, m.value
+            SELECT m.run_id, m.environment_id, m.order_time, e.class_key, r.branch = ANY(%s), status, value
             FROM hud_measurement m
             JOIN hud_environment e ON e.id = m.environment_id
             JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
             WHERE m.series_id = %s
-            ORDER BY m.at, m.run_id, m.environment_id, m.repeat, m.side
+            ORDER BY m.order_time, m.run_id, m.environment_id, m.repeat, m.side
             """,
             [stored_names(), series.pk],
         )
         rows = cursor.fetchall()
     points = []
-    for (run_id, environment_id, at, class_key, is_baseline), group in groupby(rows, key=lambda row: row[:5]):
+    for (run_id, environment_id, time, class_key, is_baseline), group in groupby(rows, lambda row: row[:5]):
         outcomes = [row[5:] for row in group]
         medians = tuple(value for _status, value in outcomes if value is not None)
         statuses = {STATUS_NAMES.get(status, "failed") for status, _value in outcomes}
         # a process that failed does not hide the values of the others
         good, ran = statuses == {"ok"}, bool(medians) or not statuses <= NEVER_RAN
-        points.append(_Point(run_id, environment_id, at, class_key, good, ran, is_baseline, medians))
+        points.append(_Point(run_id, environment_id, time, class_key, good, ran, is_baseline, medians))
     return points
 
 
@@ -111,7 +111,7 @@ def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
     earlier: dict[str, list[_Point]] = {}
     for index, point in enumerate(point for point in _points(series) if point.ran):
         history = earlier.setdefault(point.class_key, [])
-        if point.at >= since:
+        if point.order_time >= since:
             verdict = _judge_point(history, point, rule)
             first_of_class = verdict.verdict == "new" and index > 0
             if first_of_class or verdict.verdict not in _SILENT:
@@ -119,7 +119,7 @@ def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
                     run_id=point.run_id,
                     series=series,
                     environment_id=point.environment_id,
-                    at=point.at,
+                    order_time=point.order_time,
                     **asdict(verdict),
                 )
         if point.is_baseline:

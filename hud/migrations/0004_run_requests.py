@@ -38,6 +38,23 @@ class Migration(migrations.Migration):
             "scheduletrigger",
             models.UniqueConstraint(fields=["schedule", "due"], name="schedule_trigger_identity"),
         ),
+        # the renamed column keeps its index
+        migrations.SeparateDatabaseAndState([], [migrations.RemoveIndex("measurement", "measurement_series")]),
+        migrations.RenameField("measurement", "at", "order_time"),
+        migrations.SeparateDatabaseAndState(
+            [],
+            [
+                migrations.AddIndex(
+                    "measurement",
+                    models.Index(
+                        fields=["series", "order_time", "run"],
+                        include=("environment", "value", "status"),
+                        name="measurement_series",
+                    ),
+                )
+            ],
+        ),
+        migrations.RenameField("verdict", "at", "order_time"),
         migrations.RenameField("accelerator", "dirty", "unavailable_reason"),
         migrations.RenameField("task", "process", "repeat"),
         migrations.RemoveIndex("run", "run_in_pairs"),

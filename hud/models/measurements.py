@@ -41,7 +41,7 @@ class Measurement(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
     series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
     environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
-    at = models.DateTimeField()  # of its run, kept here for the order of the series
+    order_time = models.DateTimeField()  # of its run, kept here for the order of the series
     value = models.FloatField(null=True)  # made of the samples by runner.schema.suite.value_rule
     samples = ArrayField(models.FloatField(), null=True)  # NULL where the value is the only one
     target = models.FloatField(null=True)
@@ -80,7 +80,7 @@ class Measurement(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(
-                fields=["series", "at", "run"],
+                fields=["series", "order_time", "run"],
                 include=["environment", "value", "status"],
                 name="measurement_series",
             ),
@@ -113,7 +113,7 @@ class Verdict(models.Model):
     factor = models.FloatField(null=True)  # change / noise
     baseline = models.FloatField(null=True)
     baseline_n = models.IntegerField(default=0)
-    at = models.DateTimeField(db_index=True)
+    order_time = models.DateTimeField(db_index=True)  # of the measurement
 
     def __str__(self) -> str:
         return self.verdict

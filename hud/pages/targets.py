@@ -153,7 +153,7 @@ def _measured_copies() -> dict[str, float]:
         JOIN LATERAL (
             SELECT value FROM hud_measurement
             WHERE series_id = series.id AND value IS NOT NULL AND status = 0
-            ORDER BY at DESC, run_id DESC LIMIT %(readings)s
+            ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
         WHERE experiment.suite = %(ceilings)s AND experiment."case" = 'copy'
         """,

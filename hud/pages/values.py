@@ -50,7 +50,7 @@ class MetricValue:
     """
 
     series_id: int
-    at: datetime
+    order_time: datetime
     run_id: int
     environment_id: int
     repeat: int
@@ -112,7 +112,7 @@ class MetricValue:
             return "in_pairs"
         if not self.earlier:
             return "new"
-        if self.touched is not None and self.touched <= self.at:
+        if self.touched is not None and self.touched <= self.order_time:
             return ""
         return "unchanged"
 
@@ -147,7 +147,7 @@ class MetricValue:
             "record_target": self.target,
             "record_target_arch": self.target_arch,
             "warning": self.warning,
-            "time": self.at,
+            "time": self.order_time,
             "run": self.run_id,
             "process": self.process,
             "processes": self.processes,
@@ -158,14 +158,15 @@ V = TypeVar("V", bound=MetricValue)
 
 # Columns of `MetricValue` for measurement m of series s, judged by v.
 VALUE_COLUMNS = """
-    s.id series_id, m.at, m.run_id, m.environment_id, m.repeat, m.side,
+    s.id series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side,
     m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
     m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
-        WHERE earlier.series_id = s.id AND (earlier.at, earlier.run_id) < (m.at, m.run_id) LIMIT 1) one)
-        earlier,
-    CASE WHEN m.run_id IN (SELECT run_id FROM hud_unjudgedrun) THEN m.at ELSE s.touched_at END touched,
+        WHERE earlier.series_id = s.id AND (earlier.order_time, earlier.run_id) < (m.order_time, m.run_id)
+        LIMIT 1) one) earlier,
+    CASE WHEN m.run_id IN (SELECT run_id FROM hud_unjudgedrun) THEN m.order_time
+        ELSE s.touched_at END touched,
     m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
 """
 VERDICT_JOIN = """
@@ -189,10 +190,10 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
             (SELECT run_id, environment_id, 1 place FROM hud_measurement
             JOIN hud_run r ON r.id = run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
             WHERE series_id = s.id
-            ORDER BY hud_measurement.at DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
+            ORDER BY hud_measurement.order_time DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             UNION ALL
             (SELECT run_id, environment_id, 2 FROM hud_measurement WHERE series_id = s.id
-            ORDER BY at DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
+            ORDER BY order_time DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             ORDER BY place LIMIT 1
         ) newest ON true
         JOIN hud_measurement m ON m.run_id = newest.run_id AND m.series_id = s.id

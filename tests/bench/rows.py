@@ -36,7 +36,8 @@ def grow(rows: int) -> None:
             cursor.execute(
                 """
                 INSERT INTO hud_measurement
-                    (run_id, series_id, environment_id, at, value, samples, spread, n, status, repeat, side)
+                    (run_id, series_id, environment_id, order_time, value, samples, spread, n, status, repeat,
+                    side)
                 SELECT %(run)s, id, %(environment)s, %(at)s, value, ARRAY[value - 0.01, value, value + 0.01],
                     0.001, 3, 0, 0, 0
                 FROM (SELECT id, 5 + id / 100.0 + random() AS value FROM hud_series) AS made

@@ -165,7 +165,7 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
     )
     ingest(path.read_bytes(), Parameters())
     process_pending()
-    series = Measurement.objects.filter(series__metric__name="speedup").order_by("at")
+    series = Measurement.objects.filter(series__metric__name="speedup").order_by("order_time")
     last = series.last()
     assert last is not None
     assert (series.count(), last.value) == (4, None)

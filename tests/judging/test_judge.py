@@ -25,7 +25,7 @@ def upload(value: float, day: int, **over: Any) -> None:
 
 
 def verdicts() -> list[str]:
-    return list(Verdict.objects.order_by("at").values_list("verdict", flat=True))
+    return list(Verdict.objects.order_by("order_time").values_list("verdict", flat=True))
 
 
 def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
@@ -66,7 +66,7 @@ def test_another_branch_is_judged_against_the_default_one_and_is_no_baseline() -
         upload(2000, day + 1, head_branch="refs/heads/slow")
     upload(2500, 20, head_branch="refs/heads/main")
     process_pending()
-    found = Verdict.objects.order_by("at").values_list("run__branch", "verdict", "baseline_n")
+    found = Verdict.objects.order_by("order_time").values_list("run__branch", "verdict", "baseline_n")
     assert {branch for branch, _verdict, _n in found} == {"slow"}
     assert list(found)[-1] == ("slow", "regressed", 10)
 
@@ -112,7 +112,7 @@ def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
     process_pending()
     run = create_run()
     series = Series.objects.get()
-    environment = Measurement.objects.latest("at").environment
+    environment = Measurement.objects.latest("order_time").environment
     for process, value in enumerate((2000, 2000, None, 2000, 2010)):
         status = "crashed" if value is None else "ok"
         create_measurement(

@@ -65,7 +65,7 @@ def test_another_branch_neither_regresses_nor_hides_a_regression(client: Client)
     now = timezone.now()
     experiment = create_experiment()
     fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
-    slow = create_measurement(experiment, value=9, run=create_run(branch="slow", at=now))
+    slow = create_measurement(experiment, value=9, run=create_run(branch="slow", order_time=now))
     create_verdict(slow, "regressed", change=-0.99)
     assert client.get("/overview.json").json()["items"] == []
     create_verdict(fallen, "regressed", change=-0.083)

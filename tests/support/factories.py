@@ -168,7 +168,7 @@ def create_measurement(
         run=owner,
         series=series,
         environment=environment or create_environment(),
-        at=owner.order_time,
+        order_time=owner.order_time,
         value=statistics.median(samples) if samples else value,
         samples=list(samples) if len(samples) > 1 else None,
         spread=statistics.spread(samples) if len(samples) > 1 else None,
@@ -183,7 +183,7 @@ def create_verdict(measurement: Measurement, verdict: str, **fields: Any) -> Ver
         run=measurement.run,
         series=measurement.series,
         environment=measurement.environment,
-        at=measurement.at,
+        order_time=measurement.order_time,
         verdict=verdict,
         **fields,
     )

@@ -77,8 +77,8 @@ def history(shown: History) -> Figure:
     missing = [point for point in shown.points if point.median is None]
     traces: list[Figure] = []
     if len(present) > 1:
-        times, values = [point.at.isoformat() for point in present], [point.median for point in present]
-        traces.append({**_LINE, "x": times, "y": values})
+        times = [point.order_time.isoformat() for point in present]
+        traces.append({**_LINE, "x": times, "y": [point.median for point in present]})
     for verdict, (name, colour, symbol) in _LOOKS.items():
         group = [point for point in present if point.verdict == verdict]
         opened = symbol if symbol.endswith(("-open", "-dot")) else f"{symbol}-open"
@@ -96,7 +96,7 @@ def history(shown: History) -> Figure:
         traces.append({**trace, "y": [0.03] * len(missing), "yaxis": "y2"})
     layout: Figure = {
         **_HISTORY,
-        "xaxis": {**_HISTORY["xaxis"], "range": _time_range([point.at for point in shown.points])},
+        "xaxis": {**_HISTORY["xaxis"], "range": _time_range([point.order_time for point in shown.points])},
         "yaxis": {"title": {"text": axis_title(shown.metric)}, "range": _value_range(shown, present)},
     }
     if shown.target:
@@ -142,7 +142,7 @@ def _markers(points: Sequence[Point], metric: Metric, name: str, marker: Figure)
     return {
         **_MARKERS,
         "name": name,
-        "x": [point.at.isoformat() for point in points],
+        "x": [point.order_time.isoformat() for point in points],
         "marker": {"size": 10, **marker},
         "text": [_hover(point, metric) for point in points],
         "customdata": [f"#run-{point.run_id}" for point in points],
@@ -161,7 +161,7 @@ def _hover(point: Point, metric: Metric) -> str:
         head,
         f"{_LOOKS.get(point.verdict, ('',))[0]} {change}".strip(),
         *(escape(target.verdict(point.median, metric.direction)) for target in point.targets),
-        f"{point.at:%Y-%m-%d %H:%M} UTC · run {point.run_id}",
+        f"{point.order_time:%Y-%m-%d %H:%M} UTC · run {point.run_id}",
         escape(" · ".join(filter(None, (point.host, point.environment.torch, point.source)))),
         *(escape(change) for change in point.changed[:4]),
     ]

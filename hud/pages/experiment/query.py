@@ -183,7 +183,7 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         FROM hud_series s
         JOIN LATERAL (
             SELECT * FROM hud_measurement WHERE series_id = s.id
-            ORDER BY at DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+            ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
         ) m ON true
         JOIN hud_run r ON r.id = m.run_id
         LEFT JOIN hud_runrequest q ON q.run_id = r.id
@@ -191,8 +191,8 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
         WINDOW point AS (PARTITION BY s.id, m.run_id, m.environment_id)
-        ORDER BY s.id, m.at, m.run_id, max(m.repeat) OVER point, max(m.side) OVER point, m.environment_id,
-            m.repeat, m.side
+        ORDER BY s.id, m.order_time, m.run_id, max(m.repeat) OVER point, max(m.side) OVER point,
+            m.environment_id, m.repeat, m.side
         """,  # noqa: S608 — constants
         {"series": list(wanted), "points": points},
     )

@@ -39,7 +39,7 @@ class _Point(MetricValue):
 class _State:
     rows: int
     latest_run: int | None
-    latest_at: datetime | None
+    latest_time: datetime | None
     verdicts: int
     waiting: bool | None  # for the judge; None: no rows
     targets: int
@@ -58,7 +58,7 @@ def series_stamp(experiment_id: int, metric_name: str, branch: str) -> Stamp | N
     (state,) = fetch(
         _State,
         """
-        SELECT count(*) AS rows, max(run_id) latest_run, max(at) latest_at,
+        SELECT count(*) AS rows, max(run_id) latest_run, max(order_time) latest_time,
             (SELECT count(*) FROM hud_verdict WHERE series_id = %(series)s) verdicts,
             bool_or(run_id IN (SELECT run_id FROM hud_unjudgedrun)) waiting,
             (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t) targets
@@ -80,7 +80,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         FROM hud_series s JOIN hud_measurement m ON m.series_id = s.id JOIN hud_run r ON r.id = m.run_id
         {VERDICT_JOIN}
         WHERE s.id = %(series)s AND (%(branches)s::text[] IS NULL OR r.branch = ANY(%(branches)s))
-        ORDER BY m.at DESC, m.run_id DESC, m.repeat DESC, m.side DESC LIMIT %(limit)s
+        ORDER BY m.order_time DESC, m.run_id DESC, m.repeat DESC, m.side DESC LIMIT %(limit)s
         """,  # noqa: S608 — constants
         {
             "series": series.pk,
@@ -102,7 +102,7 @@ def _row(point: _Point) -> dict[str, Any]:
     own = point.own_target
     return {
         "run": point.run_id,
-        "time": point.at.isoformat(),
+        "time": point.order_time.isoformat(),
         "commit": point.commit,
         "branch": branch_or_default(point.branch),
         "value": point.median,

@@ -80,9 +80,10 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             JOIN hud_run r ON r.id = v.run_id AND r.branch = ANY(%(branches)s)
             WHERE v.verdict = 'regressed' AND NOT EXISTS (
                 SELECT 1 FROM hud_measurement later JOIN hud_run ON hud_run.id = later.run_id
-                WHERE later.series_id = v.series_id AND (later.at, later.run_id) > (v.at, v.run_id)
+                WHERE later.series_id = v.series_id
+                AND (later.order_time, later.run_id) > (v.order_time, v.run_id)
                 AND hud_run.branch = ANY(%(branches)s))
-            ORDER BY v.at DESC LIMIT 500
+            ORDER BY v.order_time DESC LIMIT 500
         ), recent AS (
             SELECT id FROM hud_run WHERE state NOT IN ('queued', 'running')
             ORDER BY created DESC LIMIT %(recent)s

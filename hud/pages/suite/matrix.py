@@ -95,7 +95,7 @@ def read(suite: str) -> MatrixPart | None:
         JOIN hud_metric m ON m.id = s.metric_id
         CROSS JOIN LATERAL (
             SELECT value, code, note FROM hud_measurement
-            WHERE series_id = s.id ORDER BY at DESC, run_id DESC LIMIT 1) found
+            WHERE series_id = s.id ORDER BY order_time DESC, run_id DESC LIMIT 1) found
         WHERE e.suite = %(suite)s AND m.name IN (%(time)s, %(code)s)
         ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
         """,

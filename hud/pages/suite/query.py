@@ -157,10 +157,10 @@ def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
         """
         SELECT s.id, ARRAY(
             SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
-                SELECT at, run_id, value FROM hud_measurement
+                SELECT order_time, run_id, value FROM hud_measurement
                 WHERE series_id = s.id AND value IS NOT NULL
-                ORDER BY at DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
-            ) process GROUP BY at, run_id ORDER BY at DESC, run_id DESC)
+                ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+            ) process GROUP BY order_time, run_id ORDER BY order_time DESC, run_id DESC)
         FROM unnest(%(series)s::int[]) AS s(id)
         """,
         {"series": list(series_ids), "points": SPARKLINE_POINTS},
