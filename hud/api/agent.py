@@ -78,19 +78,19 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
     if accelerator is None:
         raise Problem(404, "no such accelerator of this host")
-    claimed = tasks.claim(accelerator=accelerator, nonce=given.nonce)
-    if claimed is None:
+    task = tasks.claim(accelerator=accelerator, nonce=given.nonce)
+    if task is None:
         return HttpResponse(status=204)
     return {
-        "task": str(claimed.task.uid),
-        "token": str(claimed.task.token),
-        "spec": claimed.task.spec,
-        "attempt": claimed.task.attempt,
-        "run": claimed.run.pk,
-        "python": claimed.run.interpreter,
-        "base_python": claimed.run.base_interpreter,
-        "process": claimed.task.repeat,
-        "new_options": claimed.run.request.candidate_options,
+        "task": str(task.uid),
+        "token": str(task.token),
+        "spec": task.spec,
+        "attempt": task.attempt,
+        "run": task.run_id,
+        "python": task.run.interpreter,
+        "base_python": task.run.base_interpreter,
+        "process": task.repeat,
+        "new_options": task.run.request.candidate_options,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,
     }

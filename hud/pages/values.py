@@ -68,7 +68,7 @@ class MetricValue:
     noise: float | None
     factor: float | None
     earlier: int  # how many measurements of the series stand before it, counted up to 1
-    touched: datetime | None  # the judge has not looked at the series from there on
+    unjudged: bool  # the judge has yet to look at it
     is_ab: bool  # its run compares its own two sides, and is not judged
     upload_id: int | None  # the upload it came in; None: this hud's own runner
     experiment: Experiment = field(init=False)
@@ -112,7 +112,7 @@ class MetricValue:
             return "in_pairs"
         if not self.earlier:
             return "new"
-        if self.touched is not None and self.touched <= self.order_time:
+        if self.unjudged:
             return ""
         return "unchanged"
 
@@ -165,8 +165,7 @@ VALUE_COLUMNS = """
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.order_time, earlier.run_id) < (m.order_time, m.run_id)
         LIMIT 1) one) earlier,
-    CASE WHEN m.run_id IN (SELECT run_id FROM hud_unjudgedrun) THEN m.order_time
-        ELSE s.touched_at END touched,
+    m.run_id IN (SELECT run_id FROM hud_unjudgedrun) OR coalesce(s.touched_at <= m.order_time, false) unjudged,
     m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
 """
 VERDICT_JOIN = """

@@ -205,7 +205,7 @@ def fire(schedule: Schedule, due: datetime) -> ScheduleTrigger | None:
     try:
         with transaction.atomic():
             trigger = ScheduleTrigger.objects.create(schedule=schedule, due=due)
-            reasons = [_request(schedule, trigger, *target) for target in _targets(schedule)]
+            reasons = [_request(trigger, *target) for target in _targets(schedule)]
             trigger.reason = "; ".join(filter(None, reasons))[:1000]
             trigger.save(update_fields=["reason"])
     except IntegrityError:
@@ -231,11 +231,10 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     return [(item.device, item) for item in able] or [(devices[0], None)]
 
 
-def _request(
-    schedule: Schedule, trigger: ScheduleTrigger, device: str, accelerator: Accelerator | None
-) -> str:
+def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | None) -> str:
     """Request one run; return why there is none, or ''."""
-    labels, host = dict(schedule.labels), None
+    schedule, host = trigger.schedule, None
+    labels = dict(schedule.labels)
     if accelerator:
         labels["accelerator"], host = accelerator.name, accelerator.host
     queued = RunRequest.objects.filter(run__state=State.QUEUED, run__cancel_asked=None)

@@ -7,7 +7,6 @@ old token writes nothing. Until then late results are accepted.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -34,12 +33,6 @@ class UnknownTask(LookupError):
     """This host has no such task."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    task: Task
-    run: Run
-
-
 _NEXT = f"""
     SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
     JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
@@ -51,12 +44,12 @@ _NEXT = f"""
 """  # noqa: S608 - constants of ours
 
 
-def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
-    """Return the next task for an accelerator, or None. The same nonce gets the same task again, even if the
-    host has been paused since."""
+def claim(*, accelerator: Accelerator, nonce: str) -> Task | None:
+    """Return the next task for an accelerator, with its run and request, or None. The same nonce gets the same
+    task again, even if the host has been paused since."""
     running = Task.objects.filter(accelerator=accelerator, state=TaskState.RUNNING)
     for task in running.select_related("run__request"):
-        return Claim(task, task.run) if task.nonce == nonce else None
+        return task if task.nonce == nonce else None
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
@@ -76,8 +69,7 @@ def claim(*, accelerator: Accelerator, nonce: str) -> Claim | None:
                 log_bytes=0,
             )
             Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
-            task.refresh_from_db()
-            return Claim(task, Run.objects.select_related("request").get(pk=task.run_id))
+            return Task.objects.select_related("run__request").get(pk=task.pk)
     except IntegrityError:
         return None  # another process of this host claimed for the same accelerator at the same moment
 

@@ -60,8 +60,8 @@ class Database:
         claimed = tasks.claim(accelerator=accelerator, nonce=nonce)
         if claimed is None:
             return None
-        assert claimed.task.token
-        lease = (claimed.task.uid, claimed.task.token, accelerator.host)
+        assert claimed.token
+        lease = (claimed.uid, claimed.token, accelerator.host)
         if lease not in self.leases:
             self.leases.append(lease)
         return self.leases.index(lease)

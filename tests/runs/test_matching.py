@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def claimed(accelerator: Accelerator, nonce: str = "n") -> int | None:
     """Id of the run whose task the accelerator gets."""
     claim = tasks.claim(accelerator=accelerator, nonce=nonce)
-    return claim.run.pk if claim else None
+    return claim.run_id if claim else None
 
 
 def took(seconds: float, case: str = "layer_norm") -> None:

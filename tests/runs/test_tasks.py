@@ -122,8 +122,8 @@ def test_eight_accelerators_share_tasks_without_doubling_one() -> None:
     def work(accelerator: Accelerator) -> None:
         start.wait(30)
         while got := tasks.claim(accelerator=accelerator, nonce=uuid.uuid4().hex):
-            claimed.append(got.task.pk)
-            end(got.task, accelerator)
+            claimed.append(got.pk)
+            end(got, accelerator)
 
     for thread in [in_thread(partial(work, item)) for item in accelerators]:
         thread.join(60)
@@ -143,8 +143,8 @@ def test_cancel_racing_claims_ends_in_one_valid_state() -> None:
         def work(accelerator: Accelerator, start: threading.Barrier = start) -> None:
             start.wait(30)
             while got := tasks.claim(accelerator=accelerator, nonce=uuid.uuid4().hex):
-                cancel = tasks.report(task=got.task, progress={})
-                end(got.task, accelerator, "cancelled" if cancel else "ok")
+                cancel = tasks.report(task=got, progress={})
+                end(got, accelerator, "cancelled" if cancel else "ok")
 
         def stop(run: Run = run, start: threading.Barrier = start) -> None:
             start.wait(30)

@@ -50,7 +50,7 @@ def rerun(experiment: Experiment, *, knobs: Any = MappingProxyType({}), **given:
 def claim(accelerator: Accelerator, nonce: str = "n") -> Task:
     claimed = tasks.claim(accelerator=accelerator, nonce=nonce)
     assert claimed
-    return claimed.task
+    return claimed
 
 
 def end(task: Task, accelerator: Accelerator, status: str = "ok", **over: str) -> Task:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,6 @@ class ScheduleLine:
     schedule: Schedule
     next_due: datetime | None  # None while disabled
     last: ScheduleTrigger | None = None
-    requests: list[RunRequest] = field(default_factory=list)  # of the last trigger, with their runs
 
     @property
     def shipped(self) -> bool:
@@ -51,7 +50,7 @@ class ScheduleLine:
             "environment": one.environment, "labels": one.labels, "everywhere": one.everywhere,
             "next_due": self.next_due, "last_due": self.last.due if self.last else None,
             "last_reason": self.last.reason if self.last else "",
-            "last_runs": [request.pk for request in self.requests],
+            "last_runs": [request.pk for request in self.last.requests.all()] if self.last else [],
         }  # fmt: skip
 
 
@@ -69,5 +68,5 @@ def read() -> list[ScheduleLine]:
             due = next_due(schedule, timezone.now()) if schedule.enabled else None
         except ValueError:  # written by other means than the form; tick switches it off
             due = None
-        lines.append(ScheduleLine(schedule, due, last, list(last.requests.all()) if last else []))
+        lines.append(ScheduleLine(schedule, due, last))
     return lines
