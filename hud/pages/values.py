@@ -165,7 +165,8 @@ VALUE_COLUMNS = """
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.order_time, earlier.run_id) < (m.order_time, m.run_id)
         LIMIT 1) one) earlier,
-    m.run_id IN (SELECT run_id FROM hud_unjudgedrun) OR coalesce(s.touched_at <= m.order_time, false) unjudged,
+    m.run_id IN (SELECT run_id FROM hud_unjudgedrun)
+        OR coalesce(s.touched_at <= m.order_time, false) unjudged,
     m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
 """
 VERDICT_JOIN = """

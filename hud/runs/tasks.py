@@ -45,8 +45,8 @@ _NEXT = f"""
 
 
 def claim(*, accelerator: Accelerator, nonce: str) -> Task | None:
-    """Return the next task for an accelerator, with its run and request, or None. The same nonce gets the same
-    task again, even if the host has been paused since."""
+    """Return the next task for an accelerator, with its run and request, or None. The same nonce gets the
+    same task again, even if the host has been paused since."""
     running = Task.objects.filter(accelerator=accelerator, state=TaskState.RUNNING)
     for task in running.select_related("run__request"):
         return task if task.nonce == nonce else None
