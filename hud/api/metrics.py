@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from django.conf import settings
-from django.db import connection
-from django.db.models import Count, Model
+from django.db.models import Count, F, Model
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from hud.api.auth import key_of
 from hud.hosts.registration import state_of, visible_hosts
-from hud.models import Run, Task, Upload
+from hud.models import Heartbeat, Run, Task, Upload
 from hud.problems import Problem
 from hud.runs.states import RunState, TaskState
 
@@ -66,8 +66,5 @@ def _hosts() -> Samples:
 
 
 def _heartbeats() -> Samples:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, extract(epoch FROM clock_timestamp() - last)::float8 FROM hud_heartbeat ORDER BY 1"
-        )
-        return [(f'{{process="{name}"}}', age_s) for name, age_s in cursor.fetchall()]
+    ages = Heartbeat.objects.order_by("name").values_list("name", Now() - F("last"))
+    return [(f'{{process="{name}"}}', age.total_seconds()) for name, age in ages]

@@ -6,8 +6,13 @@ a grace period.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
+
+from hud.models import Heartbeat
 
 GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 
@@ -33,21 +38,11 @@ def beat(name: str) -> None:
 
 def restart(name: str) -> None:
     """Store that process `name` has just started, which begins a grace period."""
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM hud_heartbeat WHERE name = %s", [name])
+    Heartbeat.objects.filter(name=name).delete()
     beat(name)
 
 
 def trusted() -> bool:
     """Return whether tick and web have sent heartbeats without a gap for the grace period."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT count(*) = 2 FROM hud_heartbeat
-            WHERE name IN ('tick', 'web') AND trusted_from <= clock_timestamp()
-              AND last > clock_timestamp() - %s * interval '1 s'
-            """,
-            [GAP_S * 2],
-        )
-        row = cursor.fetchone()
-    return bool(row and row[0])
+    recent = Heartbeat.objects.filter(name__in=("tick", "web"), last__gt=Now() - timedelta(seconds=2 * GAP_S))
+    return recent.filter(trusted_from__lte=Now()).count() == 2

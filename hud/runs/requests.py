@@ -66,14 +66,7 @@ def request_rerun(
     title = experiment.title
     if _is_other(spec, experiment):
         subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
-    earlier = Run.objects.filter(request__experiment=subject).order_by("-created")
-    return request_run(
-        [spec],
-        options,
-        title=f"{experiment.suite}: {title}",
-        experiment=subject,
-        retry_of=earlier.first() if subject else None,
-    )
+    return request_run([spec], options, title=f"{experiment.suite}: {title}", experiment=subject)
 
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
@@ -102,12 +95,7 @@ def plan_suite(selection: Selection) -> list[TaskSpec]:
 
 
 def request_run(
-    specs: Sequence[TaskSpec],
-    options: RunOptions,
-    *,
-    title: str,
-    experiment: Experiment | None = None,
-    retry_of: Run | None = None,
+    specs: Sequence[TaskSpec], options: RunOptions, *, title: str, experiment: Experiment | None = None
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
     check_size(specs, options.repeats)
@@ -131,6 +119,7 @@ def request_run(
             if not SUITES[spec.suite].takes_inductor_options(spec):
                 task = f"{spec.suite}/{spec.case} ({spec.backend})"
                 raise InvalidRunRequest(f"{task} takes no options of inductor")
+    earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
@@ -155,7 +144,7 @@ def request_run(
             labels=dict(resources.labels),
             candidate_options=candidate_options,
             experiment=experiment,
-            retry_of=retry_of,
+            retry_of=earlier.first() if experiment else None,
             trigger=options.trigger,
             requested_by=options.who[:150],
             interactive=options.interactive,
