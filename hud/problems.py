@@ -53,9 +53,9 @@ class Problem(Exception):
         return response
 
 
-def row_of(kind: type[_Row], pk: int) -> _Row:
-    """Return the row with this id. Raise Problem 404 if there is none."""
-    found = kind._default_manager.filter(pk=pk).first()
+def row_of(kind: type[_Row], pk: int, related: str | None = None) -> _Row:
+    """Return the row with this id and, in the same statement, a related one. Raise Problem 404 without it."""
+    found = kind._default_manager.select_related(related).filter(pk=pk).first()
     if found is None:
         raise Problem(404, f"no {kind._meta.verbose_name} has the id {pk}")
     return found

@@ -86,7 +86,7 @@ def _host(name: str) -> Host | None:
 
 @router.get("/runs/{int:run_id}", auth=reader, response={200: RunOut, (401, 403, 404): Error})
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    return _run_out(row_of(Run, run_id))
+    return _run_out(row_of(Run, run_id, related="request"))
 
 
 @router.post(
@@ -94,7 +94,7 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
 )
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     run_states.cancel(run=row_of(Run, run_id), who=who(request))
-    return _run_out(row_of(Run, run_id))
+    return _run_out(row_of(Run, run_id, related="request"))
 
 
 @router.get(

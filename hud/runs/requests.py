@@ -156,8 +156,7 @@ def request_run(
         )
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
-    run.refresh_from_db()
-    return run
+    return Run.objects.select_related("request").get(pk=run.pk)
 
 
 def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
