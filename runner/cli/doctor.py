@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.system import machine
 
@@ -45,22 +44,17 @@ def examine(python: str = sys.executable) -> list[Finding]:
         for gpu in gpus
     ] or [Finding("gpu", "none that nvidia-smi lists")]
     for device in ["cuda", "cpu"] if gpus else ["cpu"]:
-        findings += _torch(python, device)
+        try:
+            facts = machine.torch_facts(device, python)
+        except RuntimeError as error:
+            findings.append(Finding(f"torch on {device}", str(error), False))
+            continue
+        version = f"{facts['torch']} ({facts['torch_git'][:12]})"
+        version += f", triton {facts['triton']}" if facts["triton"] else ""
+        version += f", CUDA {facts['cuda']}" if facts["cuda"] else ""
+        findings += [Finding(f"torch on {device}", version), _inductor(python, device)]
+        findings += _ceilings(facts["gpu_uuid"] or facts["cpu"], device)
     return findings
-
-
-def _torch(python: str, device: str) -> list[Finding]:
-    try:
-        facts = machine.torch_facts(device, python)
-    except RuntimeError as error:
-        return [Finding(f"torch on {device}", str(error), False)]
-    version = f"{facts['torch']} ({facts['torch_git'][:12]})"
-    if facts["triton"]:
-        version += f", triton {facts['triton']}"
-    if facts["cuda"]:
-        version += f", CUDA {facts['cuda']}"
-    found = [Finding(f"torch on {device}", version), _inductor(python, device)]
-    return found + _ceilings(facts, device)
 
 
 def _inductor(python: str, device: str) -> Finding:
@@ -80,8 +74,7 @@ def _inductor(python: str, device: str) -> Finding:
     return Finding(f"inductor on {device}", lines[-1], answer.returncode == 0)
 
 
-def _ceilings(facts: dict[str, Any], device: str) -> list[Finding]:
-    key = facts["gpu_uuid"] or facts["cpu"]
+def _ceilings(key: str, device: str) -> list[Finding]:
     found = []
     for name, (title, unit) in _CEILINGS.items():
         readings = machine.readings(machine.ceilings_path(), key, name)

@@ -79,7 +79,12 @@ def main(options: argparse.Namespace) -> int:
             "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
         )
     if options.file:
-        options.suites = [*options.suites, _own_file(options.file)]
+        try:
+            options.file.read_bytes()
+        except OSError as error:
+            raise BadRequest(f"--file {options.file}: {error.strerror}") from error
+        os.environ[file.VARIABLE] = str(options.file.resolve())  # also for the processes of its tasks
+        options.suites = [*options.suites, file.NAME]
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
     chosen = terminal.accelerator(options.device)
@@ -128,16 +133,6 @@ def main(options: argparse.Namespace) -> int:
     # cells of a matrix that cannot be here are no failure beside others
     succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if succeeded and not (output and output.empty) else 1
-
-
-def _own_file(path: Path) -> str:
-    """Tell this process and its children of the file; return the name of its suite."""
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise BadRequest(f"--file {path}: {error.strerror}") from error
-    os.environ[file.VARIABLE] = str(path.resolve())
-    return file.NAME
 
 
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:

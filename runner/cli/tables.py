@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from runner.launch.task_result import TaskResult
 from runner.schema.metrics import metric_info
-from runner.schema.records import SUCCESS
+from runner.schema.records import SUCCESS, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,
     PAIR_FLOOR,
@@ -93,7 +93,7 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
         metric, info = record["metric"], record["benchmark"]["extra_info"]
         knobs = ",".join(f"{name}={value}" for name, value in (info.get("knobs") or {}).items())
         case = f"{record['model']['name']}[{knobs}]" if knobs else task.case
-        case = f"{case} {_pair(record).get('side', '')}".strip()
+        case = f"{case} {runner_facts(record).get('pair', {}).get('side', '')}".strip()
         row = rows.setdefault(case, {**same, "device": info.get("device", task.device), "case": case})
         facts = metric.get("extra_info") or {}
         status, code = facts.get("status", "ok"), facts.get("code") or ""
@@ -213,7 +213,7 @@ def pairs(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate of process pairs: the change with its 95 % interval."""
     sides: dict[_Key, dict[int, dict[str, float]]] = {}
     for record in (record for one in finished for record in one.records):
-        pair, value = _pair(record), _value(record)
+        pair, value = runner_facts(record).get("pair"), _value(record)
         if pair and value is not None and record["metric"]["name"] in MAIN:
             sides.setdefault(_key(record), {}).setdefault(pair["number"], {})[pair["side"]] = value
     if not sides:
@@ -250,11 +250,6 @@ def _percent(log_ratio: float | None) -> str:
     assert log_ratio is not None
     small = abs(log_ratio) < math.log(5)
     return f"{math.expm1(log_ratio):+.1%}" if small else f"×{math.exp(min(log_ratio, 700)):.3g}"
-
-
-def _pair(record: Mapping[str, Json]) -> dict[str, Json]:
-    runner = (record.get("runners") or [{}])[0]
-    return (runner.get("extra_info") or {}).get("pair") or {}
 
 
 def _key(record: Mapping[str, Json]) -> _Key:

@@ -38,7 +38,6 @@ _MAX_DEPTH = 8
 # Knobs that its lines name by themselves; others stand beside the axes.
 _NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functionalization"}
 _MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
-_DUMP_KNOBS = ("dump_", "keep_", "save_")  # begin the names of knobs that ask for artifacts
 # Kinds of our artifacts → names of its dumps.
 _DUMPS = {
     "hlo": "hlo",
@@ -259,11 +258,7 @@ def _places(task: TaskSpec) -> list[str]:
 
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     lines = _lines_path(path)
-    return {lines, *(lines.parent / task.case for task in tasks if _asks_for_dumps(task))}
-
-
-def _asks_for_dumps(task: TaskSpec) -> bool:
-    return any(value and name.startswith(_DUMP_KNOBS) for name, value in task.knobs.items())
+    return {lines, *(lines.parent / task.case for task in tasks if task.asks_for_artifacts())}
 
 
 def _lines_path(path: Path) -> Path:

@@ -10,8 +10,6 @@ from typing import Any
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
 
-_KEEPING = ("dump_", "keep_", "save_")  # prefixes of options that ask for artifacts
-
 Json = Any
 Record = dict[str, Json]
 
@@ -36,8 +34,3 @@ class TaskResult:
 def artifacts_in(folder: Path) -> list[Path]:
     """Return the artifacts of a task in its folder."""
     return [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
-
-
-def asks_for_artifacts(task: TaskSpec) -> bool:
-    """Return whether an option asks for artifacts; others are made anyway."""
-    return any(value and name.startswith(_KEEPING) for name, value in task.knobs.items())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.schema.metrics import metric_info
-from runner.schema.records import STATUSES, SUCCESS
+from runner.schema.records import STATUSES, SUCCESS, runner_facts
 from runner.schema.statistics import severity
 from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite_of
 
@@ -108,7 +108,7 @@ def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         task = TaskSpec(**line["task"])
         suite = suite_of(task.suite)
         suite.check_recorded(task)
-        if suite.needs_host_files(task) or any(map(_is_of_pair, records)):
+        if suite.needs_host_files(task) or any("pair" in runner_facts(one) for one in records):
             return records
         keys = {_key_of(record) for record in records}
         experiments = suite.expected(task, {})
@@ -119,11 +119,6 @@ def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         if records or end.status in SUCCESS:
             return records
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
-
-
-def _is_of_pair(record: Mapping[str, Json]) -> bool:
-    runner = (record.get("runners") or [{}])[0]
-    return bool((runner.get("extra_info") or {}).get("pair"))
 
 
 _Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart

@@ -127,6 +127,12 @@ class TaskSpec:
         said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
         return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
 
+    def asks_for_artifacts(self) -> bool:
+        """Return whether an option asks to keep artifacts; others are made anyway."""
+        return any(
+            value and name.startswith(("dump_", "keep_", "save_")) for name, value in self.knobs.items()
+        )
+
     def command(self, *, where: str = "") -> str:
         """Return the command line that runs this task without the web application. `where` are the options
         that name its device, if it is not the first of its kind."""
