@@ -6,7 +6,6 @@ Source: `benchmarks/dynamo/cachebench.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from runner.formats import v3
@@ -35,15 +34,6 @@ def _unsupported_reason(task: TaskSpec) -> str:
         return "it knows only bfloat16 inference and amp training"
     unsaid = sorted(set(task.identity()) - {"origin"})
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
-
-
-def _places(task: TaskSpec) -> list[str]:
-    dynamic = " with dynamic shapes" if task.dynamic else ""
-    return [f"{task.case} {task.mode}{dynamic}"]
-
-
-def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
-    return [path]
 
 
 class CacheFile:
@@ -92,5 +82,12 @@ FORMAT = Format(
     matches=v3.FORMAT.matches,
     read=v3.read,
     describe={_BENCHMARK: describe},
-    writer=Writer("cachebench", ("cache",), CacheFile, _places, _files, _unsupported_reason),
+    writer=Writer(
+        "cachebench",
+        ("cache",),
+        CacheFile,
+        places=lambda task: [f"{task.case} {task.mode}{' with dynamic shapes' if task.dynamic else ''}"],
+        files=lambda path, _tasks: [path],
+        unsupported_reason=_unsupported_reason,
+    ),
 )

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.table import first_row
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import Json, Record
 from runner.schema.suite import BadRequest, TaskSpec
@@ -66,20 +65,15 @@ class Preview:
 
     @cached_property
     def header(self) -> list[str]:
-        """Return the cells of the first row, [] if the body is no text table."""
+        """Return the cells of the first row that is not blank, [] if the body is no text table."""
         start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
         if start[:1] in {b"", b"{", b"["}:
             return []
         try:
             line = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode()
-            return next(csv.reader([line]), [])
+            return [cell.strip() for cell in next(csv.reader([line]), [])]
         except (UnicodeDecodeError, csv.Error):
             return []
-
-    @cached_property
-    def first_row(self) -> list[str]:
-        """Return the cells of the first row that is not blank, [] if the body is no CSV."""
-        return first_row(self._body)
 
     @cached_property
     def first_value(self) -> Any:

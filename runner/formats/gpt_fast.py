@@ -84,10 +84,6 @@ def _unsupported_reason(task: TaskSpec) -> str:
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
 
-def _places(task: TaskSpec) -> list[str]:
-    return [f"{task.case} in {task.dtype}"]
-
-
 def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
     return [path.with_suffix(".csv"), path.with_suffix(".json")]
 
@@ -100,34 +96,24 @@ class GptFastFiles:
         self._rows: list[dict[str, str]] = []
 
     def add(self, finished: FinishedTask) -> list[Path]:
-        rows_of = _model_rows if finished.task.suite == "gpt_fast" else _micro_rows
-        rows = rows_of(finished.records)
-        if not rows or _unsupported_reason(finished.task):
+        if _unsupported_reason(finished.task):
+            return []
+        rows = []
+        for record in finished.records:
+            name, values = record["metric"]["name"], record["metric"].get("benchmark_values")
+            if not values:
+                continue
+            if finished.task.suite == "gpt_fast" and name in _MODEL_METRICS:
+                rows.append(_row(record, statistics.fmean(values), "True"))  # the mean of the five sequences
+            elif name in _MICRO_METRICS and record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}:
+                rows.append(_row(record, median(values), "False"))
+        if not rows:
             return []
         self._rows += rows
         path, lines = _files(self._path, [finished.task])
         path.write_text(csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in self._rows)]))
         lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
         return [path, lines]
-
-
-def _micro_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
-    return [
-        _row(record, median(record["metric"]["benchmark_values"]), "False")
-        for record in records
-        if record["metric"]["name"] in _MICRO_METRICS
-        and record["metric"].get("benchmark_values")
-        and record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
-    ]
-
-
-def _model_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
-    """Return rows with the mean of the five sequences, as the script has it."""
-    return [
-        _row(record, statistics.fmean(record["metric"]["benchmark_values"]), "True")
-        for record in records
-        if record["metric"]["name"] in _MODEL_METRICS and record["metric"].get("benchmark_values")
-    ]
 
 
 def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, str]:
@@ -172,5 +158,12 @@ FORMAT = Format(
     matches=lambda preview: _NEEDED.issubset(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
-    writer=Writer("gpt-fast", ("micro", "gpt_fast"), GptFastFiles, _places, _files, _unsupported_reason),
+    writer=Writer(
+        "gpt-fast",
+        ("micro", "gpt_fast"),
+        GptFastFiles,
+        places=lambda task: [f"{task.case} in {task.dtype}"],
+        files=_files,
+        unsupported_reason=_unsupported_reason,
+    ),
 )

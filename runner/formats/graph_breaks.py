@@ -36,20 +36,16 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     hints = file_hints(filename)
     info = {"accuracy": True} if kind_in_name(filename) == "accuracy" else {}
     for model, listed in found.items():
-        for metric in _metrics(listed, deduped=deduped):
+        distinct = list(dict.fromkeys(listed))
+        said = {"reasons": distinct[:_MAX_REASONS]}
+        if deduped:
+            metrics = [Metric("graph_breaks_listed_deduped", [len(listed)], extra_info=said)]
+        else:
+            metrics = [Metric("graph_breaks_listed", [len(listed)], extra_info=said)]
+            metrics.append(Metric("unique_graph_breaks_listed", [len(distinct)]))
+        for metric in metrics:
             record = Record(Benchmark("TorchInductor", extra_info=info), Model(model, "OSS model"), metric)
             yield LocatedRecord(record, "", began[model], hints)
-
-
-def _metrics(listed: list[str], *, deduped: bool) -> list[Metric]:
-    distinct = list(dict.fromkeys(listed))
-    said = {"reasons": distinct[:_MAX_REASONS]}
-    if deduped:
-        return [Metric("graph_breaks_listed_deduped", [len(listed)], extra_info=said)]
-    return [
-        Metric("graph_breaks_listed", [len(listed)], extra_info=said),
-        Metric("unique_graph_breaks_listed", [len(distinct)]),
-    ]
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:

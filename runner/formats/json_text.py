@@ -1,15 +1,16 @@
-"""JSON in its containers: one value, a list, a value or a list on each line. Only the formats' `read` imports
-this module, since hosts have neither msgspec nor orjson.
+"""Read JSON in its containers: one value, a list, or a value or list on each line. Only the formats' `read`
+imports this module, since hosts have neither msgspec nor orjson.
 
-Refused although it is JSON: a key said twice, deep nesting, integers beyond 64 bits, a NUL character. msgspec
-lets these pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold
-one is read once more by the standard library's parser, whose hooks see every pair.
+Refuse a key that stands twice, deep nesting, integers beyond 64 bits and NUL characters. msgspec lets these
+pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold one is read
+again by the standard library's parser, whose hooks see every pair.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -87,7 +88,11 @@ def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T
         for text, pointer in pieces:
             yield one(text, pointer, None)
     except ERRORS as error:
-        raise _malformed_inside(error, body) from error
+        try:
+            _ANY.decode(body)  # to find the place of what is wrong in a piece
+        except ERRORS as whole:
+            raise _malformed(whole, body) from error
+        raise _malformed(error, body) from error
 
 
 def _pieces(body: bytes) -> list[tuple[Text, str]]:
@@ -128,15 +133,6 @@ def _malformed(error: Exception, body: bytes) -> MalformedUpload:
     found = _BYTE.search(str(error))
     line = body[: int(found[1])].count(b"\n") + 1 if found else None
     return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
-
-
-def _malformed_inside(error: Exception, body: bytes) -> MalformedUpload:
-    """Read the whole body to find the place of what is wrong in a piece."""
-    try:
-        _ANY.decode(body)
-    except ERRORS as whole:
-        return _malformed(whole, body)
-    return _malformed(error, body)
 
 
 def refuse_nul(body: bytes) -> None:
@@ -187,15 +183,15 @@ def problem(text: bytes) -> str:
     except _Problem as error:
         return str(error)
     except RecursionError:
-        return _too_deep()
-    return _too_deep() if depth > MAX_DEPTH else ""
+        depth = sys.maxsize
+    return f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else ""
 
 
 def _is_plain(text: bytes) -> bool:
-    """True where a quick look finds that nothing is wrong: a third of the work of a close one.
+    """Return whether a quick look finds nothing wrong, in a third of the time of a close one.
 
-    A key that is said twice is lost in reading, and with it its quotes: written again, the text has fewer
-    of them, unless a quote was spelt u0022. What writes refuses integers beyond 64 bits.
+    A key that stands twice is lost in reading: written again, the text has fewer quotes, unless one was spelt
+    u0022. orjson refuses to write integers beyond 64 bits.
     """
     if b"u0022" in text:
         return False
@@ -220,10 +216,6 @@ def _is_shallow(value: Any) -> bool:
         if not level:
             return True
     return False
-
-
-def _too_deep() -> str:
-    return f"nested deeper than {MAX_DEPTH}"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Nested:

@@ -150,13 +150,11 @@ class OperatorbenchFiles:
         if _unsupported_reason(finished.task):
             return []
         taken = {place for record in finished.records if (place := self._take(record, finished.task.backend))}
-        return [self._write(*place) for place in sorted(taken)]
-
-    def _write(self, inputs: str, dtype: str) -> Path:
-        path = _file(self._path, inputs, dtype)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_csv(self._rows[inputs, dtype], self._shapes.get((inputs, dtype), {})))
-        return path
+        written = [_file(self._path, *place) for place in sorted(taken)]
+        for path, place in zip(written, sorted(taken), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_csv(self._rows[place], self._shapes.get(place, {})))
+        return written
 
     def _take(self, record: dict[str, Json], backend: str) -> tuple[str, str] | None:
         """Take a record's value; return its file, (inputs, dtype), or None. `backend` is the task's."""
@@ -188,21 +186,16 @@ def _csv(rows: Mapping[str, _Row], shapes: Mapping[str, Mapping[str, Mapping[str
     lines = [["operator", *heads, "elapsed", *(f"{name} abs" for name in ["eager", *backends])]]
     for operator, row in rows.items():
         cells = [row.get((backend, quantile)) for backend in backends for quantile in _QUANTILES]
-        cells += _ratios(shapes.get(operator, {}), backends) if both else []
+        if both:  # one backend's time by the other's, over the shapes that both have
+            times = [one for one in shapes.get(operator, {}).values() if len(one) > 1]
+            ratios = [one[backends[0]] / one[backends[1]] for one in times]
+            cells += quantiles(ratios) if ratios else [None] * len(_QUANTILES)
         elapsed = [row[backend, "elapsed"] for backend in backends if (backend, "elapsed") in row]
-        eager = next(
-            (row[backend, _EAGER_MEAN] for backend in backends if (backend, _EAGER_MEAN) in row), None
-        )
+        means = [row[backend, _EAGER_MEAN] for backend in backends if (backend, _EAGER_MEAN) in row]
+        eager = means[0] if means else None
         cells += [sum(elapsed), eager, *(row.get((backend, "abs")) for backend in backends)]
         lines.append([operator, *("" if cell is None else repr(cell) for cell in cells)])
     return csv_text(lines)
-
-
-def _ratios(shapes: Mapping[str, Mapping[str, float]], backends: list[str]) -> list[float | None]:
-    """Return quantiles of one backend's time by the other's, over the shapes that both have."""
-    first, second = backends
-    ratios = [times[first] / times[second] for times in shapes.values() if len(times) > 1]
-    return [*quantiles(ratios)] if ratios else [None, None, None]
 
 
 FORMAT = Format(

@@ -60,7 +60,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 FORMAT = Format(
     "pr_time",
-    matches=lambda preview: _fits(preview.first_row),
+    matches=lambda preview: _fits(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
 )

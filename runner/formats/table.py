@@ -62,14 +62,6 @@ def table(
     )
 
 
-def first_row(body: bytes) -> list[str]:
-    try:
-        first = next(rows(body), None)
-    except BadUpload:
-        return []
-    return first.cells if first else []
-
-
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)

@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def backend(self) -> str:
-        """The backend that its results are stored under: without dynamo, lazy tensors are `xla`."""
+        """Return the backend of its results: without dynamo, lazy tensors are `xla`."""
         return self.dynamo or ("xla" if self.xla else "eager")
 
 
@@ -113,7 +113,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _records(item: Value) -> Iterator[Item]:
     value = item.value
-    benchmark, model, timestamp = _benchmark(value), _model(value), _timestamp(value.get("timestamp"))
+    benchmark, model, moment = _benchmark(value), _model(value), value.get("timestamp")
+    timestamp = number(moment) if isinstance(moment, str) else finite(moment)
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
     code, ours = text(value.get("verification_code")), _map(value.get("runner"))
@@ -126,8 +127,9 @@ def _records(item: Value) -> Iterator[Item]:
         if check := _map(ours.get("check")):
             said = {**check, "code": code}
         found.append((Metric("verification_code", extra_info=said), "/verification_code"))
-    without = _without(ours)
-    if without:
+    names = ours.get("without")
+    without = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    if without:  # metrics that our own runner has no value of
         found += [(Metric(name, extra_info=_no_value(ours)), "/runner/without") for name in without]
     elif isinstance(error, str) and code not in _VERIFIER_RAN:
         status, word = status_of_error(error)
@@ -139,13 +141,8 @@ def _records(item: Value) -> Iterator[Item]:
         record = Record(benchmark, model, metric, timestamp=timestamp)
         yield LocatedRecord(record, item.pointer + place, item.line)
     for name, values in measured.items():
-        yield from _measured(item, _spelled(name), values, Record(benchmark, model, timestamp=timestamp))
-
-
-def _without(ours: dict[str, Any]) -> list[str]:
-    """Return the metrics that our own runner has no value of."""
-    names = ours.get("without")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        name = name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")  # the documentation's spelling
+        yield from _measured(item, name, values, Record(benchmark, model, timestamp=timestamp))
 
 
 def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
@@ -198,19 +195,10 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
 
 
 def _model(value: dict[str, Any]) -> Model:
-    """Without dynamo the backend is XLA's lazy tensors, torchax, or eager."""
+    """Return the model; without dynamo its backend is XLA's lazy tensors, torchax, or eager."""
     experiment = value["experiment"]
     plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
     return Model(value["model"]["model_name"], "OSS model", text(experiment.get("dynamo")) or plain)
-
-
-def _spelled(name: str) -> str:
-    """The documentation writes ExecutionTime, the runner ExecuteTime."""
-    return name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")
-
-
-def _timestamp(value: Any) -> float | None:
-    return number(value) if isinstance(value, str) else finite(value)
 
 
 def _measured(item: Value, name: str, values: Any, record: Record) -> Iterator[Item]:
@@ -252,10 +240,6 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.knobs = knobs_of(record)
 
 
-def _places(task: TaskSpec) -> list[str]:
-    return [_dump_name(task)]
-
-
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     lines = _lines_path(path)
     return {lines, *(lines.parent / task.case for task in tasks if task.asks_for_artifacts())}
@@ -281,11 +265,9 @@ class XlaFiles:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(_line(finished)) + "\n")
-        return [self._path, *self._take_dumps(finished)]
-
-    def _take_dumps(self, finished: FinishedTask) -> Iterator[Path]:
-        """Move artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
+        written = [self._path]
         configuration = _dump_name(finished.task)
+        # artifacts move to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there
         for path in sorted((finished.folder / "artifacts").glob("*/*")):
             kind = path.parent.name
             if kind not in _DUMPS:
@@ -300,7 +282,8 @@ class XlaFiles:
                 target = folder / path.stem / f"{name}{path.suffix}"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, target)
-            yield target
+            written.append(target)
+        return written
 
 
 def _line(finished: FinishedTask) -> dict[str, Json]:
@@ -396,5 +379,5 @@ FORMAT = Format(
     matches=_matches,
     read=read,
     describe={_BENCHMARK: describe},
-    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, _places, _files),
+    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),
 )

@@ -90,13 +90,6 @@ class Lease:
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # of `python` in a pair
 
 
-@dataclass(frozen=True)
-class ProgressReply:
-    """The HUD's answer to a progress report."""
-
-    cancel: bool  # end the task now
-
-
 class Hud:
     """The API of the HUD at an address, for one host."""
 
@@ -144,8 +137,8 @@ class Hud:
             new_options=dict(answer.get("new_options") or {}),
         )
 
-    def progress(self, lease: Lease, event: Mapping[str, Json]) -> ProgressReply:
-        """Report progress, which extends the lease. Raise LeaseBroken."""
+    def progress(self, lease: Lease, event: Mapping[str, Json]) -> bool:
+        """Report progress, which extends the lease; return whether to cancel the task. Raise LeaseBroken."""
         said = {
             "phase": str(event.get("phase", ""))[:40],
             "done": _count(event.get("done")),
@@ -153,7 +146,7 @@ class Hud:
             "label": str(event.get("label", ""))[:200],
         }
         answer = self._json("POST", f"tasks/{lease.task}/progress", said, lease=lease)
-        return ProgressReply(cancel=bool(answer.get("cancel")))
+        return bool(answer.get("cancel"))
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
         """Deliver v3 records as JSON lines; return the receipt. Raise LeaseBroken or Refused."""
@@ -262,7 +255,8 @@ def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
             problem = {}
     detail = str(problem.get("detail") or error.reason)
     if error.code in _TRY_LATER or error.code >= 500:
-        return Unreachable(f"{error.code}: {detail}", _seconds(error.headers.get("Retry-After")))
+        wait = error.headers.get("Retry-After") or ""  # in seconds; its other form, a date, is ignored
+        return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
     if 300 <= error.code < 400:
         detail = f"the hud is at another address: {error.headers.get('Location')}"
     kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
@@ -284,11 +278,6 @@ def _object(text: bytes) -> dict[str, Json]:
 
 def _count(value: Json) -> int:
     return min(max(0, value), 10**9) if isinstance(value, int) else 0
-
-
-def _seconds(value: str | None) -> float:
-    """Return Retry-After in seconds, at most a minute; its other form, a date, is ignored."""
-    return min(float(value), 60.0) if value and value.isdecimal() else 0.0
 
 
 def _is_loopback(name: str) -> bool:

@@ -251,7 +251,7 @@ class ProgressReporter:
 
     def _report(self) -> None:
         try:
-            if self._hud.progress(self._folder.lease, self._event).cancel:
+            if self._hud.progress(self._folder.lease, self._event):
                 self.stop_reason = self.CANCELLED
             self._folder.send_results(self._hud)
             self._folder.send_log(self._hud)

@@ -1,5 +1,5 @@
-"""The environment of an interpreter, read without importing torch: that of a task which died before it could
-say it. `python -m runner.system.environment DEVICE` prints it as JSON, in any Python that can start.
+"""The environment of an interpreter, read without importing torch, for a task that died before it reported
+it. `python -m runner.system.environment DEVICE` prints it as JSON, in any Python that can start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def environment(device: str) -> Environment:
 
 
 def of_machine() -> Environment:
-    """Its part that neither torch nor a GPU has to be asked for."""
+    """Return the facts that need neither torch nor a GPU."""
     return Environment(
         triton=version("triton"),
         python=platform.python_version(),
@@ -49,7 +49,7 @@ def of_machine() -> Environment:
 
 
 def asked(device: str, python: str, variables: Mapping[str, str]) -> Environment:
-    """That of another interpreter; without its own facts where it does not answer."""
+    """Return the environment of another interpreter; if it does not answer, only the facts of the machine."""
     try:
         module = "runner.system.environment"
         return Environment(
@@ -61,7 +61,7 @@ def asked(device: str, python: str, variables: Mapping[str, str]) -> Environment
 
 
 def _gpu() -> machine.Gpu | None:
-    """The one that this process sees."""
+    """Return the GPU that this process sees."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     gpus = machine.gpus()
     return next((gpu for gpu in gpus if seen in {gpu.uuid, str(gpu.index)}), gpus[0] if gpus else None)

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -220,8 +220,8 @@ def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]
 
 def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
     """Return the median of the stored daily readings, or None without any."""
-    values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
-    return float(statistics.median(values)) if values else None
+    found = ceilings(path).get(accelerator, {}).get(ceiling)
+    return float(found["value"]) if found else None
 
 
 def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
@@ -241,7 +241,9 @@ def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:
     """Store today's reading, replacing an earlier one of today; keep the six days before it."""
-    with _locked(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         stored = _load(path)
         kept = stored["accelerators"].setdefault(accelerator, {}).setdefault(ceiling, [])
         kept[:] = [reading for reading in kept if reading["day"] != today()]
@@ -260,11 +262,3 @@ def _load(path: Path) -> dict[str, Any]:
     if isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION:
         return stored
     return {"version": _CEILINGS_VERSION, "accelerators": {}}
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
