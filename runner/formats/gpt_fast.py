@@ -99,13 +99,14 @@ class GptFastFiles:
         if _unsupported_reason(finished.task):
             return []
         rows = []
+        is_model = finished.task.suite == "gpt_fast"
         for record in finished.records:
-            name, values = record["metric"]["name"], record["metric"].get("benchmark_values")
-            if not values:
+            values = record["metric"].get("benchmark_values")
+            if not values or record["metric"]["name"] not in (_MODEL_METRICS if is_model else _MICRO_METRICS):
                 continue
-            if finished.task.suite == "gpt_fast" and name in _MODEL_METRICS:
-                rows.append(_row(record, statistics.fmean(values), "True"))  # the mean of the five sequences
-            elif name in _MICRO_METRICS and record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}:
+            if is_model:  # the mean of the five sequences, as the script has it
+                rows.append(_row(record, statistics.fmean(values), "True"))
+            elif record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}:
                 rows.append(_row(record, median(values), "False"))
         if not rows:
             return []

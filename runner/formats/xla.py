@@ -141,8 +141,8 @@ def _records(item: Value) -> Iterator[Item]:
         record = Record(benchmark, model, metric, timestamp=timestamp)
         yield LocatedRecord(record, item.pointer + place, item.line)
     for name, values in measured.items():
-        name = name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")  # the documentation's spelling
-        yield from _measured(item, name, values, Record(benchmark, model, timestamp=timestamp))
+        spelled = name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")  # as the documentation has it
+        yield from _measured(item, spelled, values, Record(benchmark, model, timestamp=timestamp))
 
 
 def _no_value(ours: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The wake-up, an RQ job, and the work that a host does when one comes.
 
-A wake-up says "there is work" and nothing else. The task itself is claimed over HTTP and is data out of what
-the suites declare; nothing that somebody puts into Redis becomes code here.
+A wake-up says only that there is work. The task itself is claimed over HTTP and names what the suites
+declare; nothing in Redis becomes code here.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class ProgressReporter:
         self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
         self._event: Event = {}
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="reporter", daemon=True)
+        self._thread = threading.Thread(target=self._report, name="reporter", daemon=True)
         self.stop_reason = ""
 
     def __enter__(self) -> ProgressReporter:
@@ -245,19 +245,16 @@ class ProgressReporter:
     def note(self, event: Event) -> None:
         self._event = event
 
-    def _go(self) -> None:
-        while not self._done.wait(self._period_s) and self.stop_reason != self.LOST:
-            self._report()
-
     def _report(self) -> None:
-        try:
-            if self._hud.progress(self._folder.lease, self._event):
-                self.stop_reason = self.CANCELLED
-            self._folder.send_results(self._hud)
-            self._folder.send_log(self._hud)
-        except LeaseBroken:
-            self.stop_reason = self.LOST
-        except Unreachable as error:
-            logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
-        except (HudError, OSError) as error:
-            logger.warning("task %s: %s", self._folder.lease.task, error)
+        while not self._done.wait(self._period_s) and self.stop_reason != self.LOST:
+            try:
+                if self._hud.progress(self._folder.lease, self._event):
+                    self.stop_reason = self.CANCELLED
+                self._folder.send_results(self._hud)
+                self._folder.send_log(self._hud)
+            except LeaseBroken:  # noqa: PERF203 - the task goes on whatever a report meets
+                self.stop_reason = self.LOST
+            except Unreachable as error:
+                logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
+            except (HudError, OSError) as error:
+                logger.warning("task %s: %s", self._folder.lease.task, error)

@@ -116,7 +116,7 @@ def variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
 
 
 def words(options: Mapping[str, InductorValue]) -> str:
-    """``epilogue_fusion=off, max_fusion_size=8``."""
+    """Return the options as people read them: ``epilogue_fusion=off, max_fusion_size=8``."""
     said = {True: "on", False: "off"}
     return ", ".join(
         f"{name}={said[value] if isinstance(value, bool) else value}"

@@ -134,6 +134,7 @@ _COUNT_TITLES = {
     "autograd_compiles": "Autograd compiles",
     "cudagraph_skips": "CUDA graph skips",
 }
+HARNESS_COUNTS = tuple(_COUNT_TITLES)  # in the order of its columns
 _NO_DIRECTION = ("calls_captured", "autograd_captures", "autograd_compiles")
 _COUNTS = tuple(
     _count(prefix + name, title + suffix, "none" if name in _NO_DIRECTION else "down")

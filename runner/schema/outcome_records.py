@@ -16,7 +16,7 @@ from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite
 Json = Any
 
 COMPLETE = "complete"  # key of a line of `--format ours` that has a record for every expected metric
-CANCELLED = "cancelled"  # the end of a task that somebody stopped: no status, since nothing failed
+CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
 _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experiment
 
 
@@ -33,9 +33,7 @@ class TaskOutcome:
     signal: str = ""  # SIGSEGV, …
     leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
     records: Sequence[dict[str, Json]] = field(default=(), repr=False)
-    unexpected: Sequence[dict[str, Json]] = field(
-        default=(), repr=False
-    )  # records of another task, which say so
+    unexpected: Sequence[dict[str, Json]] = field(default=(), repr=False)  # of another task, and marked
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> TaskOutcome:

@@ -68,14 +68,13 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     if kind == "statistics" and kind_in_name(filename) == "accuracy":
         extra = {"accuracy": True}
     found = _Table(columns, kind, file_hints(filename), extra)
+    lines = (row if isinstance(row, Fault) else _wrong(row) or row for row in lines)
     if kind == "phases":
-        yield from _phases(found, list(lines))
+        yield from _phases(found, lines)
         return
     for row in lines:
         if isinstance(row, Fault):
             yield row
-        elif wrong := _wrong(row):
-            yield wrong
         else:
             yield from _metrics(found, row)
 
@@ -140,7 +139,7 @@ def _failure(found: _Table, row: Row) -> Iterator[Item]:
         yield Skipped("", reasons.FILLED_UP, row.line)
 
 
-def _phases(found: _Table, lines: list[Row | Fault]) -> Iterator[Item]:
+def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
     """Read compile phases in seconds. The header is the longest one, so a row filled up with "0" (every
     number has digits after its point) is not the header's; with such rows in a file, only the first full row
     is known to fit it."""
@@ -149,8 +148,6 @@ def _phases(found: _Table, lines: list[Row | Fault]) -> Iterator[Item]:
     for row in lines:
         if isinstance(row, Fault):
             yield row
-        elif wrong := _wrong(row):
-            yield wrong
         elif row.cells[2] == "0":
             yield Skipped("", reasons.FILLED_UP, row.line)
         elif len(row.cells) < len(found.columns) or row.cells[-1] == "0":
