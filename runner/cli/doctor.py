@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from runner.system import machine
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
 _COMPILE_S = 300
 _NO_COMPILER = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
 _CEILINGS = {
@@ -59,16 +55,10 @@ def examine(python: str = sys.executable) -> list[Finding]:
 
 def _inductor(python: str, device: str) -> Finding:
     """Compile one small function: only that shows whether all the tools are there."""
+    module = "runner.measure.compiler.compiled"
     try:
-        answer = subprocess.run(
-            [python, "-m", "runner.measure.compiler.compiled", device],
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=_COMPILE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
+        answer = machine.run_module(module, device, python=python, variables={}, limit_s=_COMPILE_S)
+    except RuntimeError as error:
         return Finding(f"inductor on {device}", str(error), False)
     lines = answer.stdout.strip().splitlines() or ["said nothing"]
     return Finding(f"inductor on {device}", lines[-1], answer.returncode == 0)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from runner.cli.terminal import Job, plain_key
 from runner.launch.pairs import BASE
-from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import runner_facts
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.system import environment, machine
 from runner.system.accelerators import Accelerator
+from runner.system.environment import versions_of
 from runner.system.interpreters import DEFAULT, Interpreter
-from runner.system.package_versions import versions_of
 
 _DIGITS = 12
 _VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment

@@ -14,9 +14,9 @@ from runner.cli import dry_run, request, resume, tables, terminal
 from runner.cli.output import FORMATS, Output, records_of
 from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
-from runner.launch.task_result import TaskResult, artifacts_in
 from runner.schema import inductor_options
-from runner.schema.records import SUCCESS
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import SUCCESS, Json
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES, file, suite_of
@@ -169,7 +169,7 @@ def _new_options(
     return found
 
 
-def _baseline(path: Path | None) -> list[tables.Json] | None:
+def _baseline(path: Path | None) -> list[Json] | None:
     if path is None:
         return None
     try:
@@ -201,9 +201,7 @@ def _print_event(task: TaskSpec, event: Event) -> None:
     print(" ".join(filter(None, parts)), file=sys.stderr)
 
 
-def _print_tables(
-    finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[tables.Json] | None
-) -> None:
+def _print_tables(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[Json] | None) -> None:
     """Print the tables, and where to look for what went wrong."""
     parts = [tables.results(finished)] if finished else []
     if len(jobs) > 1:
@@ -222,7 +220,7 @@ def _print_tables(
 
 def _print_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:
     """Print where artifacts are, and what is not in the file."""
-    kept = [f"{context.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+    kept = [f"{context.folder}/*/artifacts"] if any(one.artifacts() for one in finished) else []
     for folder in sorted(map(str, output.artifacts)) if output else kept:
         print(f"artifacts: {folder}")
     left_out = output.left_out() if output else ""

@@ -8,11 +8,11 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from runner.launch.task_result import TaskResult
 from runner.schema.metrics import metric_info
-from runner.schema.records import SUCCESS, runner_facts
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import SUCCESS, Json, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,
     PAIR_FLOOR,
@@ -24,8 +24,6 @@ from runner.schema.statistics import (
     value_of,
 )
 from runner.schema.suite import TaskSpec, suite_of, value_rule
-
-Json = Any
 
 # Metrics that a person reads first, in this order.
 MAIN = (

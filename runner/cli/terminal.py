@@ -17,9 +17,9 @@ from typing import Any
 
 from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
-from runner.launch.task_result import TaskResult, artifacts_in
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks, machine
@@ -156,14 +156,15 @@ def _run_job(
         return with_runner_fact(timed, "process", process) if process else timed
 
     records, unexpected = (list(map(of_command, found)) for found in (outcome.records, outcome.unexpected))
+    result = TaskResult(job.task, outcome, place, records, job.key, unexpected)
     if outcome.status == "ok":
-        keep = artifacts_in(place) and (context.keeps_artifacts or job.task.asks_for_artifacts())
+        keep = result.artifacts() and (context.keeps_artifacts or job.task.asks_for_artifacts())
         for path in [path for path in place.iterdir() if path.name != "artifacts"] if keep else [place]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-    return TaskResult(job.task, outcome, place, records, job.key, unexpected)
+    return result
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 
 from runner.formats import v3
-from runner.formats.format import FinishedTask, Format, Writer
+from runner.formats.format import Format, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Record
 from runner.schema.suite import TaskSpec
 
@@ -43,7 +44,7 @@ class CacheFile:
         self._path = path
         self._records: list[Json] = []
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         records = [
             _record(record)
             for record in finished.records

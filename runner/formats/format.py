@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.schema.outcome_records import TaskOutcome
-from runner.schema.records import Json, Record
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import Record
 from runner.schema.suite import BadRequest, TaskSpec
 
 _PEEK_BYTES = 1 << 16
@@ -91,23 +91,10 @@ def is_json(body: bytes) -> bool:
     return body[:_PEEK_BYTES].lstrip()[:1] in {b"[", b"{"}
 
 
-class FinishedTask(Protocol):
-    """A task with its records, objects of the v3 shape, and the folder of its artifacts."""
-
-    @property
-    def task(self) -> TaskSpec: ...
-    @property
-    def outcome(self) -> TaskOutcome: ...
-    @property
-    def records(self) -> list[dict[str, Json]]: ...
-    @property
-    def folder(self) -> Path: ...
-
-
 class FileWriter(Protocol):
     """Write the files of one `--output`; they are complete after each task."""
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         """Write a task; return the files that hold something of it."""
 
 

@@ -14,11 +14,12 @@ from typing import cast
 
 from runner.formats import reasons, v3
 from runner.formats.errors import Fault
-from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, is_json
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec, suite_of
@@ -95,7 +96,7 @@ class GptFastFiles:
         self._path = path
         self._rows: list[dict[str, str]] = []
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if _unsupported_reason(finished.task):
             return []
         rows = []

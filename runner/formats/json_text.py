@@ -26,7 +26,7 @@ MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _BYTE = re.compile(r"\(byte (\d+)\)")
-_NUL = re.compile(rb"\\u0000|\x00")
+_NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
 _INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
 
 
@@ -137,28 +137,11 @@ def _malformed(error: Exception, body: bytes) -> MalformedUpload:
 
 def refuse_nul(body: bytes) -> None:
     """Raise BadUpload for a text that holds a NUL character, which PostgreSQL does not store."""
-    if not _NUL.search(body):
+    if b"\0" not in body and b"\\u0000" not in body:
         return
-    for number, line in enumerate(body.splitlines(), start=1):
-        if b"\0" in line or (b"\\u0000" in line and _holds_nul(line)):
-            raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", number)])
-
-
-def _holds_nul(line: bytes) -> bool:
-    try:
-        value: Any = _ANY.decode(line)
-    except ERRORS:
-        return True  # one line of a pretty-printed body: the escape cannot be told from its like, so refuse
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str) and "\0" in item:
-            return True
-        if isinstance(item, dict):
-            stack += [*item.keys(), *item.values()]
-        elif isinstance(item, list):
-            stack += item
-    return False
+    if found := _NUL.search(body):
+        line = body.count(b"\n", 0, found.start()) + 1
+        raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", line)])
 
 
 class _Problem(ValueError):

@@ -15,11 +15,12 @@ from pathlib import Path, PurePosixPath
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import csv_text, pointer, table
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median, quantiles
 from runner.schema.suite import Expected, TaskSpec, suite_of
@@ -146,7 +147,7 @@ class OperatorbenchFiles:
         self._rows: dict[tuple[str, str], dict[str, _Row]] = {}
         self._shapes: dict[tuple[str, str], dict[str, dict[str, dict[str, float]]]] = {}
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if _unsupported_reason(finished.task):
             return []
         taken = {place for record in finished.records if (place := self._take(record, finished.task.backend))}

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Preview, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statuses import status_of_error
 from runner.schema.suite import TaskSpec, suite_of
@@ -259,7 +260,7 @@ class XlaFiles:
     def __init__(self, path: Path) -> None:
         self._path = _lines_path(path)
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if not finished.records:
             return []
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -286,7 +287,7 @@ class XlaFiles:
         return written
 
 
-def _line(finished: FinishedTask) -> dict[str, Json]:
+def _line(finished: TaskResult) -> dict[str, Json]:
     first, place = finished.records[0], cell_of(finished.task)
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
@@ -315,7 +316,7 @@ def _line(finished: FinishedTask) -> dict[str, Json]:
     return {**line, **_outcome(finished)}
 
 
-def _outcome(finished: FinishedTask) -> dict[str, Json]:
+def _outcome(finished: TaskResult) -> dict[str, Json]:
     """Return the verifier's code, and what it leaves open in our words."""
     metrics = [record["metric"] for record in finished.records]
     checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
@@ -330,7 +331,7 @@ def _outcome(finished: FinishedTask) -> dict[str, Json]:
     return {"verification_code": checked["code"], "runner": ours}
 
 
-def _metrics_of(finished: FinishedTask) -> dict[str, Json]:
+def _metrics_of(finished: TaskResult) -> dict[str, Json]:
     """Return a list for each metric, one value a repeat; maps of counters and operators are nested."""
     found: dict[str, Json] = {}
     for metric in (record["metric"] for record in finished.records):

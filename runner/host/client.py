@@ -24,6 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import PROTOCOL
+from runner.schema.records import Json
 
 TIMEOUT_S = 10.0
 SLOW_S = 2.0  # a call that takes longer is announced
@@ -31,7 +32,6 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
 
-Json = Any
 T = TypeVar("T")
 
 

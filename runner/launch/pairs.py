@@ -14,21 +14,18 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
-from runner.schema.records import STATUSES, SUCCESS, with_runner_fact
+from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.suite import TaskSpec
 from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
 BASE, NEW = "base", "new"
-
-Json = Any
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.schema.outcome_records import Place, TaskOutcome, missing
-from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment
+from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Json
 from runner.schema.suite import Expected, TaskSpec
 from runner.suites import suite_of
 from runner.system import environment
-
-Json = Any
 
 FILE = "results.jsonl"
 FOUND = "found.json"  # device and environment of a stage that got far enough to know them

@@ -129,29 +129,21 @@ def _problem(name: str, value: object, kinds: Kinds | None) -> str:
         return LISTED[name].problem(value)
     if not may_be_set(name):
         return f"{name[:100]!r} cannot be set from outside"
-    kind = kinds.get(name) if kinds is not None else _kind_of(value)
+    unchecked = [value] if isinstance(value, str) else type(value).__name__
+    kind = unchecked if kinds is None else kinds.get(name)
     if kind is None:
         return f"no option that can be set has this name here; every host takes: {', '.join(sorted(LISTED))}"
     return _value_problem(kind, value)
 
 
 def _value_problem(kind: object, value: object) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "bool":
-        return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
-    if kind == "int":
-        whole = isinstance(value, int) and number and abs(value) <= _MOST
-        return "" if whole else f"{value!r} is not an integer within ±2**31"
     if kind == "float":
-        finite = isinstance(value, int | float) and number and abs(value) <= sys.float_info.max
-        return "" if finite else f"{value!r} is not a finite number"
-    words = kind if isinstance(kind, list) else []
-    known = isinstance(value, str) and len(value) <= _MOST_LETTERS and value in words
-    return "" if known else f"{value!r} is not one of {', '.join(map(str, words))}"
-
-
-def _kind_of(value: object) -> object:
-    return [value] if isinstance(value, str) else type(value).__name__
+        finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+        return "" if finite and not isinstance(value, bool) else f"{value!r} is not a finite number"
+    if kind in {"bool", "int"}:
+        return Option("", kind, "", -_MOST, _MOST).problem(value)
+    words = [word for word in kind if len(word) <= _MOST_LETTERS] if isinstance(kind, list) else []
+    return Option("", "choice", "", choices=tuple(words)).problem(value)
 
 
 def _value(text: str) -> InductorValue:

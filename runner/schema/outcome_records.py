@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 from runner.schema.metrics import metric_info
-from runner.schema.records import STATUSES, SUCCESS, runner_facts
+from runner.schema.records import STATUSES, SUCCESS, Json, runner_facts
 from runner.schema.statistics import severity
 from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite_of
-
-Json = Any
 
 COMPLETE = "complete"  # key of a line of `--format ours` that has a record for every expected metric
 CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
@@ -40,6 +38,27 @@ class TaskOutcome:
         """Read status, code and reason; what is not there is ''."""
         status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
         return cls(status, code, reason)
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task with its outcome and its records, as outputs, tables and upstream files get it."""
+
+    task: TaskSpec
+    outcome: TaskOutcome
+    folder: Path  # holds its log if it failed, and its artifacts
+    records: list[dict[str, Json]]
+    key: str = ""  # of its job
+    unexpected: Sequence[dict[str, Json]] = ()  # kept in our own files only
+
+    @property
+    def name(self) -> str:
+        """Return the key of the job, else the fingerprint of the task."""
+        return self.key or self.task.fingerprint()
+
+    def artifacts(self) -> list[Path]:
+        """Return the artifacts that are in the task's folder now."""
+        return [path for path in (self.folder / "artifacts").rglob("*") if path.is_file()]
 
 
 @dataclass(frozen=True)

@@ -163,10 +163,25 @@ def asked(
 
     Raise RuntimeError with the last line of its output if it fails.
     """
+    answer = run_module(module, *arguments, python=python, variables=variables, limit_s=limit_s)
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{python}: {lines[-1]}")
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def run_module(
+    module: str, *arguments: str, python: str, variables: Mapping[str, str], limit_s: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a module of ours with `python` and these variables.
+
+    Raise RuntimeError if it does not start or runs longer than `limit_s`.
+    """
     own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # set for this interpreter only
     paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH", own)])]
     try:
-        answer = subprocess.run(
+        return subprocess.run(
             [python, "-m", module, *arguments],
             env={**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
@@ -176,11 +191,6 @@ def asked(
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RuntimeError(f"{python} could not be asked for its torch: {error}") from error
-    if answer.returncode:
-        lines = answer.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{python}: {lines[-1]}")
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
 
 
 # Ceilings: {"version": 1, "accelerators": {UUID or CPU name: {"copy_gbps": [{"day", "value", "torch"}]}}}

@@ -14,7 +14,7 @@ from runner.cli import terminal
 from runner.launch.pairs import LaunchRequest
 from runner.schema.outcome_records import TaskOutcome
 from runner.system import environment, machine
-from runner.system.package_versions import versions_of
+from runner.system.environment import versions_of
 from tests.support.records import task_record
 
 pytestmark = pytest.mark.usefixtures("own_folders")

@@ -16,7 +16,7 @@ def test_median_of_an_even_number_is_the_middle_of_two() -> None:
 
 @pytest.mark.parametrize("function", [median, geometric_mean])
 def test_nothing_has_no_middle(function: object) -> None:
-    with pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match="data"):
         function([])  # type: ignore[operator]
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runner.formats.torchdynamo.compiler_names import inductor_words
+from runner.formats.torchdynamo.compiler_names import Compiler, inductor_words
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.suite import TaskSpec
 
@@ -63,14 +63,9 @@ class Backend:
             return self.export
         if self.dynamo != "inductor":
             return self.dynamo
-        words = ["inductor"]
-        if device == "cuda" and self.export == "none" and (self.cudagraphs or not self.cpp_wrapper):
-            words.append("cudagraphs" if self.cudagraphs else "no_cudagraphs")
-        words += [self.export] if self.export != "none" else []
-        words += ["cpp_wrapper"] if self.cpp_wrapper else []
-        words += ["freezing"] if self.freezing else []
-        words += [] if self.compile_mode == "default" else [re.sub(r"\W+", "_", self.compile_mode)]
-        return "_".join(words)
+        parts = {self.export, *(name for name in ("cpp_wrapper", "freezing") if getattr(self, name))}
+        mode = "" if self.compile_mode == "default" else re.sub(r"\W+", "_", self.compile_mode)
+        return Compiler(frozenset(parts), self.cudagraphs, mode).name(device)
 
 
 def backend_of(spec: TaskSpec) -> Backend:

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.formats.format import FinishedTask
 from runner.formats.table import csv_text
 from runner.formats.torchdynamo.backend_names import backend_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.metrics import HARNESS_COUNTS
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.statuses import is_accuracy_code
@@ -120,7 +120,7 @@ class DynamoFiles:
         self._folder = _folder(path)
         self._files: dict[str, _File] = {}
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         spec = finished.task
         written: list[Path] = []
         if unsupported_reason(spec):
@@ -201,7 +201,7 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
     return None
 
 
-def _accuracy(finished: FinishedTask, records: Mapping[str, Json]) -> Row:
+def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
     """Return a row. The batch size is the small one of the check; 0 where the model did not come so far, as
     the harness writes it."""
     spec, outcome = finished.task, finished.outcome
