@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord
 from runner.formats.table import table
-from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _COLUMNS = ["model", "reason", "user_stack"]
@@ -50,7 +50,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
     deduped = {"deduped": "1"} if "_deduped" in filename else {}
-    return {**file_hints(filename), "kind": kind_in_name(filename), **deduped}
+    return {**said_by_name(filename), **deduped}
 
 
 FORMAT = Format(

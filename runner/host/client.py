@@ -108,19 +108,19 @@ class Hud:
 
     def register(self, token: str, name: str) -> dict[str, Json]:
         """Spend a one-time token; return {"host", "name", "key", "redis_url"}."""
-        return self._json("POST", "hosts/register", {"token": token, "name": name})
+        return self._call("POST", "hosts/register", {"token": token, "name": name})
 
     def beat(
         self, facts: Mapping[str, Json], labels: Mapping[str, str], devices: Sequence[Mapping[str, Json]]
     ) -> dict[str, Json]:
         """Send a heartbeat; return this host's accelerators, queues and state."""
         said = {"facts": facts, "labels": labels, "devices": devices}
-        return self._json("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
+        return self._call("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
 
     def claim(self, accelerator: int, nonce: str) -> Lease | None:
         """Return the next task for an accelerator, or None. The same nonce gets the same task again."""
         asked = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": nonce}
-        answer = self._json("POST", "tasks/claim", asked)
+        answer = self._call("POST", "tasks/claim", asked)
         if not answer:
             return None
         return Lease(
@@ -145,7 +145,7 @@ class Hud:
             "total": _count(event.get("total")),
             "label": str(event.get("label", ""))[:200],
         }
-        answer = self._json("POST", f"tasks/{lease.task}/progress", said, lease=lease)
+        answer = self._call("POST", f"tasks/{lease.task}/progress", said, lease=lease)
         return bool(answer.get("cancel"))
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
@@ -175,26 +175,22 @@ class Hud:
     def finish(self, lease: Lease, status: str, code: str, reason: str, seconds: float) -> str:
         """End the task; return its new state. Raise LeaseBroken."""
         said = {"status": status, "code": code, "reason": reason, "seconds": round(seconds, 3)}
-        return str(self._json("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
-
-    def _json(
-        self, method: str, path: str, value: Mapping[str, Json], *, lease: Lease | None = None
-    ) -> dict[str, Json]:
-        return self._call(method, path, json.dumps(value).encode(), "application/json", lease=lease)
+        return str(self._call("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
 
     def _call(
         self,
         method: str,
         path: str,
-        body: bytes | None,
+        body: bytes | Mapping[str, Json] | None,
         content_type: str = "application/json",
         *,
         lease: Lease | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Json]:
-        """Send one request; return {} for an answer without content. Raise HudError."""
+        """Send one request, a mapping as JSON; return {} for an answer without content. Raise HudError."""
+        data = json.dumps(body).encode() if isinstance(body, Mapping) else body
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has checked
-            f"{self.url}/api/v1/{path}", data=body, method=method
+            f"{self.url}/api/v1/{path}", data=data, method=method
         )
         headers = {"Content-Type": content_type, "Accept": "application/json", **(headers or {})}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}

@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 from runner.schema import inductor_options
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-_NVIDIA_SMI_S = 20  # it answers in 0.1 s, and after minutes where a driver is broken
+_PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
 _ASKED_S = 120
 DAILY_READINGS = 7  # a ceiling is the median of this many
 # Variables of the environment that belong to its class (measuring rule 1).
@@ -63,22 +62,19 @@ def gpu_limits() -> list[dict[str, Any]]:
 
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
     """Return the rows of `nvidia-smi --query-gpu=FIELDS`, none if the program is missing or fails."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(
-            command + ([f"--id={gpu}"] if gpu else []),
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_SMI_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = csv.reader(answer.stdout.splitlines(), skipinitialspace=True)
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    printed = _output_of(command + ([f"--id={gpu}"] if gpu else []))
+    rows = csv.reader(printed.splitlines(), skipinitialspace=True)
     return [row for row in rows if len(row) == fields.count(",") + 1]
+
+
+def _output_of(command: list[str]) -> str:
+    """Return what a program prints, '' if it is missing, fails or hangs."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout
 
 
 def cpu_name() -> str:
@@ -102,16 +98,7 @@ def usable_cpus() -> int:
 
 def cpp_compiler() -> str:
     """Return the first line of `--version` of inductor's C++ compiler (CXX, else g++), or ''."""
-    program = shutil.which(os.environ.get("CXX") or "g++")
-    if program is None:
-        return ""
-    try:
-        answer = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout.partition("\n")[0].strip()
+    return _output_of([os.environ.get("CXX") or "g++", "--version"]).partition("\n")[0].strip()
 
 
 def operating_system() -> str:

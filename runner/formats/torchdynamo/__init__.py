@@ -18,7 +18,7 @@ from runner.formats.scalars import number
 from runner.formats.table import Row, pointer, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
-from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
 from runner.schema.metrics import METRICS
 from runner.schema.records import Benchmark, Metric, Model, Record
 
@@ -164,16 +164,12 @@ def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
             yield from _metrics(found, row)
 
 
-def _said_by_name(filename: str) -> Mapping[str, str]:
-    return {**file_hints(filename), "kind": kind_in_name(filename)}
-
-
 FORMAT = Format(
     "torchdynamo",
     matches=lambda preview: preview.header[:3] == _FIRST and len(preview.header) > 3,
     read=read,
     describe={"TorchInductor": describe},
-    said_by_name=_said_by_name,
+    said_by_name=said_by_name,
     writer=Writer(
         "the torchdynamo harness",
         ("huggingface", "timm", "torchbench"),

@@ -184,3 +184,7 @@ def kind_in_name(filename: str) -> str:
     """Return performance or accuracy from a file's name, '' if it says neither."""
     words = PurePosixPath(filename.replace("\\", "/")).name.lower().replace(".", "_").split("_")
     return next((kind for kind in _KINDS if kind in words), "")
+
+
+def said_by_name(filename: str) -> Mapping[str, str]:
+    return {**file_hints(filename), "kind": kind_in_name(filename)}
