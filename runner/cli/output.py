@@ -142,7 +142,7 @@ def _beside(path: Path) -> Path:
 
 
 def _without_torn_line(path: Path) -> None:
-    """Cut off what a killed command left of its last line: that task is measured again."""
+    """Cut off the half line that a killed command left at the end: its task is measured again."""
     data = path.read_bytes() if path.exists() else b""
     complete = data.rfind(b"\n") + 1
     if data[complete:].startswith(_OURS_BEGINS.encode()):

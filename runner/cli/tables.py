@@ -64,7 +64,7 @@ class _Key(NamedTuple):
 def results(finished: Sequence[TaskResult]) -> str:
     """Return a table with a row for each case and shape and a column for each main metric that was measured.
 
-    Below it stands a line for each case with warnings, or without an artifact that was asked for.
+    Below follows a line for each case with warnings, or with artifacts that could not be kept.
     """
     rows = [row for task in finished for row in _rows(task)]
     heads = {

@@ -42,7 +42,7 @@ class Job:
 
     @property
     def plain_key(self) -> str:
-        """The key without `measured_with`."""
+        """Return the key without `measured_with`."""
         named = (self.python, self.base_python) != (DEFAULT, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
         sides = f"{self.base_python}:{self.python}" if named else ""
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The name of the job in a file; the fingerprint for a plain task in the own interpreter."""
+        """Return the name of the job in a file; for a plain task in our own interpreter its fingerprint."""
         return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
 
 

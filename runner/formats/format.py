@@ -100,8 +100,8 @@ class FileWriter(Protocol):
 
 @dataclass(frozen=True)
 class Writer:
-    """The writer of `--format upstream` for an outside system: one file or folder for each `--output`. What
-    such a file cannot represent is left out."""
+    """The writer of `--format upstream` for an outside system: one file or folder for each `--output`. It
+    leaves out what the file cannot represent."""
 
     name: str
     suites: tuple[str, ...]
@@ -126,7 +126,7 @@ Describe = Callable[[ParsedMeasurement, Record, Parameters], None]
 
 @dataclass(frozen=True)
 class Format:
-    """An outside format. `describe` says, by the benchmark name of a record, how to complete its
+    """An outside format. `describe` maps a record's benchmark name to the function that completes its
     measurement; `said_by_name` returns what only the file's name says."""
 
     name: str

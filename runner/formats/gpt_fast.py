@@ -63,7 +63,7 @@ def _record_of(row: Row, columns: list[str]) -> Item:
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Means over four sizes; the targets are one GPU's."""
+    """Complete a row. A micro-benchmark's is a mean over four sizes; targets are a 40 GB A100's."""
     micro = record.model.type == "micro-benchmark" or measurement.case in _MICRO
     measurement.suite = "micro" if micro else "gpt_fast"
     measurement.backend = measurement.backend or "inductor"

@@ -70,10 +70,9 @@ def count(body: bytes) -> int:
 
 
 def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T | Fault]:
-    """Yield what `one` makes of each value's text, pointer and line, and a Fault for a line that is no JSON.
-
-    `one` may raise ERRORS for a text that is no JSON. Raise MalformedUpload where the body is none, BadUpload
-    for a NUL character.
+    """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
+    not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
+    character.
     """
     refuse_nul(body)
     try:
@@ -145,11 +144,11 @@ def refuse_nul(body: bytes) -> None:
 
 
 class _Problem(ValueError):
-    """The text is what is wrong."""
+    """Something that this module refuses; its text says what."""
 
 
 class _Nested(int):
-    """Stands for an object that has been read: how deep it is."""
+    """The depth of an object, in whose place it stands while the text is read."""
 
 
 def fault_of(text: Text, pointer: str, line: int | None) -> Fault | None:

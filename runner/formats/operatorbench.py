@@ -113,7 +113,7 @@ def _unsupported_reason(task: TaskSpec) -> str:
 
 
 def _places(task: TaskSpec) -> list[str]:
-    """Name the rows: an operator measured by itself and among the frequent ones has one."""
+    """Name the rows: an operator has one, whether it is measured alone or among the frequent ones."""
     said = f"with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"
     return [f"{one.case} {said}" for one in _expected(task)]
 
@@ -135,11 +135,10 @@ def _file(path: Path, inputs: str, dtype: str) -> Path:
 class OperatorbenchFiles:
     """Write `operatorbench_<inputs>_<dtype>.csv` in the folder PATH, or in its folder where PATH is a file.
 
-    The script's header has a column `a/b abs` that no row fills; here header and rows agree. The script
-    measures all backends of an operator in one go, with eager once; here each is a task with an eager of its
-    own. So `eager abs` is that of the first backend that has one, inductor before autotune, and each
-    backend's quantiles are over its own eager. `elapsed` is the sum over the operator's tasks, each with
-    eager and all clocks, but without calls that failed.
+    The script's header has a column `a/b abs` that no row fills; it is left out here. The script measures
+    eager once for all backends of an operator; here each backend is a task that measures eager itself.
+    Quantiles use each backend's own eager; `eager abs` is that of the first backend that has one (inductor,
+    then autotune). `elapsed` is the sum over the operator's tasks, without calls that failed.
     """
 
     def __init__(self, path: Path) -> None:

@@ -54,7 +54,7 @@ def record_reader() -> Callable[[Text, str, int | None], Item]:
     from runner.formats import json_text
 
     class Bare(msgspec.Struct):
-        """A record of which nothing but the metric is read."""
+        """A record's metric, without its other parts."""
 
         metric: Any = None
 

@@ -253,8 +253,8 @@ def _lines_path(path: Path) -> Path:
 class XlaFiles:
     """Write `results.jsonl` in the folder PATH, or PATH itself where it ends in .jsonl; a line for each cell.
 
-    What PyTorch/XLA's lines have no words for stands under `runner`, which its own readers pass by: our
-    status with its reason, and whether a check was asked for.
+    `runner` holds what PyTorch/XLA's lines cannot say, and its own readers ignore it: our status with its
+    reason, and whether a check was asked for.
     """
 
     def __init__(self, path: Path) -> None:
@@ -355,7 +355,7 @@ def _metrics_of(finished: TaskResult) -> dict[str, Json]:
 
 def _dump_name(task: TaskSpec) -> str:
     """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
-    model. Another type and knobs, which it leaves out, follow, so that no file is written over."""
+    model. Append dtype and knobs, which it leaves out, so that no file overwrites another."""
     place = cell_of(task)
     said = {
         "accelerator": place.accelerator,

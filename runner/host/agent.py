@@ -269,7 +269,7 @@ class Agent:
         )
 
     def _kill_strays(self) -> None:
-        """Kill what a dead worker left behind: it has become our child. Our own helpers share our session."""
+        """Kill what dead workers left: it has become our child. Our own helpers share our session."""
         workers = [worker.process.pid for worker in self._workers.values()]
         for process in below_me(besides=workers):
             if process.session == os.getsid(0):

@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 class WakeUp(Job):
-    """An RQ job of which nothing is read but its only argument, a UUID.
+    """An RQ job that reads only one argument of its message, a UUID.
 
-    RQ's own class imports and calls the function, callbacks and webhooks that a message names, so that
-    whoever can write to Redis would own every host.
+    RQ's own class imports and calls the function, callbacks and webhooks that a message names: whoever can
+    write to Redis would control every host.
     """
 
     _message = b""
@@ -106,7 +106,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
 
 def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
-    """Claim a task. The nonce is on the disk until the answer is here: a claim whose answer was lost is
+    """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was lost is
     repeated as the same claim."""
     path = Path(config.data) / "claims" / str(config.accelerator)
     nonce = uuid.uuid4().hex
@@ -234,7 +234,7 @@ class ProgressReporter:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Stop reporting; the delivery repeats what is still on its way."""
+        """Stop reporting; the delivery sends again what is still in flight."""
         self._done.set()
         self._thread.join(_HURRY_S)
         if not self._thread.is_alive():

@@ -74,7 +74,7 @@ class AcceleratorWorker(Worker):
         self.stop_asked = False
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        """Let a horse work until there is no task left, and leave nothing of it alive."""
+        """Fork a process ("horse") that works until there is no task left; end all that it leaves alive."""
         self._forget(job, queue)
         if not job.is_valid():
             logger.warning("a message in %s is no wake-up and was thrown away", queue.name)
@@ -157,7 +157,7 @@ class AcceleratorWorker(Worker):
             logger.warning("results of task %s are not completed: %s", lease.task, error)
 
     def handle_warm_shutdown_request(self) -> None:
-        """SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
+        """Handle SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
         self.stop_asked = True
         if self._horse_pid:
             with contextlib.suppress(ProcessLookupError):

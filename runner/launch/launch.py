@@ -64,9 +64,8 @@ def launch(
     The results of a failed task also name what it did not measure (`runner/schema/outcome_records.py`).
     `log` takes the output instead of the folder's file. `command` replaces the child, for tests.
 
-    Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
-    here, also an exception from a callback, no process of the task is left when it returns, save those
-    named in `TaskOutcome.leftover`.
+    Call it from a thread that outlives the child, and once at a time in a process. When it returns or raises,
+    no process of the task is left but those in `TaskOutcome.leftover`.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +140,7 @@ class _Child:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End what a raising callback or Ctrl-C has left."""
+        """End the processes that are left after an exception, such as Ctrl-C."""
         self.end(_STOP_GRACE_S, "interrupted")
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -215,7 +214,7 @@ class _Child:
 def _scratch(folder: Path) -> Iterator[Path]:
     """Make the folder of a launch's caches and temporary files; remove it after: every launch compiles cold.
 
-    It is below the task's folder, unless that path is so long that a socket in it could not be named.
+    It is in the task's folder, or in the temporary directory if that path is too long for a socket.
     """
     path = folder / "scratch"
     if len(os.fsencode(path)) > 60:

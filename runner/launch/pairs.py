@@ -83,8 +83,8 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
 
 
 def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
-    """Run one pair. Its folder then holds the same files as after a single launch, and each record names its
-    side. The outcome is that of the first side that failed, which its reason names."""
+    """Run one pair. The folder then holds the same files as after a single launch, and each record names its
+    side. The outcome is that of the first side that failed; its reason names the side."""
     task, folder = request.task, request.folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in (FILE, "outcome.json"):

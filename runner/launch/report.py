@@ -97,8 +97,8 @@ def _is_finite(value: Json) -> bool:
 
 
 def _storable(value: Json, place: str, left_out: list[str]) -> Json:
-    """Return JSON that every reader takes: `printable` strings and finite numbers. Add the places of other
-    numbers to `left_out`; in a list, null keeps the place."""
+    """Return JSON with `printable` strings and finite numbers only. Add the places of other numbers to
+    `left_out`; in a list they become null."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):

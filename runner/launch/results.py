@@ -27,8 +27,8 @@ NO_RECORDS = "foreign_results"  # the code of a task that wrote lines which are 
 
 @dataclass(frozen=True)
 class Results:
-    """Records of a task, and those that do not belong to it, which are marked (`UNEXPECTED`). `problem` says
-    what is wrong with the first line that is no record, or is ''."""
+    """Records of a task, and marked ones (`UNEXPECTED`) that do not belong to it. `problem` says what is
+    wrong with the first line that is no record, or is ''."""
 
     records: list[dict[str, Json]] = field(default_factory=list)
     unexpected: list[dict[str, Json]] = field(default_factory=list)
@@ -62,8 +62,8 @@ def complete(
     """Read the file of a task that has ended; if it failed, add records of what it has not measured.
     `variables` were its environment.
 
-    A line that is no record makes the task fail; its records stay. The file is only appended to: an offset
-    says how much of it has been delivered.
+    A line that is no record makes the task fail; its records stay. Only append to the file: it is delivered
+    by offset.
     """
     suite = suite_of(task.suite)
     experiments = suite.expected(task, variables)

@@ -20,7 +20,7 @@ _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experim
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """`status` is one of `STATUSES`, or the word `should_stop` gave. Records are objects of
+    """How a task ended. `status` is one of `STATUSES`, or the text that `should_stop` returned; records have
     the v3 shape (`records.py`)."""
 
     status: str

@@ -90,7 +90,7 @@ class Record:
     run_attempt: int | str | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON object, without the fields that say nothing."""
+        """Return the JSON object without fields that are None."""
         said: dict[str, Json] = _without_none(dataclasses.asdict(self))
         return said
 
@@ -115,7 +115,7 @@ def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict
 
 @dataclass
 class Environment:
-    """The environment of a measurement. Versions as the packages print them; absent parts are ''."""
+    """The environment of a measurement, with versions as the packages print them; '' for absent parts."""
 
     torch: str = ""
     torch_git: str = ""
@@ -134,12 +134,12 @@ class Environment:
     variables: dict[str, str] = field(default_factory=dict)  # environment variables that change results
 
     def fingerprint(self) -> str:
-        """Identity of this environment: 16 hex digits over every field."""
+        """Return the identity of this environment: 16 hex digits over every field."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_record_fields(self, host: str) -> dict[str, Json]:
-        """`runners` and `dependencies` of a v3 record."""
+        """Return `runners` and `dependencies` of a v3 record."""
         versions = {"torch": {"version": self.torch, "sha": self.torch_git}}
         versions["triton"] = {"version": self.triton}
         versions.update({name: {"version": version} for name, version in self.packages.items()})

@@ -77,8 +77,8 @@ def spread_of(values: Sequence[float], rule: ValueRule) -> float:
 def spread(values: Sequence[float]) -> float:
     """Return the robust relative spread of one process's samples: 1.4826 · MAD / |median|; 0 for one sample.
 
-    It describes the samples. It is never a confidence interval for a verdict: samples of one process
-    are correlated, and two processes of the same code differ by more than it says.
+    Never use it as a confidence interval for a verdict: samples of one process are correlated, and two
+    processes of the same code differ by more.
     """
     if len(values) < 2:
         return 0.0
@@ -144,13 +144,12 @@ class PairedChange:
 
     @property
     def change(self) -> float | None:
-        """Relative change of the geometric mean: 0.05 for 5 % more. None without a pair."""
+        """Return the relative change of the geometric mean: 0.05 for 5 % more. None without a pair."""
         return math.expm1(statistics.fmean(self.ratios)) if self.ratios else None
 
     @property
     def word(self) -> Literal["confirmed", "dismissed", "inconclusive"]:
-        """`confirmed`: there is a change. `dismissed`: there is none as large as the floor.
-        `inconclusive`: these pairs do not tell."""
+        """Return `confirmed` for a change, `dismissed` if it is below the floor, else `inconclusive`."""
         if len(self.ratios) < LEAST_PAIRS or self.low is None or self.high is None:
             return "inconclusive"
         limit = math.log1p(self.floor)

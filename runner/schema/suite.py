@@ -35,10 +35,10 @@ class BadRequest(ValueError):
 @dataclass(frozen=True)
 class Option:
     """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name
-    that is looked up among what the suite knows.
+    that the suite looks up.
 
-    An option at its `default` is as good as not given; None says that the suite decides by the case. One
-    without `identity` changes how long a measurement takes or what is kept of it, not what it means.
+    An option at its `default` counts as not given; with None the suite decides by the case. An option without
+    `identity` changes how long a measurement takes or what is kept of it, not what it means.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Suite:
 
     @property
     def module(self) -> str:
-        """The module that measures; only the child imports it."""
+        """Return the module that measures; only the child imports it."""
         return f"runner.suites.{self.name}.run"
 
     def argument(self) -> str:
@@ -275,8 +275,8 @@ class Suite:
         return task.identity()
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        """Return the experiments of a task that runs with these environment variables. Of each of their
-        metrics the task leaves a record: with a value, or with the status that says why there is none."""
+        """Return the experiments of a task that runs with these environment variables. The task leaves a
+        record for each of their metrics: with a value, or with the status that says why there is none."""
         backend, knobs = self.result_backend(task), self.stored_knobs(task)
         return [Expected(task.case, backend, task.device, knobs, self.headline_metrics)]
 

@@ -191,10 +191,8 @@ def ceilings_path() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder, created if missing, for what may be lost: compiled kernels and readings.
-
-    It is in the temporary directory if the user has no writable home.
-    """
+    """Return the folder, created if missing, for compiled kernels and readings, which may be lost. It is in
+    the temporary directory if the user has no writable home."""
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "compiler-hud"
     try:

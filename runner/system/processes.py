@@ -82,10 +82,10 @@ def below_me(besides: Collection[int] = ()) -> list[Process]:
 
 
 class Tree:
-    """Everything below this process, besides the children it had when the tree was made.
+    """All processes below this one, except the children it had when the tree was made.
 
-    Complete, since orphans are adopted: what a benchmark starts stays below us even in a session of its
-    own and after its parent died. One tree at a time in one process.
+    Orphans are adopted, so what a benchmark starts stays below us, also in its own session and after its
+    parent died. Use one tree at a time in a process.
     """
 
     def __init__(self) -> None:

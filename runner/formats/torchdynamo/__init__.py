@@ -140,9 +140,9 @@ def _failure(found: _Table, row: Row) -> Iterator[Item]:
 
 
 def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
-    """Read compile phases in seconds. The header is the longest one, so a row filled up with "0" (every
-    number has digits after its point) is not the header's; with such rows in a file, only the first full row
-    is known to fit it."""
+    """Read compile phases in seconds. The header is the longest that was written; shorter rows are filled up
+    with a bare "0", and their columns are unknown. If there are such rows, only the first full row surely
+    fits the header."""
     good: list[Row] = []
     mixed = False
     for row in lines:

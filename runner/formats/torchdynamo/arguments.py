@@ -74,7 +74,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 
 def _metric(name: str, info: dict[str, Any]) -> str:
-    """Put the kind of run into the metric: an accuracy run's counts are another compile's."""
+    """Put the kind of run into the metric's name: an accuracy run compiles something else."""
     if info.get("accuracy"):
         return name if name == "accuracy" else f"accuracy_{name}"
     return f"tolerance_{name}" if info.get("tolerance") else name

@@ -59,7 +59,7 @@ _KINDS = ("performance", "accuracy")
 
 @dataclass(frozen=True)
 class Compiler:
-    """inductor with its parts. `cudagraphs` None: not said, which is on."""
+    """inductor with its parts. `cudagraphs` is None if nothing says it; then they are on."""
 
     parts: frozenset[str] = frozenset()
     cudagraphs: bool | None = None

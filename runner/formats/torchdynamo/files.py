@@ -86,8 +86,8 @@ def unsupported_reason(task: TaskSpec) -> str:
 
 
 def places(task: TaskSpec) -> list[str]:
-    """Name the rows by case, batch size and file. The accuracy has a batch size of its own; other arguments
-    are in no row."""
+    """Name the rows by case, batch size and file. An accuracy row has the check's own batch size, so it is
+    not in its name; no row has other arguments."""
     size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
     sizes = {"performance": size, "accuracy": ""}
     return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
@@ -154,7 +154,7 @@ class _File:
     records: list[Json] = field(default_factory=list)
 
     def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> None:
-        """Rows may differ in their columns, as compile phases do: all stand in the head."""
+        """Add a row and write the file. Rows may differ in their columns: the header has all of them."""
         self.columns += [name for name in columns if name not in self.columns]
         self.rows.append(row)
         self.records += records
@@ -168,7 +168,7 @@ def _cell(value: Json) -> str:
 
 
 def _stem(spec: TaskSpec) -> str:
-    """``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
+    """Return such as ``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
     compiler = backend_of(spec).name(spec.device)
     if compiler.startswith("inductor_cudagraphs"):
         compiler = compiler.replace("inductor_cudagraphs", "inductor_with_cudagraphs", 1)
@@ -220,7 +220,7 @@ def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
 
 
 def _phases(records: Mapping[str, Json]) -> dict[str, float]:
-    """Seconds of each of dynamo's phases, of the cold compile or else the warm one."""
+    """Return the seconds of each of dynamo's phases, of the cold compile or else the warm one."""
     for name in _SOURCES["compilation_latency"][0]:
         said = records[name]["metric"].get("extra_info") or {} if name in records else {}
         phases = said.get("phases_s")
