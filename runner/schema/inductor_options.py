@@ -140,8 +140,10 @@ def _value_problem(kind: object, value: object) -> str:
     if kind == "float":
         finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
         return "" if finite and not isinstance(value, bool) else f"{value!r} is not a finite number"
-    if kind in {"bool", "int"}:
-        return Option("", kind, "", -_MOST, _MOST).problem(value)
+    if kind == "bool":
+        return Option("", "bool", "").problem(value)
+    if kind == "int":
+        return Option("", "int", "", -_MOST, _MOST).problem(value)
     words = [word for word in kind if len(word) <= _MOST_LETTERS] if isinstance(kind, list) else []
     return Option("", "choice", "", choices=tuple(words)).problem(value)
 
