@@ -144,7 +144,8 @@ def _value_problem(kind: object, value: object) -> str:
         return Option("", "bool", "").problem(value)
     if kind == "int":
         return Option("", "int", "", -_MOST, _MOST).problem(value)
-    words = [word for word in kind if len(word) <= _MOST_LETTERS] if isinstance(kind, list) else []
+    listed = kind if isinstance(kind, list) else []
+    words = (word for word in listed if isinstance(word, str) and len(word) <= _MOST_LETTERS)
     return Option("", "choice", "", choices=tuple(words)).problem(value)
 
 
