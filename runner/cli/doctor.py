@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from runner.system import machine
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
 _COMPILE_S = 300
 _NO_COMPILER = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
 _CEILINGS = {
@@ -45,43 +40,31 @@ def examine(python: str = sys.executable) -> list[Finding]:
         for gpu in gpus
     ] or [Finding("gpu", "none that nvidia-smi lists")]
     for device in ["cuda", "cpu"] if gpus else ["cpu"]:
-        findings += _torch(python, device)
+        try:
+            facts = machine.torch_facts(device, python)
+        except RuntimeError as error:
+            findings.append(Finding(f"torch on {device}", str(error), False))
+            continue
+        version = f"{facts['torch']} ({facts['torch_git'][:12]})"
+        version += f", triton {facts['triton']}" if facts["triton"] else ""
+        version += f", CUDA {facts['cuda']}" if facts["cuda"] else ""
+        findings += [Finding(f"torch on {device}", version), _inductor(python, device)]
+        findings += _ceilings(facts["gpu_uuid"] or facts["cpu"], device)
     return findings
-
-
-def _torch(python: str, device: str) -> list[Finding]:
-    try:
-        facts = machine.torch_facts(device, python)
-    except RuntimeError as error:
-        return [Finding(f"torch on {device}", str(error), False)]
-    version = f"{facts['torch']} ({facts['torch_git'][:12]})"
-    if facts["triton"]:
-        version += f", triton {facts['triton']}"
-    if facts["cuda"]:
-        version += f", CUDA {facts['cuda']}"
-    found = [Finding(f"torch on {device}", version), _inductor(python, device)]
-    return found + _ceilings(facts, device)
 
 
 def _inductor(python: str, device: str) -> Finding:
     """Compile one small function: only that shows whether all the tools are there."""
+    module = "runner.measure.compiler.compiled"
     try:
-        answer = subprocess.run(
-            [python, "-m", "runner.measure.compiler.compiled", device],
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=_COMPILE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
+        answer = machine.run_module(module, device, python=python, variables={}, limit_s=_COMPILE_S)
+    except RuntimeError as error:
         return Finding(f"inductor on {device}", str(error), False)
     lines = answer.stdout.strip().splitlines() or ["said nothing"]
     return Finding(f"inductor on {device}", lines[-1], answer.returncode == 0)
 
 
-def _ceilings(facts: dict[str, Any], device: str) -> list[Finding]:
-    key = facts["gpu_uuid"] or facts["cpu"]
+def _ceilings(key: str, device: str) -> list[Finding]:
     found = []
     for name, (title, unit) in _CEILINGS.items():
         readings = machine.readings(machine.ceilings_path(), key, name)

@@ -13,7 +13,18 @@ from runner.launch.pairs import BASE, NEW, Pair
 
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     """Return a command for each task of these jobs, below remarks in shell comments."""
+    remarks = []
+    processes = 1 + max((job.process for job in jobs), default=0)
+    if jobs and jobs[0].base_python:
+        job = jobs[0]
+        pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
+        sides = f"{BASE} ({pair.label(BASE)}) and {NEW} ({pair.label(NEW)})"
+        remarks.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
+    if processes > 1 and len(jobs) > processes:
+        remarks.append("# the whole request takes turns: every task once, then every task again")
     ours = options.output is not None and options.format == "ours"
+    if options.output is not None and not ours:
+        remarks.append(f"# --format {options.format} is a file of one command: give each its own --output")
     rest = [
         _option("--timeout", options.timeout_s),
         _option("--base-python", options.base_python),
@@ -26,23 +37,8 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     where = _option("--device", options.device)
     tasks = {job.task.fingerprint(): job.task for job in jobs}.values()
     commands = [" ".join(filter(None, [task.command(where=where), *rest])) for task in tasks]
-    return [*_remarks(options, jobs), *commands]
+    return [*remarks, *commands]
 
 
 def _option(name: str, *values: object) -> str:
     return shlex.join([name, *map(str, values)]) if values and values[0] not in {None, ""} else ""
-
-
-def _remarks(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
-    found = []
-    processes = 1 + max((job.process for job in jobs), default=0)
-    if jobs and jobs[0].base_python:
-        job = jobs[0]
-        pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
-        sides = f"{BASE} ({pair.label(BASE)}) and {NEW} ({pair.label(NEW)})"
-        found.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
-    if processes > 1 and len(jobs) > processes:
-        found.append("# the whole request takes turns: every task once, then every task again")
-    if options.output is not None and options.format != "ours":
-        found.append(f"# --format {options.format} is a file of one command: give each its own --output")
-    return found

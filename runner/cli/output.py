@@ -9,16 +9,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from runner.formats import writer_of
-from runner.launch.task_result import TaskResult, artifacts_in
 from runner.schema import outcome_records
-from runner.schema.outcome_records import TaskOutcome
-from runner.schema.records import UNEXPECTED
+from runner.schema.outcome_records import TaskOutcome, TaskResult
+from runner.schema.records import UNEXPECTED, Json
 from runner.schema.suite import BadRequest, TaskSpec
-
-Json = Any
 
 FORMATS = ("ours", "v3", "upstream")
 _OURS_BEGINS = '{"fingerprint": '
@@ -113,7 +109,7 @@ class Output:
             known = self._system.unsupported_reason(result.task) if self._system else ""
             end = "" if outcome.status == "ok" else f"{outcome.status} {outcome.code}".strip()
             self._left_out[known or end or "nothing was measured that it has a place for"] += 1
-        if artifacts_in(result.folder):
+        if result.artifacts():
             beside = _beside(self._path)
             folder = beside / result.name.replace("/", "-")
             shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
@@ -128,9 +124,9 @@ class Output:
     def _write(self, result: TaskResult) -> bool:
         """Return whether the file has something of the task."""
         if self._writer:
-            before = artifacts_in(result.folder)
+            before = result.artifacts()
             files = self._writer.add(result)
-            if len(artifacts_in(result.folder)) < len(before):
+            if len(result.artifacts()) < len(before):
                 self.artifacts.add(files[0].parent)  # as the system itself names them
             return bool(files)
         lines = [*result.records, *result.unexpected] if self._form == "v3" else [_to_json(result)]
@@ -146,7 +142,7 @@ def _beside(path: Path) -> Path:
 
 
 def _without_torn_line(path: Path) -> None:
-    """Cut off what a killed command left of its last line: that task is measured again."""
+    """Cut off the half line that a killed command left at the end: its task is measured again."""
     data = path.read_bytes() if path.exists() else b""
     complete = data.rfind(b"\n") + 1
     if data[complete:].startswith(_OURS_BEGINS.encode()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.schema.plan import Selection, distinct, plan
@@ -84,50 +84,34 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     if request.verify and any(option.name == "verify" for option in suite.options):
         settings.append("verify=true")  # the other suites check every result anyway
     shared = _values(suite, [*settings, *request.options])
-    axes = dict(suite.axes)
-
-    def planned(names: Sequence[str], knobs: Mapping[str, list[OptionValue]]) -> list[TaskSpec]:
-        return [
-            task
-            for combination in _combinations(suite, {**shared, **knobs}, whole=not request.backends)
-            for task in plan(
-                Selection(
-                    suite.name,
-                    request.device,
-                    cases=names,
-                    modes=request.modes or axes.get("mode", ()),
-                    dtypes=request.dtypes or axes.get("dtype", ()),
-                    backends=request.backends or axes.get("backend", ()),
-                    dynamic=request.dynamic,
-                    knobs=combination,
-                    timeout_s=request.timeout_s,
-                )
-            )
-        ]
-
-    if not request.cases:
-        return planned((), {})
-    found = []
+    chosen: list[tuple[list[str], dict[str, list[OptionValue]]]] = [] if request.cases else [([], shared)]
     for text in request.cases:
         match = _CASE.fullmatch(text)
         if match is None:
             raise BadRequest(f"--case {text!r} is not NAME or NAME[OPTION=VALUE,…]")
-        if len(request.suites) > 1 and not _has(suite, match["name"]):
-            continue
-        settings = match["knobs"].split(",") if match["knobs"] else []
-        found += planned([match["name"]], _values(suite, settings))
+        if len(request.suites) == 1 or _has(suite, match["name"]):
+            settings = match["knobs"].split(",") if match["knobs"] else []
+            chosen.append(([match["name"]], {**shared, **_values(suite, settings)}))
+    axes = dict(suite.axes)
+    found = []
+    for names, knobs in chosen:
+        if not request.backends:  # a named backend leaves the options of the matrix to the backend
+            offered = {option.name for option in suite.options} - set(knobs)
+            knobs |= {name: list(values) for name, values in suite.axes if name in offered}
+        for values in itertools.product(*knobs.values()):
+            selection = Selection(
+                suite.name,
+                request.device,
+                cases=names,
+                modes=request.modes or axes.get("mode", ()),
+                dtypes=request.dtypes or axes.get("dtype", ()),
+                backends=request.backends or axes.get("backend", ()),
+                dynamic=request.dynamic,
+                knobs=dict(zip(knobs, values, strict=True)),
+                timeout_s=request.timeout_s,
+            )
+            found += plan(selection)
     return found
-
-
-def _combinations(
-    suite: Suite, knobs: Mapping[str, list[OptionValue]], *, whole: bool
-) -> Iterator[dict[str, OptionValue]]:
-    """Yield every combination of the options' values; of the `whole` matrix also those of its axes."""
-    names = {option.name for option in suite.options if whole and option.name not in knobs}
-    axes: dict[str, list[OptionValue]] = {name: list(values) for name, values in suite.axes if name in names}
-    lists = {**knobs, **axes}
-    for values in itertools.product(*lists.values()):
-        yield dict(zip(lists, values, strict=True))
 
 
 def _values(suite: Suite, settings: Sequence[str]) -> dict[str, list[OptionValue]]:

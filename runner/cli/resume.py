@@ -13,13 +13,14 @@ from pathlib import Path
 
 from runner.cli.terminal import Job, plain_key
 from runner.launch.pairs import BASE
-from runner.launch.task_result import TaskResult
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import runner_facts
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
-from runner.system import machine
+from runner.system import environment, machine
 from runner.system.accelerators import Accelerator
+from runner.system.environment import versions_of
 from runner.system.interpreters import DEFAULT, Interpreter
-from runner.system.package_versions import versions_of
 
 _DIGITS = 12
 _VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment
@@ -58,7 +59,12 @@ def kept(
     chosen: Accelerator,
 ) -> tuple[list[TaskResult], str]:
     """Return the earlier results to keep, and a message that counts the jobs to measure again by reason."""
-    versions = functools.cache(lambda name: _versions(pythons[name]))
+
+    @functools.cache
+    def versions(name: str) -> Mapping[str, str]:
+        one = pythons[name]
+        return versions_of(environment.asked("cpu", one.path, one.environment).to_record_fields(""))
+
     by_key = {job.key: job for job in jobs}
     found, reasons = [], {}
     for one in earlier:
@@ -76,25 +82,14 @@ def kept(
     return found, f"{len(again)} of {len(jobs)} tasks are measured anew, the file has them with {counts}"
 
 
-def _versions(interpreter: Interpreter) -> Mapping[str, str]:
-    """Return nothing if the interpreter does not answer: its tasks will say why."""
-    try:
-        return machine.asked(
-            "runner.system.package_versions", python=interpreter.path, variables=interpreter.environment
-        )
-    except (RuntimeError, ValueError, IndexError):
-        return {}
-
-
 def _difference(one: TaskResult, job: Job, chosen: Accelerator, versions: Versions) -> str:
     """Return the first difference in device or versions between a result and this machine, or ''."""
-    runners = [(record.get("runners") or [{}])[0] for record in one.records]
-    for device in (runner.get("type", "") for runner in runners):
+    for device in ((record.get("runners") or [{}])[0].get("type", "") for record in one.records):
         # nvidia-smi names the whole card; and some tasks for a GPU work on the CPU
         if device and device.partition(" MIG ")[0] not in {chosen.device_name, machine.cpu_name()}:
             return f"{device}, which is {chosen.device_name} now"
-    for record, runner in zip(one.records, runners, strict=True):
-        side = runner.get("extra_info", {}).get("pair", {}).get("side")
+    for record in one.records:
+        side = runner_facts(record).get("pair", {}).get("side")
         now = versions(job.base_python if side == BASE else job.python)
         for name, before in versions_of(record).items():
             if now.get(name, before) != before:

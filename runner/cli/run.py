@@ -14,9 +14,9 @@ from runner.cli import dry_run, request, resume, tables, terminal
 from runner.cli.output import FORMATS, Output, records_of
 from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
-from runner.launch.task_result import TaskResult, artifacts_in
 from runner.schema import inductor_options
-from runner.schema.records import SUCCESS
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import SUCCESS, Json
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES, file, suite_of
@@ -79,7 +79,12 @@ def main(options: argparse.Namespace) -> int:
             "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
         )
     if options.file:
-        options.suites = [*options.suites, _own_file(options.file)]
+        try:
+            options.file.read_bytes()
+        except OSError as error:
+            raise BadRequest(f"--file {options.file}: {error.strerror}") from error
+        os.environ[file.VARIABLE] = str(options.file.resolve())  # also for the processes of its tasks
+        options.suites = [*options.suites, file.NAME]
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
     chosen = terminal.accelerator(options.device)
@@ -130,16 +135,6 @@ def main(options: argparse.Namespace) -> int:
     return 0 if succeeded and not (output and output.empty) else 1
 
 
-def _own_file(path: Path) -> str:
-    """Tell this process and its children of the file; return the name of its suite."""
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise BadRequest(f"--file {path}: {error.strerror}") from error
-    os.environ[file.VARIABLE] = str(path.resolve())
-    return file.NAME
-
-
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
     """Return interpreters by name, the one to use, and the base of a comparison or ''."""
     try:
@@ -174,7 +169,7 @@ def _new_options(
     return found
 
 
-def _baseline(path: Path | None) -> list[tables.Json] | None:
+def _baseline(path: Path | None) -> list[Json] | None:
     if path is None:
         return None
     try:
@@ -206,9 +201,7 @@ def _print_event(task: TaskSpec, event: Event) -> None:
     print(" ".join(filter(None, parts)), file=sys.stderr)
 
 
-def _print_tables(
-    finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[tables.Json] | None
-) -> None:
+def _print_tables(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[Json] | None) -> None:
     """Print the tables, and where to look for what went wrong."""
     parts = [tables.results(finished)] if finished else []
     if len(jobs) > 1:
@@ -227,7 +220,7 @@ def _print_tables(
 
 def _print_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:
     """Print where artifacts are, and what is not in the file."""
-    kept = [f"{context.folder}/*/artifacts"] if any(artifacts_in(one.folder) for one in finished) else []
+    kept = [f"{context.folder}/*/artifacts"] if any(one.artifacts() for one in finished) else []
     for folder in sorted(map(str, output.artifacts)) if output else kept:
         print(f"artifacts: {folder}")
     left_out = output.left_out() if output else ""

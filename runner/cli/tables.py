@@ -8,11 +8,11 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from runner.launch.task_result import TaskResult
 from runner.schema.metrics import metric_info
-from runner.schema.records import SUCCESS
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import SUCCESS, Json, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,
     PAIR_FLOOR,
@@ -24,8 +24,6 @@ from runner.schema.statistics import (
     value_of,
 )
 from runner.schema.suite import TaskSpec, suite_of, value_rule
-
-Json = Any
 
 # Metrics that a person reads first, in this order.
 MAIN = (
@@ -66,7 +64,7 @@ class _Key(NamedTuple):
 def results(finished: Sequence[TaskResult]) -> str:
     """Return a table with a row for each case and shape and a column for each main metric that was measured.
 
-    Below it stands a line for each case with warnings, or without an artifact that was asked for.
+    Below follows a line for each case with warnings, or with artifacts that could not be kept.
     """
     rows = [row for task in finished for row in _rows(task)]
     heads = {
@@ -93,7 +91,7 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
         metric, info = record["metric"], record["benchmark"]["extra_info"]
         knobs = ",".join(f"{name}={value}" for name, value in (info.get("knobs") or {}).items())
         case = f"{record['model']['name']}[{knobs}]" if knobs else task.case
-        case = f"{case} {_pair(record).get('side', '')}".strip()
+        case = f"{case} {runner_facts(record).get('pair', {}).get('side', '')}".strip()
         row = rows.setdefault(case, {**same, "device": info.get("device", task.device), "case": case})
         facts = metric.get("extra_info") or {}
         status, code = facts.get("status", "ok"), facts.get("code") or ""
@@ -213,7 +211,7 @@ def pairs(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate of process pairs: the change with its 95 % interval."""
     sides: dict[_Key, dict[int, dict[str, float]]] = {}
     for record in (record for one in finished for record in one.records):
-        pair, value = _pair(record), _value(record)
+        pair, value = runner_facts(record).get("pair"), _value(record)
         if pair and value is not None and record["metric"]["name"] in MAIN:
             sides.setdefault(_key(record), {}).setdefault(pair["number"], {})[pair["side"]] = value
     if not sides:
@@ -250,11 +248,6 @@ def _percent(log_ratio: float | None) -> str:
     assert log_ratio is not None
     small = abs(log_ratio) < math.log(5)
     return f"{math.expm1(log_ratio):+.1%}" if small else f"×{math.exp(min(log_ratio, 700)):.3g}"
-
-
-def _pair(record: Mapping[str, Json]) -> dict[str, Json]:
-    runner = (record.get("runners") or [{}])[0]
-    return (runner.get("extra_info") or {}).get("pair") or {}
 
 
 def _key(record: Mapping[str, Json]) -> _Key:

@@ -17,17 +17,16 @@ from typing import Any
 
 from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
-from runner.launch.task_result import TaskResult, artifacts_in, asks_for_artifacts
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter
 
 _WITH = "/@"  # in a key, before what a job is measured with
-
-Json = Any
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Job:
 
     @property
     def plain_key(self) -> str:
-        """The key without `measured_with`."""
+        """Return the key without `measured_with`."""
         named = (self.python, self.base_python) != (DEFAULT, "")
         parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
         sides = f"{self.base_python}:{self.python}" if named else ""
@@ -51,7 +50,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The name of the job in a file; the fingerprint for a plain task in the own interpreter."""
+        """Return the name of the job in a file; for a plain task in our own interpreter its fingerprint."""
         return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
 
 
@@ -97,17 +96,21 @@ def run_jobs(
     Raise `locks.Busy` if another process holds the accelerator.
     """
     finished: list[TaskResult] = []
-    with contextlib.ExitStack() as stack:
-        stack.callback(_remove_if_empty, context.folder)
-        lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
-        stack.callback(os.close, lock_fd)
-        stop = stack.enter_context(_stop_asked())
-        for number, job in enumerate(jobs):
-            done = _run_job(number, job, chosen, context, lock_fd=lock_fd, on_event=on_event, stop=stop)
-            finished.append(done)
-            on_finished(done)
-            if stop:
-                break
+    try:
+        with contextlib.ExitStack() as stack:
+            lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
+            stack.callback(os.close, lock_fd)
+            stop = stack.enter_context(_stop_asked())
+            for number, job in enumerate(jobs):
+                done = _run_job(number, job, chosen, context, lock_fd=lock_fd, on_event=on_event, stop=stop)
+                finished.append(done)
+                on_finished(done)
+                if stop:
+                    break
+    finally:
+        shutil.rmtree(context.folder / "pairs", ignore_errors=True)
+        with contextlib.suppress(OSError):  # a task left something to look at
+            context.folder.rmdir()
     return finished
 
 
@@ -146,38 +149,22 @@ def _run_job(
         )
     )
     process = 0 if job.base_python else job.process
-    records, unexpected = (
-        [_as_of_command(record, context.started, process) for record in found]
-        for found in (outcome.records, outcome.unexpected)
-    )
+
+    def of_command(record: dict[str, Any]) -> dict[str, Any]:
+        """Give the record the time of the command, whose tasks are one run, and its number among repeats."""
+        timed = {**record, "timestamp": context.started}
+        return with_runner_fact(timed, "process", process) if process else timed
+
+    records, unexpected = (list(map(of_command, found)) for found in (outcome.records, outcome.unexpected))
+    result = TaskResult(job.task, outcome, place, records, job.key, unexpected)
     if outcome.status == "ok":
-        keep = artifacts_in(place) and (context.keeps_artifacts or asks_for_artifacts(job.task))
-        left = [path for path in place.iterdir() if path.name != "artifacts"] if keep else [place]
-        for path in left:
+        keep = result.artifacts() and (context.keeps_artifacts or job.task.asks_for_artifacts())
+        for path in [path for path in place.iterdir() if path.name != "artifacts"] if keep else [place]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-    return TaskResult(job.task, outcome, place, records, job.key, unexpected)
-
-
-def _as_of_command(record: dict[str, Json], started: float, process: int) -> dict[str, Json]:
-    """Give the record the time of the command, whose tasks are one run, and its number among repeated
-    processes (`runner.schema.records`)."""
-    timed = {**record, "timestamp": started}
-    if not process:
-        return timed
-    runner = (record.get("runners") or [{}])[0]
-    return {
-        **timed,
-        "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "process": process}}],
-    }
-
-
-def _remove_if_empty(folder: Path) -> None:
-    shutil.rmtree(folder / "pairs", ignore_errors=True)
-    with contextlib.suppress(OSError):  # a task left something to look at
-        folder.rmdir()
+    return result
 
 
 @contextlib.contextmanager

@@ -8,15 +8,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from runner.cli.output import records_of
 from runner.formats.parameters import Parameters
 from runner.host.client import Hud, HudError, Refused, with_retries
 from runner.schema.chunking import CannotSplit, split
+from runner.schema.records import Json
 from runner.schema.suite import BadRequest
-
-Json = Any
 
 _MAX_BODY_BYTES = 32 * 2**20  # what a hud takes unless its operator said otherwise
 _TIMEOUT_S = 120.0

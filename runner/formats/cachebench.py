@@ -6,13 +6,13 @@ Source: `benchmarks/dynamo/cachebench.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from runner.formats import v3
-from runner.formats.format import FinishedTask, Format, Writer
+from runner.formats.format import Format, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Record
 from runner.schema.suite import TaskSpec
 
@@ -37,15 +37,6 @@ def _unsupported_reason(task: TaskSpec) -> str:
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
 
-def _places(task: TaskSpec) -> list[str]:
-    dynamic = " with dynamic shapes" if task.dynamic else ""
-    return [f"{task.case} {task.mode}{dynamic}"]
-
-
-def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
-    return [path]
-
-
 class CacheFile:
     """Write `PATH`. Like the script, leave out a model that failed; without models there is no file."""
 
@@ -53,7 +44,7 @@ class CacheFile:
         self._path = path
         self._records: list[Json] = []
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         records = [
             _record(record)
             for record in finished.records
@@ -92,5 +83,12 @@ FORMAT = Format(
     matches=v3.FORMAT.matches,
     read=v3.read,
     describe={_BENCHMARK: describe},
-    writer=Writer("cachebench", ("cache",), CacheFile, _places, _files, _unsupported_reason),
+    writer=Writer(
+        "cachebench",
+        ("cache",),
+        CacheFile,
+        places=lambda task: [f"{task.case} {task.mode}{' with dynamic shapes' if task.dynamic else ''}"],
+        files=lambda path, _tasks: [path],
+        unsupported_reason=_unsupported_reason,
+    ),
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, with its place: a JSON pointer within the line or the body, and the line where
-    the file has lines. `malformed`: the text is not of the format at all."""
+    """One error and its place: a JSON pointer within the line or the body, and the line if the file has
+    lines. `malformed`: the text is not of the format at all."""
 
     pointer: str
     detail: str

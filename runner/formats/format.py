@@ -14,9 +14,8 @@ from typing import Any, Protocol
 from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.table import first_row
-from runner.schema.outcome_records import TaskOutcome
-from runner.schema.records import Json, Record
+from runner.schema.outcome_records import TaskResult
+from runner.schema.records import Record
 from runner.schema.suite import BadRequest, TaskSpec
 
 _PEEK_BYTES = 1 << 16
@@ -66,20 +65,15 @@ class Preview:
 
     @cached_property
     def header(self) -> list[str]:
-        """Return the cells of the first row, [] if the body is no text table."""
+        """Return the cells of the first row that is not blank, [] if the body is no text table."""
         start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
         if start[:1] in {b"", b"{", b"["}:
             return []
         try:
             line = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode()
-            return next(csv.reader([line]), [])
+            return [cell.strip() for cell in next(csv.reader([line]), [])]
         except (UnicodeDecodeError, csv.Error):
             return []
-
-    @cached_property
-    def first_row(self) -> list[str]:
-        """Return the cells of the first row that is not blank, [] if the body is no CSV."""
-        return first_row(self._body)
 
     @cached_property
     def first_value(self) -> Any:
@@ -97,30 +91,17 @@ def is_json(body: bytes) -> bool:
     return body[:_PEEK_BYTES].lstrip()[:1] in {b"[", b"{"}
 
 
-class FinishedTask(Protocol):
-    """A task with its records, objects of the v3 shape, and the folder of its artifacts."""
-
-    @property
-    def task(self) -> TaskSpec: ...
-    @property
-    def outcome(self) -> TaskOutcome: ...
-    @property
-    def records(self) -> list[dict[str, Json]]: ...
-    @property
-    def folder(self) -> Path: ...
-
-
 class FileWriter(Protocol):
     """Write the files of one `--output`; they are complete after each task."""
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         """Write a task; return the files that hold something of it."""
 
 
 @dataclass(frozen=True)
 class Writer:
-    """The writer of `--format upstream` for an outside system: one file or folder for each `--output`. What
-    such a file cannot represent is left out."""
+    """The writer of `--format upstream` for an outside system: one file or folder for each `--output`. It
+    leaves out what the file cannot represent."""
 
     name: str
     suites: tuple[str, ...]
@@ -145,7 +126,7 @@ Describe = Callable[[ParsedMeasurement, Record, Parameters], None]
 
 @dataclass(frozen=True)
 class Format:
-    """An outside format. `describe` says, by the benchmark name of a record, how to complete its
+    """An outside format. `describe` maps a record's benchmark name to the function that completes its
     measurement; `said_by_name` returns what only the file's name says."""
 
     name: str

@@ -14,11 +14,12 @@ from typing import cast
 
 from runner.formats import reasons, v3
 from runner.formats.errors import Fault
-from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, is_json
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import Row, csv_text, table
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec, suite_of
@@ -62,7 +63,7 @@ def _record_of(row: Row, columns: list[str]) -> Item:
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Means over four sizes; the targets are one GPU's."""
+    """Complete a row. A micro-benchmark's is a mean over four sizes; targets are a 40 GB A100's."""
     micro = record.model.type == "micro-benchmark" or measurement.case in _MICRO
     measurement.suite = "micro" if micro else "gpt_fast"
     measurement.backend = measurement.backend or "inductor"
@@ -84,10 +85,6 @@ def _unsupported_reason(task: TaskSpec) -> str:
     return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
 
 
-def _places(task: TaskSpec) -> list[str]:
-    return [f"{task.case} in {task.dtype}"]
-
-
 def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
     return [path.with_suffix(".csv"), path.with_suffix(".json")]
 
@@ -99,35 +96,26 @@ class GptFastFiles:
         self._path = path
         self._rows: list[dict[str, str]] = []
 
-    def add(self, finished: FinishedTask) -> list[Path]:
-        rows_of = _model_rows if finished.task.suite == "gpt_fast" else _micro_rows
-        rows = rows_of(finished.records)
-        if not rows or _unsupported_reason(finished.task):
+    def add(self, finished: TaskResult) -> list[Path]:
+        if _unsupported_reason(finished.task):
+            return []
+        rows = []
+        is_model = finished.task.suite == "gpt_fast"
+        for record in finished.records:
+            values = record["metric"].get("benchmark_values")
+            if not values or record["metric"]["name"] not in (_MODEL_METRICS if is_model else _MICRO_METRICS):
+                continue
+            if is_model:  # the mean of the five sequences, as the script has it
+                rows.append(_row(record, statistics.fmean(values), "True"))
+            elif record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}:
+                rows.append(_row(record, median(values), "False"))
+        if not rows:
             return []
         self._rows += rows
         path, lines = _files(self._path, [finished.task])
         path.write_text(csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in self._rows)]))
         lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
         return [path, lines]
-
-
-def _micro_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
-    return [
-        _row(record, median(record["metric"]["benchmark_values"]), "False")
-        for record in records
-        if record["metric"]["name"] in _MICRO_METRICS
-        and record["metric"].get("benchmark_values")
-        and record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
-    ]
-
-
-def _model_rows(records: Sequence[dict[str, Json]]) -> list[dict[str, str]]:
-    """Return rows with the mean of the five sequences, as the script has it."""
-    return [
-        _row(record, statistics.fmean(record["metric"]["benchmark_values"]), "True")
-        for record in records
-        if record["metric"]["name"] in _MODEL_METRICS and record["metric"].get("benchmark_values")
-    ]
 
 
 def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, str]:
@@ -172,5 +160,12 @@ FORMAT = Format(
     matches=lambda preview: _NEEDED.issubset(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
-    writer=Writer("gpt-fast", ("micro", "gpt_fast"), GptFastFiles, _places, _files, _unsupported_reason),
+    writer=Writer(
+        "gpt-fast",
+        ("micro", "gpt_fast"),
+        GptFastFiles,
+        places=lambda task: [f"{task.case} in {task.dtype}"],
+        files=_files,
+        unsupported_reason=_unsupported_reason,
+    ),
 )

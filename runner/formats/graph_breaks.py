@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord
 from runner.formats.table import table
-from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _COLUMNS = ["model", "reason", "user_stack"]
@@ -36,25 +36,21 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     hints = file_hints(filename)
     info = {"accuracy": True} if kind_in_name(filename) == "accuracy" else {}
     for model, listed in found.items():
-        for metric in _metrics(listed, deduped=deduped):
+        distinct = list(dict.fromkeys(listed))
+        said = {"reasons": distinct[:_MAX_REASONS]}
+        if deduped:
+            metrics = [Metric("graph_breaks_listed_deduped", [len(listed)], extra_info=said)]
+        else:
+            metrics = [Metric("graph_breaks_listed", [len(listed)], extra_info=said)]
+            metrics.append(Metric("unique_graph_breaks_listed", [len(distinct)]))
+        for metric in metrics:
             record = Record(Benchmark("TorchInductor", extra_info=info), Model(model, "OSS model"), metric)
             yield LocatedRecord(record, "", began[model], hints)
 
 
-def _metrics(listed: list[str], *, deduped: bool) -> list[Metric]:
-    distinct = list(dict.fromkeys(listed))
-    said = {"reasons": distinct[:_MAX_REASONS]}
-    if deduped:
-        return [Metric("graph_breaks_listed_deduped", [len(listed)], extra_info=said)]
-    return [
-        Metric("graph_breaks_listed", [len(listed)], extra_info=said),
-        Metric("unique_graph_breaks_listed", [len(distinct)]),
-    ]
-
-
 def _said_by_name(filename: str) -> Mapping[str, str]:
     deduped = {"deduped": "1"} if "_deduped" in filename else {}
-    return {**file_hints(filename), "kind": kind_in_name(filename), **deduped}
+    return {**said_by_name(filename), **deduped}
 
 
 FORMAT = Format(

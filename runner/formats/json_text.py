@@ -1,15 +1,16 @@
-"""JSON in its containers: one value, a list, a value or a list on each line. Only the formats' `read` imports
-this module, since hosts have neither msgspec nor orjson.
+"""Read JSON in its containers: one value, a list, or a value or list on each line. Only the formats' `read`
+imports this module, since hosts have neither msgspec nor orjson.
 
-Refused although it is JSON: a key said twice, deep nesting, integers beyond 64 bits, a NUL character. msgspec
-lets these pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold
-one is read once more by the standard library's parser, whose hooks see every pair.
+Refuse a key that stands twice, deep nesting, integers beyond 64 bits and NUL characters. msgspec lets these
+pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold one is read
+again by the standard library's parser, whose hooks see every pair.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,7 +26,7 @@ MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _BYTE = re.compile(r"\(byte (\d+)\)")
-_NUL = re.compile(rb"\\u0000|\x00")
+_NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
 _INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
 
 
@@ -69,10 +70,9 @@ def count(body: bytes) -> int:
 
 
 def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T | Fault]:
-    """Yield what `one` makes of each value's text, pointer and line, and a Fault for a line that is no JSON.
-
-    `one` may raise ERRORS for a text that is no JSON. Raise MalformedUpload where the body is none, BadUpload
-    for a NUL character.
+    """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
+    not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
+    character.
     """
     refuse_nul(body)
     try:
@@ -87,7 +87,11 @@ def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T
         for text, pointer in pieces:
             yield one(text, pointer, None)
     except ERRORS as error:
-        raise _malformed_inside(error, body) from error
+        try:
+            _ANY.decode(body)  # to find the place of what is wrong in a piece
+        except ERRORS as whole:
+            raise _malformed(whole, body) from error
+        raise _malformed(error, body) from error
 
 
 def _pieces(body: bytes) -> list[tuple[Text, str]]:
@@ -130,47 +134,21 @@ def _malformed(error: Exception, body: bytes) -> MalformedUpload:
     return MalformedUpload("the body is not JSON", [Fault("", str(error), line, malformed=True)])
 
 
-def _malformed_inside(error: Exception, body: bytes) -> MalformedUpload:
-    """Read the whole body to find the place of what is wrong in a piece."""
-    try:
-        _ANY.decode(body)
-    except ERRORS as whole:
-        return _malformed(whole, body)
-    return _malformed(error, body)
-
-
 def refuse_nul(body: bytes) -> None:
     """Raise BadUpload for a text that holds a NUL character, which PostgreSQL does not store."""
-    if not _NUL.search(body):
+    if b"\0" not in body and b"\\u0000" not in body:
         return
-    for number, line in enumerate(body.splitlines(), start=1):
-        if b"\0" in line or (b"\\u0000" in line and _holds_nul(line)):
-            raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", number)])
-
-
-def _holds_nul(line: bytes) -> bool:
-    try:
-        value: Any = _ANY.decode(line)
-    except ERRORS:
-        return True  # one line of a pretty-printed body: the escape cannot be told from its like, so refuse
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str) and "\0" in item:
-            return True
-        if isinstance(item, dict):
-            stack += [*item.keys(), *item.values()]
-        elif isinstance(item, list):
-            stack += item
-    return False
+    if found := _NUL.search(body):
+        line = body.count(b"\n", 0, found.start()) + 1
+        raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", line)])
 
 
 class _Problem(ValueError):
-    """The text is what is wrong."""
+    """Something that this module refuses; its text says what."""
 
 
 class _Nested(int):
-    """Stands for an object that has been read: how deep it is."""
+    """The depth of an object, in whose place it stands while the text is read."""
 
 
 def fault_of(text: Text, pointer: str, line: int | None) -> Fault | None:
@@ -187,15 +165,15 @@ def problem(text: bytes) -> str:
     except _Problem as error:
         return str(error)
     except RecursionError:
-        return _too_deep()
-    return _too_deep() if depth > MAX_DEPTH else ""
+        depth = sys.maxsize
+    return f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else ""
 
 
 def _is_plain(text: bytes) -> bool:
-    """True where a quick look finds that nothing is wrong: a third of the work of a close one.
+    """Return whether a quick look finds nothing wrong, in a third of the time of a close one.
 
-    A key that is said twice is lost in reading, and with it its quotes: written again, the text has fewer
-    of them, unless a quote was spelt u0022. What writes refuses integers beyond 64 bits.
+    A key that stands twice is lost in reading: written again, the text has fewer quotes, unless one was spelt
+    u0022. orjson refuses to write integers beyond 64 bits.
     """
     if b"u0022" in text:
         return False
@@ -220,10 +198,6 @@ def _is_shallow(value: Any) -> bool:
         if not level:
             return True
     return False
-
-
-def _too_deep() -> str:
-    return f"nested deeper than {MAX_DEPTH}"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Nested:

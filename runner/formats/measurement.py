@@ -18,7 +18,7 @@ Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment'
 
 @dataclass(frozen=True)
 class RunKey:
-    """An upload makes one run for each of these."""
+    """The identity of a run: an upload makes one run for each key."""
 
     source: str
     external_id: str | None
@@ -35,8 +35,8 @@ class RunKey:
 
 @dataclass(slots=True)
 class ParsedMeasurement:
-    """One metric of one experiment. A format's `describe` completes it by the conventions of its system;
-    '' where nothing says it."""
+    """One metric of one experiment. A format's `describe` completes it by the conventions of its system; a
+    field that nothing fills is ''."""
 
     case: str
     metric: str

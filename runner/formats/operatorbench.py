@@ -15,11 +15,12 @@ from pathlib import Path, PurePosixPath
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import csv_text, pointer, table
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median, quantiles
 from runner.schema.suite import Expected, TaskSpec, suite_of
@@ -112,7 +113,7 @@ def _unsupported_reason(task: TaskSpec) -> str:
 
 
 def _places(task: TaskSpec) -> list[str]:
-    """Name the rows: an operator measured by itself and among the frequent ones has one."""
+    """Name the rows: an operator has one, whether it is measured alone or among the frequent ones."""
     said = f"with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"
     return [f"{one.case} {said}" for one in _expected(task)]
 
@@ -134,11 +135,10 @@ def _file(path: Path, inputs: str, dtype: str) -> Path:
 class OperatorbenchFiles:
     """Write `operatorbench_<inputs>_<dtype>.csv` in the folder PATH, or in its folder where PATH is a file.
 
-    The script's header has a column `a/b abs` that no row fills; here header and rows agree. The script
-    measures all backends of an operator in one go, with eager once; here each is a task with an eager of its
-    own. So `eager abs` is that of the first backend that has one, inductor before autotune, and each
-    backend's quantiles are over its own eager. `elapsed` is the sum over the operator's tasks, each with
-    eager and all clocks, but without calls that failed.
+    The script's header has a column `a/b abs` that no row fills; it is left out here. The script measures
+    eager once for all backends of an operator; here each backend is a task that measures eager itself.
+    Quantiles use each backend's own eager; `eager abs` is that of the first backend that has one (inductor,
+    then autotune). `elapsed` is the sum over the operator's tasks, without calls that failed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,17 +146,15 @@ class OperatorbenchFiles:
         self._rows: dict[tuple[str, str], dict[str, _Row]] = {}
         self._shapes: dict[tuple[str, str], dict[str, dict[str, dict[str, float]]]] = {}
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if _unsupported_reason(finished.task):
             return []
         taken = {place for record in finished.records if (place := self._take(record, finished.task.backend))}
-        return [self._write(*place) for place in sorted(taken)]
-
-    def _write(self, inputs: str, dtype: str) -> Path:
-        path = _file(self._path, inputs, dtype)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_csv(self._rows[inputs, dtype], self._shapes.get((inputs, dtype), {})))
-        return path
+        written = [_file(self._path, *place) for place in sorted(taken)]
+        for path, place in zip(written, sorted(taken), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_csv(self._rows[place], self._shapes.get(place, {})))
+        return written
 
     def _take(self, record: dict[str, Json], backend: str) -> tuple[str, str] | None:
         """Take a record's value; return its file, (inputs, dtype), or None. `backend` is the task's."""
@@ -188,21 +186,16 @@ def _csv(rows: Mapping[str, _Row], shapes: Mapping[str, Mapping[str, Mapping[str
     lines = [["operator", *heads, "elapsed", *(f"{name} abs" for name in ["eager", *backends])]]
     for operator, row in rows.items():
         cells = [row.get((backend, quantile)) for backend in backends for quantile in _QUANTILES]
-        cells += _ratios(shapes.get(operator, {}), backends) if both else []
+        if both:  # one backend's time by the other's, over the shapes that both have
+            times = [one for one in shapes.get(operator, {}).values() if len(one) > 1]
+            ratios = [one[backends[0]] / one[backends[1]] for one in times]
+            cells += quantiles(ratios) if ratios else [None] * len(_QUANTILES)
         elapsed = [row[backend, "elapsed"] for backend in backends if (backend, "elapsed") in row]
-        eager = next(
-            (row[backend, _EAGER_MEAN] for backend in backends if (backend, _EAGER_MEAN) in row), None
-        )
+        means = [row[backend, _EAGER_MEAN] for backend in backends if (backend, _EAGER_MEAN) in row]
+        eager = means[0] if means else None
         cells += [sum(elapsed), eager, *(row.get((backend, "abs")) for backend in backends)]
         lines.append([operator, *("" if cell is None else repr(cell) for cell in cells)])
     return csv_text(lines)
-
-
-def _ratios(shapes: Mapping[str, Mapping[str, float]], backends: list[str]) -> list[float | None]:
-    """Return quantiles of one backend's time by the other's, over the shapes that both have."""
-    first, second = backends
-    ratios = [times[first] / times[second] for times in shapes.values() if len(times) > 1]
-    return [*quantiles(ratios)] if ratios else [None, None, None]
 
 
 FORMAT = Format(

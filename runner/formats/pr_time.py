@@ -50,7 +50,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """The file has nothing but the name, so the name alone is the identity."""
+    """Complete a measurement from its name: the file says nothing else."""
     words = measurement.case.split("_")
     measurement.suite = _BENCHMARK
     measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
@@ -60,7 +60,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 FORMAT = Format(
     "pr_time",
-    matches=lambda preview: _fits(preview.first_row),
+    matches=lambda preview: _fits(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
 )

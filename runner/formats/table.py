@@ -46,8 +46,8 @@ def rows(body: bytes) -> Iterator[Row]:
 def table(
     body: bytes, fits: Callable[[list[str]], bool], what: str, header: str
 ) -> tuple[list[str], Iterator[Row | Fault]]:
-    """Return the columns, and the rows below. A row with more cells than the header is a Fault; the header
-    may stand again, as where two files were put together. Raise BadUpload where no header fits."""
+    """Return the columns and the rows below them, with a Fault for a row that has more cells than the header.
+    Skip repeated headers, as in concatenated files. Raise BadUpload if the header does not fit."""
     lines = rows(body)
     first = next(lines, None)
     if first is None or not fits(first.cells):
@@ -60,14 +60,6 @@ def table(
         for row in lines
         if row.cells != columns
     )
-
-
-def first_row(body: bytes) -> list[str]:
-    try:
-        first = next(rows(body), None)
-    except BadUpload:
-        return []
-    return first.cells if first else []
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:

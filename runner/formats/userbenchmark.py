@@ -7,6 +7,7 @@ name their metrics as they like. A text in a number's place tells of a failure.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -54,7 +55,10 @@ def _is_result(value: Any) -> bool:
 def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
-    hints = _hints(filename)
+    stamp, hints = _STAMP.search(filename), {}
+    with contextlib.suppress(ValueError):  # 14 digits that are no time
+        if stamp:
+            hints = {"run_time": datetime.strptime(stamp[1] + "+0000", "%Y%m%d%H%M%S%z").isoformat()}
     for item in json_text.values(body):
         if isinstance(item, Fault):
             yield item
@@ -70,17 +74,6 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
                     yield LocatedRecord(_record(item.value, name, metric), place, item.line, hints)
                 else:
                     yield metric
-
-
-def _hints(filename: str) -> dict[str, str]:
-    found = _STAMP.search(filename)
-    if not found:
-        return {}
-    try:
-        moment = datetime.strptime(found[1] + "+0000", "%Y%m%d%H%M%S%z")
-    except ValueError:
-        return {}
-    return {"run_time": moment.isoformat()}
 
 
 def _metric(name: str, value: Any, place: str, line: int | None) -> Metric | Skipped | Fault:
@@ -113,7 +106,7 @@ def _record(whole: dict[str, Any], name: str, metric: Metric) -> Record:
 
 
 def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
-    arguments = _arguments(found["extra_args"])
+    arguments = [single or double for single, double in _WORD.findall(found["extra_args"])]
     knobs: dict[str, Any] = {"batch_size": int(found["bs"])} if _SIZE.fullmatch(found["bs"]) else {}
     precision, backend, others = _understood(arguments)
     if others:
@@ -127,13 +120,8 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
     return benchmark, Model(found["model"], "OSS model", backend, ["torchbench"]), found["metric"]
 
 
-def _arguments(text: str) -> list[str]:
-    """Read the list of words in a metric's name, as Python prints it."""
-    return [single or double for single, double in _WORD.findall(text)]
-
-
 def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
-    """dtype, backend and the arguments that are neither."""
+    """Return dtype, backend and the arguments that name neither."""
     dtype, backend, others = "", "eager", []
     rest = iter(arguments)
     for argument in rest:

@@ -54,7 +54,7 @@ def record_reader() -> Callable[[Text, str, int | None], Item]:
     from runner.formats import json_text
 
     class Bare(msgspec.Struct):
-        """A record of which nothing but the metric is read."""
+        """A record's metric, without its other parts."""
 
         metric: Any = None
 
@@ -87,7 +87,7 @@ def record_reader() -> Callable[[Text, str, int | None], Item]:
 
 
 def _read_numbers_in_text(metric: Metric) -> None:
-    """torchdynamo formats its compile phases itself, so that its writer takes them for words."""
+    """Read values that torchdynamo wrote as text: it formats its compile phases itself."""
     words = (metric.extra_info or {}).get("benchmark_values")
     if metric.benchmark_values or not isinstance(words, list) or not words:
         return
@@ -98,7 +98,7 @@ def _read_numbers_in_text(metric: Metric) -> None:
 
 
 def _fault(words: str, pointer: str, line: int | None) -> Fault:
-    """Put the place that msgspec names in words into the pointer."""
+    """Return the fault with msgspec's place as a JSON pointer."""
     found = _PLACE.search(words)
     if not found:
         return Fault(pointer, words, line)
@@ -107,7 +107,7 @@ def _fault(words: str, pointer: str, line: int | None) -> Fault:
 
 
 def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Our own runner writes its knobs apart."""
+    """Complete a record of our own runner, which writes its knobs apart."""
     suite = record.benchmark.name.removeprefix(OURS).strip()
     measurement.suite = origin_of(record) or given.suite or suite or "other"
     measurement.knobs = knobs_of(record)
@@ -115,7 +115,7 @@ def describe_ours(measurement: ParsedMeasurement, record: Record, given: Paramet
 
 
 def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Better Benchmark's kernel records: the counts of a sweep are no settings of a kernel."""
+    """Complete Better Benchmark's kernel records: the counts of a sweep are no settings of a kernel."""
     info = info_of(record)
     measurement.suite = "inductor_kernel_benchmark"
     measurement.knobs = {
@@ -124,7 +124,7 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
 
 
 def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """All settings of an unknown benchmark are its identity, so that nothing is merged."""
+    """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
     settings = {**(record.model.extra_info or {}), **info}
     if isinstance(record.inputs, dict) and record.inputs:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FinishedTask, Format, Item, LocatedRecord, Preview, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statuses import status_of_error
 from runner.schema.suite import TaskSpec, suite_of
@@ -38,7 +39,6 @@ _MAX_DEPTH = 8
 # Knobs that its lines name by themselves; others stand beside the axes.
 _NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functionalization"}
 _MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
-_DUMP_KNOBS = ("dump_", "keep_", "save_")  # begin the names of knobs that ask for artifacts
 # Kinds of our artifacts → names of its dumps.
 _DUMPS = {
     "hlo": "hlo",
@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def backend(self) -> str:
-        """The backend that its results are stored under: without dynamo, lazy tensors are `xla`."""
+        """Return the backend of its results: without dynamo, lazy tensors are `xla`."""
         return self.dynamo or ("xla" if self.xla else "eager")
 
 
@@ -114,7 +114,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _records(item: Value) -> Iterator[Item]:
     value = item.value
-    benchmark, model, timestamp = _benchmark(value), _model(value), _timestamp(value.get("timestamp"))
+    benchmark, model, moment = _benchmark(value), _model(value), value.get("timestamp")
+    timestamp = number(moment) if isinstance(moment, str) else finite(moment)
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
     code, ours = text(value.get("verification_code")), _map(value.get("runner"))
@@ -127,8 +128,9 @@ def _records(item: Value) -> Iterator[Item]:
         if check := _map(ours.get("check")):
             said = {**check, "code": code}
         found.append((Metric("verification_code", extra_info=said), "/verification_code"))
-    without = _without(ours)
-    if without:
+    names = ours.get("without")
+    without = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    if without:  # metrics that our own runner has no value of
         found += [(Metric(name, extra_info=_no_value(ours)), "/runner/without") for name in without]
     elif isinstance(error, str) and code not in _VERIFIER_RAN:
         status, word = status_of_error(error)
@@ -140,13 +142,8 @@ def _records(item: Value) -> Iterator[Item]:
         record = Record(benchmark, model, metric, timestamp=timestamp)
         yield LocatedRecord(record, item.pointer + place, item.line)
     for name, values in measured.items():
-        yield from _measured(item, _spelled(name), values, Record(benchmark, model, timestamp=timestamp))
-
-
-def _without(ours: dict[str, Any]) -> list[str]:
-    """Return the metrics that our own runner has no value of."""
-    names = ours.get("without")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        spelled = name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")  # as the documentation has it
+        yield from _measured(item, spelled, values, Record(benchmark, model, timestamp=timestamp))
 
 
 def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
@@ -199,19 +196,10 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
 
 
 def _model(value: dict[str, Any]) -> Model:
-    """Without dynamo the backend is XLA's lazy tensors, torchax, or eager."""
+    """Return the model; without dynamo its backend is XLA's lazy tensors, torchax, or eager."""
     experiment = value["experiment"]
     plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
     return Model(value["model"]["model_name"], "OSS model", text(experiment.get("dynamo")) or plain)
-
-
-def _spelled(name: str) -> str:
-    """The documentation writes ExecutionTime, the runner ExecuteTime."""
-    return name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")
-
-
-def _timestamp(value: Any) -> float | None:
-    return number(value) if isinstance(value, str) else finite(value)
 
 
 def _measured(item: Value, name: str, values: Any, record: Record) -> Iterator[Item]:
@@ -253,17 +241,9 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.knobs = knobs_of(record)
 
 
-def _places(task: TaskSpec) -> list[str]:
-    return [_dump_name(task)]
-
-
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     lines = _lines_path(path)
-    return {lines, *(lines.parent / task.case for task in tasks if _asks_for_dumps(task))}
-
-
-def _asks_for_dumps(task: TaskSpec) -> bool:
-    return any(value and name.startswith(_DUMP_KNOBS) for name, value in task.knobs.items())
+    return {lines, *(lines.parent / task.case for task in tasks if task.asks_for_artifacts())}
 
 
 def _lines_path(path: Path) -> Path:
@@ -273,24 +253,22 @@ def _lines_path(path: Path) -> Path:
 class XlaFiles:
     """Write `results.jsonl` in the folder PATH, or PATH itself where it ends in .jsonl; a line for each cell.
 
-    What PyTorch/XLA's lines have no words for stands under `runner`, which its own readers pass by: our
-    status with its reason, and whether a check was asked for.
+    `runner` holds what PyTorch/XLA's lines cannot say, and its own readers ignore it: our status with its
+    reason, and whether a check was asked for.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = _lines_path(path)
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         if not finished.records:
             return []
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(_line(finished)) + "\n")
-        return [self._path, *self._take_dumps(finished)]
-
-    def _take_dumps(self, finished: FinishedTask) -> Iterator[Path]:
-        """Move artifacts to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there."""
+        written = [self._path]
         configuration = _dump_name(finished.task)
+        # artifacts move to `MODEL/[REPEAT/]KIND-CONFIGURATION…`, as there
         for path in sorted((finished.folder / "artifacts").glob("*/*")):
             kind = path.parent.name
             if kind not in _DUMPS:
@@ -305,10 +283,11 @@ class XlaFiles:
                 target = folder / path.stem / f"{name}{path.suffix}"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, target)
-            yield target
+            written.append(target)
+        return written
 
 
-def _line(finished: FinishedTask) -> dict[str, Json]:
+def _line(finished: TaskResult) -> dict[str, Json]:
     first, place = finished.records[0], cell_of(finished.task)
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
@@ -337,7 +316,7 @@ def _line(finished: FinishedTask) -> dict[str, Json]:
     return {**line, **_outcome(finished)}
 
 
-def _outcome(finished: FinishedTask) -> dict[str, Json]:
+def _outcome(finished: TaskResult) -> dict[str, Json]:
     """Return the verifier's code, and what it leaves open in our words."""
     metrics = [record["metric"] for record in finished.records]
     checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
@@ -352,7 +331,7 @@ def _outcome(finished: FinishedTask) -> dict[str, Json]:
     return {"verification_code": checked["code"], "runner": ours}
 
 
-def _metrics_of(finished: FinishedTask) -> dict[str, Json]:
+def _metrics_of(finished: TaskResult) -> dict[str, Json]:
     """Return a list for each metric, one value a repeat; maps of counters and operators are nested."""
     found: dict[str, Json] = {}
     for metric in (record["metric"] for record in finished.records):
@@ -376,7 +355,7 @@ def _metrics_of(finished: FinishedTask) -> dict[str, Json]:
 
 def _dump_name(task: TaskSpec) -> str:
     """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
-    model. Another type and knobs, which it leaves out, follow, so that no file is written over."""
+    model. Append dtype and knobs, which it leaves out, so that no file overwrites another."""
     place = cell_of(task)
     said = {
         "accelerator": place.accelerator,
@@ -401,5 +380,5 @@ FORMAT = Format(
     matches=_matches,
     read=read,
     describe={_BENCHMARK: describe},
-    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, _places, _files),
+    writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),
 )

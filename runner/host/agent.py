@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, announced_if_slow
-from runner.host.spool import Folder, left_over
+from runner.host.spool import left_over
 from runner.host.worker_config import WorkerConfig
 from runner.suites import SUITES
 from runner.system import locks, machine
@@ -124,14 +124,21 @@ class Agent:
     def _ask_interpreters(self) -> None:
         """Ask each interpreter for its torch, on the CPU: another process may be using the GPU. Nothing is
         measured meanwhile."""
-        found = {name: _torch_of(interpreter) for name, interpreter in self._pythons.items()}
+        found: dict[str, dict[str, Any]] = {}
+        for name, interpreter in self._pythons.items():
+            try:
+                found[name] = machine.torch_facts("cpu", interpreter.path, interpreter.environment)
+            except (RuntimeError, ValueError, IndexError) as error:  # noqa: PERF203 - few interpreters
+                logger.warning("interpreter %s", error)
+                found[name] = {"error": str(error)[:500]}
         self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
         self._known = True
         self._news.set()
 
     def _devices(self) -> list[dict[str, Any]]:
         pids = [worker.process.pid for worker in list(self._workers.values())]
-        full = self._disk_problem()
+        free_bytes = shutil.disk_usage(self._data).free
+        full = f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
         return [
             {
                 "name": item.name,
@@ -145,10 +152,6 @@ class Agent:
             }
             for item in self._accelerators.values()
         ]
-
-    def _disk_problem(self) -> str:
-        free_bytes = shutil.disk_usage(self._data).free
-        return f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
 
     def _suites(self) -> list[str]:
         """Return the suites that can run here: all until the interpreters have answered, none without torch,
@@ -266,7 +269,7 @@ class Agent:
         )
 
     def _kill_strays(self) -> None:
-        """Kill what a dead worker left behind: it has become our child. Our own helpers share our session."""
+        """Kill what dead workers left: it has become our child. Our own helpers share our session."""
         workers = [worker.process.pid for worker in self._workers.values()]
         for process in below_me(besides=workers):
             if process.session == os.getsid(0):
@@ -293,27 +296,26 @@ class Agent:
         send([process.pid for process in below_me() if not process.dead], signal.SIGKILL)
 
     def _deliver(self) -> None:
-        for folder in left_over(self._data):
-            self._deliver_folder(folder)
-        time.sleep(_DELIVERY_S)
+        """Deliver leftover folders, and keep their leases while the HUD does not take them.
 
-    def _deliver_folder(self, folder: Folder) -> None:
-        """Deliver a leftover folder, and keep its lease while the HUD does not take it. Of a task that was
-        killed with its worker only the log is sent: its lease ends by itself, then another host may have it.
+        Of a task that was killed with its worker only the log is sent: its lease ends by itself, then another
+        host may have it.
         """
-        try:
-            if folder.outcome is not None:
-                folder.deliver(self._hud)
-            elif time.monotonic() - self._seen.setdefault(folder.path, time.monotonic()) > _SETTLED_S:
-                folder.send_log(self._hud)
-        except LeaseBroken as error:
-            folder.refuse(str(error))
-        except (HudError, OSError) as error:
-            self._log_change(f"task {folder.lease.task} waits in the spool: {error}")
-            with contextlib.suppress(HudError):
-                self._hud.progress(folder.lease, {"phase": "deliver"})
-        finally:
-            folder.release()
+        for folder in left_over(self._data):
+            try:
+                if folder.outcome is not None:
+                    folder.deliver(self._hud)
+                elif time.monotonic() - self._seen.setdefault(folder.path, time.monotonic()) > _SETTLED_S:
+                    folder.send_log(self._hud)
+            except LeaseBroken as error:  # noqa: PERF203 - few folders, each delivered or kept by itself
+                folder.refuse(str(error))
+            except (HudError, OSError) as error:
+                self._log_change(f"task {folder.lease.task} waits in the spool: {error}")
+                with contextlib.suppress(HudError):
+                    self._hud.progress(folder.lease, {"phase": "deliver"})
+            finally:
+                folder.release()
+        time.sleep(_DELIVERY_S)
 
 
 def _redis_problem(url: str) -> str:
@@ -328,14 +330,6 @@ def _is_busy(worker: _Worker) -> bool:
     holder = locks.holder(locks.default_folder(), worker.config.lock)
     horse = read_process(holder.pid) if holder else None
     return horse is not None and horse.parent == worker.process.pid
-
-
-def _torch_of(interpreter: Interpreter) -> dict[str, Any]:
-    try:
-        return machine.torch_facts("cpu", interpreter.path, interpreter.environment)
-    except (RuntimeError, ValueError, IndexError) as error:
-        logger.warning("interpreter %s", error)
-        return {"error": str(error)[:500]}
 
 
 def _lacking(pythons: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -110,9 +110,9 @@ def only_agent(data: Path) -> Iterator[None]:
 
 
 def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:
-    """Return the attachment: from an earlier registration, from a key, or by spending a token.
+    """Return the attachment from an earlier registration or a key, else spend the token. Raise CannotAttach.
 
-    A token is spent once, so that the same command line works again after a restart. Raise CannotAttach.
+    A spent token is not sent again, so that the same command line works after a restart.
     """
     path = data / "registration.json"
     known, spent = None, ""

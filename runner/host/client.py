@@ -24,6 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import PROTOCOL
+from runner.schema.records import Json
 
 TIMEOUT_S = 10.0
 SLOW_S = 2.0  # a call that takes longer is announced
@@ -31,7 +32,6 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
 
-Json = Any
 T = TypeVar("T")
 
 
@@ -90,13 +90,6 @@ class Lease:
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # of `python` in a pair
 
 
-@dataclass(frozen=True)
-class ProgressReply:
-    """The HUD's answer to a progress report."""
-
-    cancel: bool  # end the task now
-
-
 class Hud:
     """The API of the HUD at an address, for one host."""
 
@@ -115,19 +108,19 @@ class Hud:
 
     def register(self, token: str, name: str) -> dict[str, Json]:
         """Spend a one-time token; return {"host", "name", "key", "redis_url"}."""
-        return self._json("POST", "hosts/register", {"token": token, "name": name})
+        return self._call("POST", "hosts/register", {"token": token, "name": name})
 
     def beat(
         self, facts: Mapping[str, Json], labels: Mapping[str, str], devices: Sequence[Mapping[str, Json]]
     ) -> dict[str, Json]:
         """Send a heartbeat; return this host's accelerators, queues and state."""
         said = {"facts": facts, "labels": labels, "devices": devices}
-        return self._json("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
+        return self._call("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
 
     def claim(self, accelerator: int, nonce: str) -> Lease | None:
         """Return the next task for an accelerator, or None. The same nonce gets the same task again."""
         asked = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": nonce}
-        answer = self._json("POST", "tasks/claim", asked)
+        answer = self._call("POST", "tasks/claim", asked)
         if not answer:
             return None
         return Lease(
@@ -144,16 +137,16 @@ class Hud:
             new_options=dict(answer.get("new_options") or {}),
         )
 
-    def progress(self, lease: Lease, event: Mapping[str, Json]) -> ProgressReply:
-        """Report progress, which extends the lease. Raise LeaseBroken."""
+    def progress(self, lease: Lease, event: Mapping[str, Json]) -> bool:
+        """Report progress, which extends the lease; return whether to cancel the task. Raise LeaseBroken."""
         said = {
             "phase": str(event.get("phase", ""))[:40],
             "done": _count(event.get("done")),
             "total": _count(event.get("total")),
             "label": str(event.get("label", ""))[:200],
         }
-        answer = self._json("POST", f"tasks/{lease.task}/progress", said, lease=lease)
-        return ProgressReply(cancel=bool(answer.get("cancel")))
+        answer = self._call("POST", f"tasks/{lease.task}/progress", said, lease=lease)
+        return bool(answer.get("cancel"))
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:
         """Deliver v3 records as JSON lines; return the receipt. Raise LeaseBroken or Refused."""
@@ -182,26 +175,22 @@ class Hud:
     def finish(self, lease: Lease, status: str, code: str, reason: str, seconds: float) -> str:
         """End the task; return its new state. Raise LeaseBroken."""
         said = {"status": status, "code": code, "reason": reason, "seconds": round(seconds, 3)}
-        return str(self._json("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
-
-    def _json(
-        self, method: str, path: str, value: Mapping[str, Json], *, lease: Lease | None = None
-    ) -> dict[str, Json]:
-        return self._call(method, path, json.dumps(value).encode(), "application/json", lease=lease)
+        return str(self._call("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
 
     def _call(
         self,
         method: str,
         path: str,
-        body: bytes | None,
+        body: bytes | Mapping[str, Json] | None,
         content_type: str = "application/json",
         *,
         lease: Lease | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Json]:
-        """Send one request; return {} for an answer without content. Raise HudError."""
+        """Send one request, a mapping as JSON; return {} for an answer without content. Raise HudError."""
+        data = json.dumps(body).encode() if isinstance(body, Mapping) else body
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has checked
-            f"{self.url}/api/v1/{path}", data=body, method=method
+            f"{self.url}/api/v1/{path}", data=data, method=method
         )
         headers = {"Content-Type": content_type, "Accept": "application/json", **(headers or {})}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
@@ -262,7 +251,8 @@ def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
             problem = {}
     detail = str(problem.get("detail") or error.reason)
     if error.code in _TRY_LATER or error.code >= 500:
-        return Unreachable(f"{error.code}: {detail}", _seconds(error.headers.get("Retry-After")))
+        wait = error.headers.get("Retry-After") or ""  # in seconds; its other form, a date, is ignored
+        return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
     if 300 <= error.code < 400:
         detail = f"the hud is at another address: {error.headers.get('Location')}"
     kind = {"lease_broken": LeaseBroken, "log_offset": WrongOffset}.get(str(problem.get("code")), Refused)
@@ -284,11 +274,6 @@ def _object(text: bytes) -> dict[str, Json]:
 
 def _count(value: Json) -> int:
     return min(max(0, value), 10**9) if isinstance(value, int) else 0
-
-
-def _seconds(value: str | None) -> float:
-    """Return Retry-After in seconds, at most a minute; its other form, a date, is ignored."""
-    return min(float(value), 60.0) if value and value.isdecimal() else 0.0
 
 
 def _is_loopback(name: str) -> bool:

@@ -1,7 +1,7 @@
 """The wake-up, an RQ job, and the work that a host does when one comes.
 
-A wake-up says "there is work" and nothing else. The task itself is claimed over HTTP and is data out of what
-the suites declare; nothing that somebody puts into Redis becomes code here.
+A wake-up says only that there is work. The task itself is claimed over HTTP and names what the suites
+declare; nothing in Redis becomes code here.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 class WakeUp(Job):
-    """An RQ job of which nothing is read but its only argument, a UUID.
+    """An RQ job that reads only one argument of its message, a UUID.
 
-    RQ's own class imports and calls the function, callbacks and webhooks that a message names, so that
-    whoever can write to Redis would own every host.
+    RQ's own class imports and calls the function, callbacks and webhooks that a message names: whoever can
+    write to Redis would control every host.
     """
 
     _message = b""
@@ -106,7 +106,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
 
 def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
-    """Claim a task. The nonce is on the disk until the answer is here: a claim whose answer was lost is
+    """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was lost is
     repeated as the same claim."""
     path = Path(config.data) / "claims" / str(config.accelerator)
     nonce = uuid.uuid4().hex
@@ -226,7 +226,7 @@ class ProgressReporter:
         self._period_s = min(folder.lease.beat_s / _REPORTS_A_BEAT, _LONGEST_REPORT_S)
         self._event: Event = {}
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="reporter", daemon=True)
+        self._thread = threading.Thread(target=self._report, name="reporter", daemon=True)
         self.stop_reason = ""
 
     def __enter__(self) -> ProgressReporter:
@@ -234,7 +234,7 @@ class ProgressReporter:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Stop reporting; the delivery repeats what is still on its way."""
+        """Stop reporting; the delivery sends again what is still in flight."""
         self._done.set()
         self._thread.join(_HURRY_S)
         if not self._thread.is_alive():
@@ -245,19 +245,16 @@ class ProgressReporter:
     def note(self, event: Event) -> None:
         self._event = event
 
-    def _go(self) -> None:
-        while not self._done.wait(self._period_s) and self.stop_reason != self.LOST:
-            self._report()
-
     def _report(self) -> None:
-        try:
-            if self._hud.progress(self._folder.lease, self._event).cancel:
-                self.stop_reason = self.CANCELLED
-            self._folder.send_results(self._hud)
-            self._folder.send_log(self._hud)
-        except LeaseBroken:
-            self.stop_reason = self.LOST
-        except Unreachable as error:
-            logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
-        except (HudError, OSError) as error:
-            logger.warning("task %s: %s", self._folder.lease.task, error)
+        while not self._done.wait(self._period_s) and self.stop_reason != self.LOST:
+            try:
+                if self._hud.progress(self._folder.lease, self._event):
+                    self.stop_reason = self.CANCELLED
+                self._folder.send_results(self._hud)
+                self._folder.send_log(self._hud)
+            except LeaseBroken:  # noqa: PERF203 - the task goes on whatever a report meets
+                self.stop_reason = self.LOST
+            except Unreachable as error:
+                logger.info("task %s goes on without the hud: %s", self._folder.lease.task, error)
+            except (HudError, OSError) as error:
+                logger.warning("task %s: %s", self._folder.lease.task, error)

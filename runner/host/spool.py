@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Folder:
-    """The folder of one attempt, and how much of it the HUD is known to have."""
+    """The folder of one attempt, and how much of it the HUD has."""
 
     path: Path
     lease: Lease
@@ -47,8 +47,8 @@ class Folder:
 
     @classmethod
     def create(cls, data: Path, lease: Lease, accelerator: str) -> Folder:
-        """Create the folder of a claimed task, owned by this process. One that an earlier answer to the same
-        claim made goes on. Raise BlockingIOError if another process owns it."""
+        """Create the folder of a claimed task, owned by this process, or go on with the one that an earlier
+        answer to the same claim made. Raise BlockingIOError if another process owns it."""
         path = data / "spool" / f"{lease.task}-{lease.attempt}"
         if path.exists():
             folder = cls.open(path)

@@ -74,7 +74,7 @@ class AcceleratorWorker(Worker):
         self.stop_asked = False
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        """Let a horse work until there is no task left, and leave nothing of it alive."""
+        """Fork a process ("horse") that works until there is no task left; end all that it leaves alive."""
         self._forget(job, queue)
         if not job.is_valid():
             logger.warning("a message in %s is no wake-up and was thrown away", queue.name)
@@ -102,7 +102,12 @@ class AcceleratorWorker(Worker):
         if not self._horse_pid:
             try:
                 die_with(worker)
-                _run_horse(self._config)
+                os.setpgrp()
+                stop = threading.Event()
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.signal(signal.SIGTERM, lambda *_: stop.set())
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+                work(self._config, stop.is_set)
             except BaseException:  # a horse never returns into the worker's loop
                 logger.exception("the horse failed")
                 os._exit(1)
@@ -125,10 +130,14 @@ class AcceleratorWorker(Worker):
 
     def _report_death(self, status: int) -> None:
         """End the task during which the horse died; it is not tried again."""
+        code, how = "runner_error", f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+        if os.WIFSIGNALED(status):
+            code = signal.Signals(os.WTERMSIG(status)).name
+            how = f"was ended by {code}"
         hud = Hud(self._config.hud, self._config.key)
         for folder in left_over(Path(self._config.data), self._config.name):
             if folder.outcome is None:
-                folder.end("crashed", *_death(status))
+                folder.end("crashed", code, f"the work process of the host {how}")
             self._complete(folder)
             with contextlib.suppress(HudError, OSError):  # the agent delivers what stays in the spool
                 with_retries(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
@@ -148,7 +157,7 @@ class AcceleratorWorker(Worker):
             logger.warning("results of task %s are not completed: %s", lease.task, error)
 
     def handle_warm_shutdown_request(self) -> None:
-        """SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
+        """Handle SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
         self.stop_asked = True
         if self._horse_pid:
             with contextlib.suppress(ProcessLookupError):
@@ -188,23 +197,6 @@ class AcceleratorWorker(Worker):
 
     def run_maintenance_tasks(self) -> None:
         pass
-
-
-def _run_horse(config: WorkerConfig) -> None:
-    os.setpgrp()
-    stop = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-    work(config, stop.is_set)
-
-
-def _death(status: int) -> tuple[str, str]:
-    """Return the code and reason for the exit status of a horse."""
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        return name, f"the work process of the host was ended by {name}"
-    return "runner_error", f"the work process of the host ended with exit code {os.WEXITSTATUS(status)}"
 
 
 def _connect(url: str) -> Redis:

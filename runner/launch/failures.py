@@ -29,7 +29,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class TaskFailure(Exception):
-    """The end of a task, or of one of its shapes, with a status of `runner.schema.records.STATUSES`.
+    """The failure of a task, or of one of its shapes, with a status of `runner.schema.records.STATUSES`.
 
     `code` is for programs, `reason` is a sentence for people.
     """
@@ -42,8 +42,7 @@ class TaskFailure(Exception):
 
 
 def printable(text: str) -> str:
-    """Return the text with escapes for control characters (except line ends and tabs) and halves of surrogate
-    pairs, which no database and no terminal takes."""
+    """Escape control characters (except line ends and tabs) and lone surrogates, which no database takes."""
     if text.isprintable():
         return text
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

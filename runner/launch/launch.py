@@ -35,8 +35,6 @@ GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its 
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
 _POLL_S = 0.1
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
-# Written anew by each launch.
-_FILES = ("outcome.json", "events.jsonl", results.FILE, results.FOUND)
 # A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.
 _SECRET = re.compile(
     r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
@@ -66,13 +64,12 @@ def launch(
     The results of a failed task also name what it did not measure (`runner/schema/outcome_records.py`).
     `log` takes the output instead of the folder's file. `command` replaces the child, for tests.
 
-    Call it from a thread that outlives the child, and once at a time in a process. Whatever happens
-    here, also an exception from a callback, no process of the task is left when it returns, save those
-    named in `TaskOutcome.leftover`.
+    Call it from a thread that outlives the child, and once at a time in a process. When it returns or raises,
+    no process of the task is left but those in `TaskOutcome.leftover`.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _FILES:
+    for name in ("outcome.json", "events.jsonl", results.FILE, results.FOUND):
         (folder / name).unlink(missing_ok=True)
     (folder / "artifacts").mkdir(exist_ok=True)
     (folder / "spec.json").write_text(json.dumps(spec.to_json()))
@@ -118,7 +115,7 @@ class _Child:
     ) -> None:
         self._folder = folder
         self._log = log
-        self._events = _Lines(folder / "events.jsonl")
+        self._events_offset = 0  # in events.jsonl
         self._on_event = on_event
         self._tree = Tree()
         self.process = subprocess.Popen(
@@ -143,7 +140,7 @@ class _Child:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End what a raising callback or Ctrl-C has left."""
+        """End the processes that are left after an exception, such as Ctrl-C."""
         self.end(_STOP_GRACE_S, "interrupted")
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -154,7 +151,11 @@ class _Child:
         """Wait for the end of the child. Return '' if it ended by itself, else why it has to end now."""
         answered_at = None
         while self.process.poll() is None:
-            self._wait()
+            if not self._open:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=_POLL_S)
+            elif select.select([self._pipe], [], [], _POLL_S)[0]:
+                self._drain()
             self._tell_events()
             now = time.monotonic()
             if answered_at is None and (self._folder / "outcome.json").exists():
@@ -180,13 +181,6 @@ class _Child:
         self._tell_events()
         return leftover
 
-    def _wait(self) -> None:
-        if self._open and select.select([self._pipe], [], [], _POLL_S)[0]:
-            self._drain()
-        elif not self._open:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=_POLL_S)
-
     def _drain(self) -> None:
         """Read the pipe, at most 1 MiB, so that a child that floods it is still watched."""
         for _ in range(16):
@@ -200,37 +194,27 @@ class _Child:
             self._log.feed(data)
 
     def _tell_events(self) -> None:
-        for line in self._events.new():
+        """Pass on the events in the complete lines that the file has now."""
+        try:
+            with (self._folder / "events.jsonl").open("rb") as file:
+                file.seek(self._events_offset)
+                data = file.read(2**20)
+        except FileNotFoundError:
+            return
+        complete = data[: data.rfind(b"\n") + 1]
+        self._events_offset += len(complete)
+        for line in complete.splitlines():
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict):
                     self._on_event(event)
 
 
-class _Lines:
-    """Read the complete lines of a growing file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def new(self) -> list[bytes]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(2**20)
-        except FileNotFoundError:
-            return []
-        data = data[: data.rfind(b"\n") + 1]
-        self._offset += len(data)
-        return data.splitlines()
-
-
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """Make the folder of a launch's caches and temporary files; remove it after: every launch compiles cold.
 
-    It is below the task's folder, unless that path is so long that a socket in it could not be named.
+    It is in the task's folder, or in the temporary directory if that path is too long for a socket.
     """
     path = folder / "scratch"
     if len(os.fsencode(path)) > 60:
@@ -262,7 +246,8 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
 def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> TaskOutcome:
     """Return the outcome: why we ended the task, else what the child wrote, else its exit status."""
     number = -returncode if returncode is not None and returncode < 0 else 0
-    name = _signal_name(number) if number else ""
+    names = {one.value: one.name for one in signal.Signals}  # real-time signals have no names of their own
+    name = names.get(number, f"SIG{number}") if number else ""
     exit_code = returncode if returncode is not None and returncode >= 0 else None
     written = _read_outcome(folder / "outcome.json")
     if why not in {"", "timed_out"}:
@@ -277,13 +262,6 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
         status, code = "crashed", f"exit_{exit_code}"
         reason = f"the process ended with exit code {exit_code} and left no outcome"
     return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # real-time signals have no names of their own
-        return f"SIG{number}"
 
 
 def _read_outcome(path: Path) -> tuple[str, str, str] | None:

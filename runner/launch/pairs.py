@@ -14,21 +14,18 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
-from runner.schema.records import STATUSES, SUCCESS
+from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.suite import TaskSpec
 from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
 BASE, NEW = "base", "new"
-
-Json = Any
 
 
 @dataclass(frozen=True)
@@ -52,16 +49,6 @@ class Pair:
         """Return the name of a side for people."""
         options = inductor_options.words(self.options(side))
         return f"{self.environment(side)} with {options}" if options else self.environment(side)
-
-
-@dataclass(frozen=True)
-class _Step:
-    side: str
-    prepares: bool = False  # compiles only; its results are thrown away
-
-    @property
-    def text(self) -> str:
-        return f"{self.side}, first process" if self.prepares else self.side
 
 
 @dataclass(frozen=True)
@@ -96,33 +83,36 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
 
 
 def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
-    """Run one pair. Its folder then holds the same files as after a single launch, and each record names its
-    side. The outcome is that of the first side that failed, which its reason names."""
+    """Run one pair. The folder then holds the same files as after a single launch, and each record names its
+    side. The outcome is that of the first side that failed; its reason names the side."""
     task, folder = request.task, request.folder
-    interpreters = {side: request.pythons[pair.environment(side)] for side in (BASE, NEW)}
     folder.mkdir(parents=True, exist_ok=True)
     for name in (FILE, "outcome.json"):
         (folder / name).unlink(missing_ok=True)
-    steps = _steps(pair, task)
+    sides = random.sample([BASE, NEW], 2)  # so that neither always runs on the warmer machine
+    fresh = [side for side in sides if not (_cache_folder(pair, task, side) / "prepared").exists()]
+    # the first process of a side only compiles: its results are thrown away
+    steps = [*((side, True) for side in fresh), *((side, False) for side in sides)]
     failed: dict[str, TaskOutcome] = {}
     records: list[dict[str, Json]] = []
     unexpected: list[dict[str, Json]] = []
     seconds = 0.0
     with CappedLog(folder / "log") as log:
-        for place, step in enumerate(steps):
-            if step.side in failed:
+        for place, (side, prepares) in enumerate(steps):
+            if side in failed:
                 continue
-            log.note(f"pair {pair.number}: {step.text}, environment {pair.label(step.side)}")
-            interpreter = interpreters[step.side]
+            step = f"{side}, first process" if prepares else side
+            log.note(f"pair {pair.number}: {step}, environment {pair.label(side)}")
+            interpreter = request.pythons[pair.environment(side)]
             outcome = launch(
                 task,
-                folder / step.side,
+                folder / side,
                 python=interpreter.path,
                 environment={
                     **request.environment,
                     **interpreter.environment,
-                    **_caches(pair, task, step.side),
-                    **inductor_options.variable(pair.options(step.side)),
+                    **_caches(pair, task, side),
+                    **inductor_options.variable(pair.options(side)),
                 },
                 lock_fd=request.lock_fd,
                 on_event=_counting_steps(request.on_event, step, place, len(steps)),
@@ -131,21 +121,24 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
             )
             seconds += outcome.seconds
             if outcome.status not in SUCCESS:
-                failed[step.side] = outcome
-            keep = not step.prepares or step.side in failed
+                failed[side] = outcome
+            keep = not prepares or side in failed
             if keep and outcome.status in {*STATUSES, CANCELLED}:
-                own = [_sided(record, pair, step.side) for record in outcome.records]
-                others = [_sided(record, pair, step.side) for record in outcome.unexpected]
+                own = [_sided(record, pair, side) for record in outcome.records]
+                others = [_sided(record, pair, side) for record in outcome.unexpected]
                 with (folder / FILE).open("a") as results:
                     results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
                 records += own
                 unexpected += others
-                _take_artifacts(folder, step.side)
-            shutil.rmtree(folder / step.side, ignore_errors=True)
+                for path in (folder / side).glob("artifacts/*/*"):
+                    kind = folder / "artifacts" / path.parent.name
+                    kind.mkdir(parents=True, exist_ok=True)
+                    path.replace(kind / f"{side}-{path.name}")
+            shutil.rmtree(folder / side, ignore_errors=True)
             if outcome.status not in STATUSES or outcome.leftover:
                 break  # stopped, or the accelerator is not free
-            if step.prepares and step.side not in failed:
-                (_cache_folder(pair, task, step.side) / "prepared").touch()
+            if prepares and side not in failed:
+                (_cache_folder(pair, task, side) / "prepared").touch()
     side, outcome = next(iter(failed.items()), ("", TaskOutcome("ok")))
     reason = outcome.reason
     if failed and outcome.status in STATUSES:
@@ -153,14 +146,6 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
     return dataclasses.replace(
         outcome, reason=reason, seconds=seconds, records=records, unexpected=unexpected
     )
-
-
-def _steps(pair: Pair, spec: TaskSpec) -> list[_Step]:
-    """Return the processes in random order, so that neither side always runs on the warmer machine."""
-    sides = [BASE, NEW]
-    random.shuffle(sides)
-    fresh = [side for side in sides if not (_cache_folder(pair, spec, side) / "prepared").exists()]
-    return [*(_Step(side, prepares=True) for side in fresh), *map(_Step, sides)]
 
 
 def _cache_folder(pair: Pair, spec: TaskSpec, side: str) -> Path:
@@ -179,31 +164,19 @@ def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
 
 
 def _counting_steps(
-    on_event: Callable[[Event], None], step: _Step, place: int, steps: int
+    on_event: Callable[[Event], None], step: str, place: int, steps: int
 ) -> Callable[[Event], None]:
     """Report progress as processes done of all; the label holds the progress inside the current one."""
 
     def tell(event: Event) -> None:
         inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
-        label = ", ".join(filter(None, (step.text, str(event.get("label") or ""), inside)))
+        label = ", ".join(filter(None, (step, str(event.get("label") or ""), inside)))
         on_event({**event, "done": place, "total": steps, "label": label})
 
     return tell
 
 
-def _take_artifacts(folder: Path, side: str) -> None:
-    """Move the artifacts of a process up into the task's folder."""
-    for path in (folder / side).glob("artifacts/*/*"):
-        kind = folder / "artifacts" / path.parent.name
-        kind.mkdir(parents=True, exist_ok=True)
-        path.replace(kind / f"{side}-{path.name}")
-
-
 def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
     """Return the record with its side of the pair (`runner.schema.records`)."""
-    runner = (record.get("runners") or [{}])[0]
     of_pair = {"number": pair.number, "side": side, "base": pair.label(BASE), "new": pair.label(NEW)}
-    return {
-        **record,
-        "runners": [{**runner, "extra_info": {**runner.get("extra_info", {}), "pair": of_pair}}],
-    }
+    return with_runner_fact(record, "pair", of_pair)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.launch.failures import TaskFailure, printable
 from runner.schema.metrics import metric_info
-from runner.schema.records import Json, Metric, Record
+from runner.schema.records import Json, Record
 from runner.schema.statistics import value_of
 from runner.schema.suite import value_rule
 
@@ -41,13 +41,20 @@ class Report:
         self._say(" ".join(filter(None, (phase, label, f"({done} of {total} done)" if total else ""))))
 
     def result(self, record: Record) -> None:
-        """Add a result. A metric with NaN or infinite samples has failed; facts that are such numbers are
-        left out, and the record says so."""
+        """Add a result. A metric with NaN or infinite samples has failed, unless it has another status of its
+        own; facts that are such numbers are left out, and the record says so."""
         metric = record.metric
-        if metric is not None and not all(map(_is_finite, metric.benchmark_values or ())):
-            failed = _without_values(metric)
+        values = metric.benchmark_values or [] if metric else []
+        bad = sum(not _is_finite(value) for value in values)
+        if metric and bad:
+            info = {
+                name: fact for name, fact in (metric.extra_info or {}).items() if name not in ("n", "spread")
+            }
+            if info.get("status", "ok") == "ok":
+                reason = f"{metric.name}: {bad} of {len(values)} samples are NaN or infinite"
+                info |= {"status": "failed", "code": "not_finite", "reason": reason}
+            failed = dataclasses.replace(metric, benchmark_values=None, extra_info=info)
             record = dataclasses.replace(record, metric=failed)
-            info = failed.extra_info or {}
             failure = TaskFailure(*(str(info.get(name, "")) for name in ("status", "code", "reason")))
             self.not_finite = self.not_finite or failure
         left_out: list[str] = []
@@ -89,20 +96,9 @@ def _is_finite(value: Json) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _without_values(metric: Metric) -> Metric:
-    """Return the metric as failed, unless it has another status of its own."""
-    values = metric.benchmark_values or []
-    bad = sum(not _is_finite(value) for value in values)
-    info = {name: fact for name, fact in (metric.extra_info or {}).items() if name not in ("n", "spread")}
-    if info.get("status", "ok") == "ok":
-        reason = f"{metric.name}: {bad} of {len(values)} samples are NaN or infinite"
-        info |= {"status": "failed", "code": "not_finite", "reason": reason}
-    return dataclasses.replace(metric, benchmark_values=None, extra_info=info)
-
-
 def _storable(value: Json, place: str, left_out: list[str]) -> Json:
-    """Return JSON that every reader takes: `printable` strings and finite numbers. Add the places of other
-    numbers to `left_out`; in a list, null keeps the place."""
+    """Return JSON with `printable` strings and finite numbers only. Add the places of other numbers to
+    `left_out`; in a list they become null."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):

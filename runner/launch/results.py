@@ -13,26 +13,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.schema.outcome_records import Place, TaskOutcome, missing
-from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment
+from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Json
 from runner.schema.suite import Expected, TaskSpec
 from runner.suites import suite_of
 from runner.system import environment
 
-Json = Any
-
 FILE = "results.jsonl"
 FOUND = "found.json"  # device and environment of a stage that got far enough to know them
 NO_RECORDS = "foreign_results"  # the code of a task that wrote lines which are no records
-_NUMBERS = (int, float)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Records of a task, and those that do not belong to it, which are marked (`UNEXPECTED`). `problem` says
-    what is wrong with the first line that is no record, or is ''."""
+    """Records of a task, and marked ones (`UNEXPECTED`) that do not belong to it. `problem` says what is
+    wrong with the first line that is no record, or is ''."""
 
     records: list[dict[str, Json]] = field(default_factory=list)
     unexpected: list[dict[str, Json]] = field(default_factory=list)
@@ -53,7 +49,8 @@ def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Result
         if wrong:
             problem = problem or f"line {number} is no record: {wrong}"
         elif record is not None and (reason := suite_of(task.suite).problem_of(record, task, experiments)):
-            found.unexpected.append(_marked(record, reason))
+            info = {**(record["metric"].get("extra_info") or {}), UNEXPECTED: reason}
+            found.unexpected.append({**record, "metric": {**record["metric"], "extra_info": info}})
         elif record is not None:
             found.records.append(record)
     return dataclasses.replace(found, problem=problem)
@@ -65,8 +62,8 @@ def complete(
     """Read the file of a task that has ended; if it failed, add records of what it has not measured.
     `variables` were its environment.
 
-    A line that is no record makes the task fail; its records stay. The file is only appended to: an offset
-    says how much of it has been delivered.
+    A line that is no record makes the task fail; its records stay. Only append to the file: it is delivered
+    by offset.
     """
     suite = suite_of(task.suite)
     experiments = suite.expected(task, variables)
@@ -89,26 +86,13 @@ def complete(
     )
     if added:
         try:
-            _append(folder / FILE, "".join(json.dumps(record) + "\n" for record in added))
+            with (folder / FILE).open("ab+") as file:
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)  # a killed task may have left half a line
+                file.write("".join(json.dumps(record) + "\n" for record in added).encode())
         except OSError as error:  # a full disk
             found = dataclasses.replace(found, problem=f"it cannot be completed: {error}")
     return outcome, dataclasses.replace(found, records=[*found.records, *added])
-
-
-def _marked(record: dict[str, Json], reason: str) -> dict[str, Json]:
-    metric = record["metric"]
-    return {
-        **record,
-        "metric": {**metric, "extra_info": {**(metric.get("extra_info") or {}), UNEXPECTED: reason}},
-    }
-
-
-def _append(path: Path, lines: str) -> None:
-    """Write in the place of the half line that a killed task may have left."""
-    with path.open("ab+") as file:
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(lines.encode())
 
 
 def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:
@@ -132,7 +116,7 @@ def _wrong_part(record: Json) -> str:
     if not (isinstance(benchmark, dict) and isinstance(model, dict) and isinstance(metric, dict)):
         return "it lacks benchmark, model or metric"
     said, info = benchmark.get("extra_info"), metric.get("extra_info") or {}
-    runners = record.get("runners") or [{}]
+    runners, dependencies = record.get("runners") or [{}], record.get("dependencies") or {}
     values = metric.get("benchmark_values")
     checks = {
         "benchmark/extra_info": isinstance(said, dict) and isinstance(said.get("knobs") or {}, dict),
@@ -142,8 +126,10 @@ def _wrong_part(record: Json) -> str:
         "metric/extra_info": isinstance(info, dict) and info.get("status", "ok") in STATUSES,
         "metric/benchmark_values": values is None
         or (isinstance(values, list) and all(map(_is_finite, values))),
-        "runners": isinstance(runners, list) and all(map(_is_runner, runners)),
-        "dependencies": _is_object_of_objects(record.get("dependencies") or {}),
+        "runners": isinstance(runners, list)
+        and all(isinstance(one, dict) and isinstance(one.get("extra_info", {}), dict) for one in runners),
+        "dependencies": isinstance(dependencies, dict)
+        and all(isinstance(one, dict) for one in dependencies.values()),
         "timestamp": record.get("timestamp") is None or _is_finite(record["timestamp"]),
     }
     return next((f"{part} is not what it has to be" for part, well in checks.items() if not well), "")
@@ -154,12 +140,4 @@ def _is_name(value: Json) -> bool:
 
 
 def _is_finite(value: Json) -> bool:
-    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_runner(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("extra_info", {}), dict)
-
-
-def _is_object_of_objects(value: Json) -> bool:
-    return isinstance(value, dict) and all(isinstance(part, dict) for part in value.values())
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""A large file of records, cut into bodies that one request may carry. Standard library only.
+"""Cut a large file of records into bodies that one request may carry. Standard library only.
 
 JSON lines and a JSON list are read as a stream, so memory stays bounded by the pieces, not by the file.
 """
@@ -20,42 +20,29 @@ class CannotSplit(ValueError):
     """The file is neither JSON lines nor a JSON list, or one record of it is larger than a body may be."""
 
 
-def open_text(path: Path) -> IO[str]:
-    """Open the file's text, through gzip where its name says so."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return path.open(encoding="utf-8-sig")
-
-
 def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
     """Yield bodies of at most `limit_bytes`, each of whole records in their order. Raise CannotSplit."""
-    with open_text(path) as file:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig") as file:
         start = file.read(_READ).lstrip()
         file.seek(0)
         if start.startswith("[") and not _is_line(start):
             yield from _grouped(_elements(file), limit_bytes, b"[", b",", b"]")
         elif start.startswith(("{", "[")):
-            yield from _grouped(_lines(file), limit_bytes, b"", b"\n", b"\n")
+            lines = (line.strip().encode() for line in file if line.strip())
+            yield from _grouped(lines, limit_bytes, b"", b"\n", b"\n")
         else:
             raise CannotSplit("only JSON lines and JSON lists can be cut into pieces")
 
 
 def _is_line(start: str) -> bool:
-    """True where the first line is a whole JSON value: lines of lists, not one list over many lines."""
-    line, newline, rest = start.partition("\n")
-    if not newline or not rest.strip():
-        return False
+    """Return whether the first line is a whole JSON value: lines of lists, not one list over many lines."""
+    line, _newline, rest = start.partition("\n")
     try:
         json.loads(line)
     except ValueError:
         return False
-    return True
-
-
-def _lines(file: IO[str]) -> Iterator[bytes]:
-    for line in file:
-        if line.strip():
-            yield line.strip().encode()
+    return bool(rest.strip())
 
 
 def _elements(file: IO[str]) -> Iterator[bytes]:

@@ -47,10 +47,9 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 @lru_cache(maxsize=1024)  # every record of an upload asks for the same few
 def arch_key(device_name: str) -> str:
-    """Short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
+    """Return the short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
 
-    A name that is already a key stays; one nobody knows becomes a slug of itself, so that two unknown
-    devices never share a series. The empty name stays empty.
+    A key stays as it is. An unknown name becomes its own slug, so that two devices never share a series.
     """
     name = device_name.strip()
     if name in _BY_KEY or name in _MACHINES.values():
@@ -64,5 +63,5 @@ def arch_key(device_name: str) -> str:
 
 
 def peaks(key: str) -> Arch | None:
-    """Data-sheet peaks of an arch key, or None for one that is not in the table."""
+    """Return the data-sheet peaks of an arch key, or None if it is not in the table."""
     return _BY_KEY.get(key)

@@ -116,7 +116,7 @@ def variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
 
 
 def words(options: Mapping[str, InductorValue]) -> str:
-    """``epilogue_fusion=off, max_fusion_size=8``."""
+    """Return the options as people read them: ``epilogue_fusion=off, max_fusion_size=8``."""
     said = {True: "on", False: "off"}
     return ", ".join(
         f"{name}={said[value] if isinstance(value, bool) else value}"
@@ -129,29 +129,24 @@ def _problem(name: str, value: object, kinds: Kinds | None) -> str:
         return LISTED[name].problem(value)
     if not may_be_set(name):
         return f"{name[:100]!r} cannot be set from outside"
-    kind = kinds.get(name) if kinds is not None else _kind_of(value)
+    unchecked = [value] if isinstance(value, str) else type(value).__name__
+    kind = unchecked if kinds is None else kinds.get(name)
     if kind is None:
         return f"no option that can be set has this name here; every host takes: {', '.join(sorted(LISTED))}"
     return _value_problem(kind, value)
 
 
 def _value_problem(kind: object, value: object) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "bool":
-        return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
-    if kind == "int":
-        whole = isinstance(value, int) and number and abs(value) <= _MOST
-        return "" if whole else f"{value!r} is not an integer within ±2**31"
     if kind == "float":
-        finite = isinstance(value, int | float) and number and abs(value) <= sys.float_info.max
-        return "" if finite else f"{value!r} is not a finite number"
-    words = kind if isinstance(kind, list) else []
-    known = isinstance(value, str) and len(value) <= _MOST_LETTERS and value in words
-    return "" if known else f"{value!r} is not one of {', '.join(map(str, words))}"
-
-
-def _kind_of(value: object) -> object:
-    return [value] if isinstance(value, str) else type(value).__name__
+        finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+        return "" if finite and not isinstance(value, bool) else f"{value!r} is not a finite number"
+    if kind == "bool":
+        return Option("", "bool", "").problem(value)
+    if kind == "int":
+        return Option("", "int", "", -_MOST, _MOST).problem(value)
+    listed = kind if isinstance(kind, list) else []
+    words = (word for word in listed if isinstance(word, str) and len(word) <= _MOST_LETTERS)
+    return Option("", "choice", "", choices=tuple(words)).problem(value)
 
 
 def _value(text: str) -> InductorValue:

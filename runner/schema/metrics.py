@@ -18,8 +18,8 @@ STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")  # by call
 class MetricInfo:
     """`floor` is the smallest relative change that may count; any change of a deterministic metric does.
 
-    `signed` metrics may be below zero: differences (the harness takes the steady calls off its compile time,
-    which leaves less than nothing on a noisy CPU), and numbers of which that is not known.
+    `signed` metrics may be negative: differences (the harness subtracts the steady calls from its compile
+    time, which may leave less than zero on a noisy CPU), and numbers that may be differences.
     """
 
     name: str
@@ -64,7 +64,7 @@ _UPSTREAM = (
     _timing("dynamo_peak_mem", "Peak memory, compiled", "GB", "down", 3, 0.15),
     MetricInfo("accuracy", "Accuracy", "", "none", "status", 0, 0.0),
     _timing("memory_bandwidth(GB/s)", "Memory bandwidth (gpt-fast)", "GB/s", "up", 2, 0.05),
-    # time multiplied by flops: it grows when the code gets slower, so its direction is nobody's
+    # time multiplied by flops: it grows when the code gets slower, so it has no direction
     _timing("flops_utilization", "FLOPs utilization (gpt-fast)", "ratio", "none", 2, 0.05),
     _timing("token_per_sec", "Tokens per second", "token/s", "up", 1, 0.05),
     _timing("compilation_time(s)", "Compile time", "s", "down", 2, 0.15),
@@ -134,6 +134,7 @@ _COUNT_TITLES = {
     "autograd_compiles": "Autograd compiles",
     "cudagraph_skips": "CUDA graph skips",
 }
+HARNESS_COUNTS = tuple(_COUNT_TITLES)  # in the order of its columns
 _NO_DIRECTION = ("calls_captured", "autograd_captures", "autograd_compiles")
 _COUNTS = tuple(
     _count(prefix + name, title + suffix, "none" if name in _NO_DIRECTION else "down")

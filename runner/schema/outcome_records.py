@@ -6,23 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 from runner.schema.metrics import metric_info
-from runner.schema.records import STATUSES, SUCCESS
+from runner.schema.records import STATUSES, SUCCESS, Json, runner_facts
 from runner.schema.statistics import severity
 from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite_of
 
-Json = Any
-
 COMPLETE = "complete"  # key of a line of `--format ours` that has a record for every expected metric
-CANCELLED = "cancelled"  # the end of a task that somebody stopped: no status, since nothing failed
+CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
 _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experiment
 
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """`status` is one of `STATUSES`, or the word `should_stop` gave. Records are objects of
+    """How a task ended. `status` is one of `STATUSES`, or the text that `should_stop` returned; records have
     the v3 shape (`records.py`)."""
 
     status: str
@@ -33,15 +31,34 @@ class TaskOutcome:
     signal: str = ""  # SIGSEGV, …
     leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
     records: Sequence[dict[str, Json]] = field(default=(), repr=False)
-    unexpected: Sequence[dict[str, Json]] = field(
-        default=(), repr=False
-    )  # records of another task, which say so
+    unexpected: Sequence[dict[str, Json]] = field(default=(), repr=False)  # of another task, and marked
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> TaskOutcome:
         """Read status, code and reason; what is not there is ''."""
         status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
         return cls(status, code, reason)
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task with its outcome and its records, as outputs, tables and upstream files get it."""
+
+    task: TaskSpec
+    outcome: TaskOutcome
+    folder: Path  # holds its log if it failed, and its artifacts
+    records: list[dict[str, Json]]
+    key: str = ""  # of its job
+    unexpected: Sequence[dict[str, Json]] = ()  # kept in our own files only
+
+    @property
+    def name(self) -> str:
+        """Return the key of the job, else the fingerprint of the task."""
+        return self.key or self.task.fingerprint()
+
+    def artifacts(self) -> list[Path]:
+        """Return the artifacts that are in the task's folder now."""
+        return [path for path in (self.folder / "artifacts").rglob("*") if path.is_file()]
 
 
 @dataclass(frozen=True)
@@ -108,7 +125,7 @@ def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         task = TaskSpec(**line["task"])
         suite = suite_of(task.suite)
         suite.check_recorded(task)
-        if suite.needs_host_files(task) or any(map(_is_of_pair, records)):
+        if suite.needs_host_files(task) or any("pair" in runner_facts(one) for one in records):
             return records
         keys = {_key_of(record) for record in records}
         experiments = suite.expected(task, {})
@@ -119,11 +136,6 @@ def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
         if records or end.status in SUCCESS:
             return records
         raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
-
-
-def _is_of_pair(record: Mapping[str, Json]) -> bool:
-    runner = (record.get("runners") or [{}])[0]
-    return bool((runner.get("extra_info") or {}).get("pair"))
 
 
 _Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart

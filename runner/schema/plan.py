@@ -53,7 +53,7 @@ def plan(asked: Selection) -> list[TaskSpec]:
 
 
 def distinct(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
-    """Remove tasks that measure the same under another name of the backend."""
+    """Return the tasks without those that measure the same under another name of the backend."""
     found: dict[str, TaskSpec] = {}
     for task in tasks:
         found.setdefault(suite_of(task.suite).canonical(task).fingerprint(), task)

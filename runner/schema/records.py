@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ STATUSES = (
     "not_run",
 )
 UNEXPECTED = "unexpected"  # key of metric.extra_info
+_FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in a runner's extra_info
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
 
 
@@ -88,7 +90,7 @@ class Record:
     run_attempt: int | str | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON object, without the fields that say nothing."""
+        """Return the JSON object without fields that are None."""
         said: dict[str, Json] = _without_none(dataclasses.asdict(self))
         return said
 
@@ -99,9 +101,21 @@ def _without_none(value: Json) -> Json:
     return value
 
 
+def runner_facts(record: Mapping[str, Json]) -> dict[str, Json]:
+    """Return `runners[0].extra_info` of our own runner's record, {} if it says nothing."""
+    found: dict[str, Json] = (record.get("runners") or [{}])[0].get("extra_info") or {}
+    return found
+
+
+def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict[str, Json]:
+    """Return the record with one more fact in `runners[0].extra_info`."""
+    runner = (record.get("runners") or [{}])[0]
+    return {**record, "runners": [{**runner, "extra_info": {**runner_facts(record), name: value}}]}
+
+
 @dataclass
 class Environment:
-    """The environment of a measurement. Versions as the packages print them; absent parts are ''."""
+    """The environment of a measurement, with versions as the packages print them; '' for absent parts."""
 
     torch: str = ""
     torch_git: str = ""
@@ -120,25 +134,16 @@ class Environment:
     variables: dict[str, str] = field(default_factory=dict)  # environment variables that change results
 
     def fingerprint(self) -> str:
-        """Identity of this environment: 16 hex digits over every field."""
+        """Return the identity of this environment: 16 hex digits over every field."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_record_fields(self, host: str) -> dict[str, Json]:
-        """`runners` and `dependencies` of a v3 record."""
+        """Return `runners` and `dependencies` of a v3 record."""
         versions = {"torch": {"version": self.torch, "sha": self.torch_git}}
         versions["triton"] = {"version": self.triton}
         versions.update({name: {"version": version} for name, version in self.packages.items()})
-        facts = {
-            "cuda": self.cuda,
-            "driver": self.driver,
-            "gpu_uuid": self.gpu_uuid,
-            "gpu_memory_bytes": self.gpu_memory_bytes,
-            "python": self.python,
-            "compiler": self.compiler,
-            "os": self.os,
-            "variables": self.variables,
-        }
+        facts = {name: getattr(self, name) for name in (*_FACTS, "gpu_memory_bytes", "variables")}
         runner = {
             "name": host,
             "type": self.gpu or self.cpu,
@@ -162,26 +167,18 @@ class Environment:
         torch = versions.pop("torch", {})
         triton = versions.pop("triton", {})
         variables = facts.get("variables")
+        variables = variables if isinstance(variables, dict) else {}
         return cls(
             torch=_text(torch.get("version")),
             torch_git=_text(torch.get("sha")),
             triton=_text(triton.get("version")),
-            cuda=_text(facts.get("cuda")),
-            driver=_text(facts.get("driver")),
             gpu=_text(runner.get("gpu_info")),
-            gpu_uuid=_text(facts.get("gpu_uuid")),
             gpu_memory_bytes=_integer(facts.get("gpu_memory_bytes")),
-            python=_text(facts.get("python")),
             cpu=_text(runner.get("cpu_info")),
             cpu_count=_integer(runner.get("cpu_count")),
-            compiler=_text(facts.get("compiler")),
-            os=_text(facts.get("os")),
             packages={name: _text(entry.get("version")) for name, entry in versions.items()},
-            variables=(
-                {str(key): _text(value) for key, value in variables.items()}
-                if isinstance(variables, dict)
-                else {}
-            ),
+            variables={str(key): _text(value) for key, value in variables.items()},
+            **{name: _text(facts.get(name)) for name in _FACTS},
         )
 
 

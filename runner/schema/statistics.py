@@ -24,7 +24,7 @@ LEAST_PAIRS = 5  # with fewer, an interval of Student's t says nearly nothing
 PAIR_FLOOR = 0.02  # a change of less than this is none
 
 
-# How parts of a task ended, the worst first; `cancelled` is the end of a task, no status of a part.
+# How parts of a task ended, the worst first; only a whole task can be `cancelled`.
 SEVERITY_ORDER = (
     "wrong",
     "crashed",
@@ -40,18 +40,14 @@ SEVERITY_ORDER = (
 
 
 def severity(status: str) -> int:
-    """Larger for a worse status; a word that is none is as bad as a failure."""
+    """Return a number that is larger for a worse status; an unknown word counts as a failure."""
     known = status if status in SEVERITY_ORDER else "failed"
     return len(SEVERITY_ORDER) - SEVERITY_ORDER.index(known)
 
 
 def median(values: Sequence[float]) -> float:
-    """Median; raises ValueError for no values. Sorting beats numpy here: samples are few, calls are many."""
-    if len(values) == 0:
-        raise ValueError("the median of no values")
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+    """Return the median. Raise ValueError without values. It beats numpy's: samples are few, calls many."""
+    return float(statistics.median(values))
 
 
 # How the samples of one process become its value: their median; the median of those after the first, where
@@ -60,7 +56,7 @@ ValueRule = Literal["median", "steady", "sum"]
 
 
 def steady(values: Sequence[float]) -> Sequence[float]:
-    """The samples after the first, which holds the compilation; the first where it is the only one."""
+    """Return the samples after the first, which holds the compilation; the first if it is the only one."""
     return values[1:] if len(values) > 1 else values
 
 
@@ -72,17 +68,17 @@ def value_of(values: Sequence[float], rule: ValueRule) -> float:
 
 
 def spread_of(values: Sequence[float], rule: ValueRule) -> float:
-    """Spread of the samples that the value is made of; 0 of a sum."""
+    """Return the spread of the samples that make the value; 0 for a sum."""
     if rule == "sum":
         return 0.0
     return spread(steady(values) if rule == "steady" else values)
 
 
 def spread(values: Sequence[float]) -> float:
-    """Robust relative spread of one process's samples: 1.4826 · MAD / |median|; 0 for one sample.
+    """Return the robust relative spread of one process's samples: 1.4826 · MAD / |median|; 0 for one sample.
 
-    It describes the samples. It is never a confidence interval for a verdict: samples of one process
-    are correlated, and two processes of the same code differ by more than it says.
+    Never use it as a confidence interval for a verdict: samples of one process are correlated, and two
+    processes of the same code differ by more.
     """
     if len(values) < 2:
         return 0.0
@@ -93,28 +89,26 @@ def spread(values: Sequence[float]) -> float:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """exp(mean(log)); raises ValueError for no values or any value that is not positive."""
-    if len(values) == 0 or not all(value > 0 for value in values):
+    """Return exp(mean(log)). Raise ValueError without values or if one is not positive."""
+    if not all(value > 0 for value in values):
         raise ValueError("a geometric mean needs positive values")
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % Student interval of the mean of independent values; raises ValueError for fewer than two."""
-    if len(values) < 2:
-        raise ValueError("an interval needs at least two values")
+    """Return the 95 % Student interval of the mean of independent values. Raise ValueError for one."""
     degrees = len(values) - 1
-    factor = _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
-    half = factor * statistics.stdev(values) / math.sqrt(len(values))
+    half = statistics.stdev(values) / math.sqrt(len(values))
+    half *= _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
     middle = statistics.fmean(values)
     return middle - half, middle + half
 
 
 def block_standard_error(values: Sequence[float], blocks: int = 10) -> float:
-    """Standard error of the mean from block means: consecutive samples of one process are correlated
-    (lag-1 up to 0.85 was seen), and the independent formula is then three times too small.
+    """Return the standard error of the mean from block means, infinity for fewer than two values a block.
 
-    Returns infinity while there are fewer than two values a block.
+    Consecutive samples of one process are correlated (lag-1 up to 0.85 was seen); the formula for independent
+    samples is then three times too small.
     """
     size = len(values) // blocks
     if size < 2:
@@ -124,7 +118,7 @@ def block_standard_error(values: Sequence[float], blocks: int = 10) -> float:
 
 
 def student_p(t: float, degrees: int) -> float:
-    """Two-sided p-value of Student's t: 1 for t = 0. The finite sums for whole degrees of freedom."""
+    """Return the two-sided p-value of Student's t, by the finite sums for whole degrees of freedom."""
     if math.isinf(t):
         return 0.0
     angle = math.atan(abs(t) / math.sqrt(degrees))
@@ -150,13 +144,12 @@ class PairedChange:
 
     @property
     def change(self) -> float | None:
-        """Relative change of the geometric mean: 0.05 for 5 % more. None without a pair."""
+        """Return the relative change of the geometric mean: 0.05 for 5 % more. None without a pair."""
         return math.expm1(statistics.fmean(self.ratios)) if self.ratios else None
 
     @property
     def word(self) -> Literal["confirmed", "dismissed", "inconclusive"]:
-        """`confirmed`: there is a change. `dismissed`: there is none as large as the floor.
-        `inconclusive`: these pairs do not tell."""
+        """Return `confirmed` for a change, `dismissed` if it is below the floor, else `inconclusive`."""
         if len(self.ratios) < LEAST_PAIRS or self.low is None or self.high is None:
             return "inconclusive"
         limit = math.log1p(self.floor)
@@ -166,11 +159,11 @@ class PairedChange:
 
 
 def paired_change(pairs: Sequence[tuple[float, float]], *, floor: float = PAIR_FLOOR) -> PairedChange:
-    """Compares base and new of process pairs; raises ValueError for a change from or to a value
-    that is not positive.
+    """Compare base and new of process pairs. Raise ValueError for a change from or to a value that is not
+    positive.
 
-    One log ratio a pair, since two processes of the same code differ by more than the samples of one
-    say, and drift of the machine hits both of a pair alike.
+    Each pair gives one log ratio: two processes of the same code differ by more than the samples of one
+    process show, and drift of the machine affects both sides of a pair alike.
     """
     ratios = tuple(0.0 if new == base else math.log(new) - math.log(base) for base, new in pairs)
     if len(ratios) < 2:
@@ -183,8 +176,8 @@ def paired_change(pairs: Sequence[tuple[float, float]], *, floor: float = PAIR_F
 
 
 def pair_middles(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Base and new of these pairs, so that their ratio is the change: geometric means. Medians where a value
-    is not positive. Raises ValueError for no pairs."""
+    """Return the geometric means of base and new, whose ratio is the change; medians if a value is not
+    positive. Raise ValueError without pairs."""
     base, new = (_middle(side) for side in list(zip(*pairs, strict=True)) or [(), ()])
     return base, new
 
@@ -199,10 +192,8 @@ QUANTILES = (20, 50, 80)  # percent, operatorbench's
 
 
 def quantiles(values: Sequence[float], weights: Sequence[int] | None = None) -> list[float]:
-    """Values at 20, 50 and 80 %. Unweighted: linear between two values, as numpy's.
-
-    Weighted: the smallest value at which that share of all weight is reached.
-    """
+    """Return the values at 20, 50 and 80 %. Without weights interpolate linearly between two values, as numpy
+    does; with weights take the smallest value at which that share of all weight is reached."""
     if weights is None:
         ordered = sorted(values)
         return [_between(ordered, percent / 100 * (len(ordered) - 1)) for percent in QUANTILES]

@@ -60,7 +60,7 @@ def is_accuracy_code(word: str) -> bool:
 
 
 def status_of(code: str) -> str | None:
-    """Our status for an outside code, or None for a word that no system is known to write."""
+    """Return our status for an outside code, or None if no system is known to write it."""
     if _BATCH_INVARIANCE.fullmatch(code):
         return "wrong"
     if _BATCH_RUN.fullmatch(code):
@@ -69,7 +69,7 @@ def status_of(code: str) -> str | None:
 
 
 def status_of_error(text: str) -> tuple[str, str]:
-    """Our status and a short code for an error text: a word of the tables, else a traceback's last line."""
+    """Return our status and a short code for an error text: a known code, else a traceback's last line."""
     text = text.strip()
     known = status_of(text)
     if known:

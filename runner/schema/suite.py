@@ -35,10 +35,10 @@ class BadRequest(ValueError):
 @dataclass(frozen=True)
 class Option:
     """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name
-    that is looked up among what the suite knows.
+    that the suite looks up.
 
-    An option at its `default` is as good as not given; None says that the suite decides by the case. One
-    without `identity` changes how long a measurement takes or what is kept of it, not what it means.
+    An option at its `default` counts as not given; with None the suite decides by the case. An option without
+    `identity` changes how long a measurement takes or what is kept of it, not what it means.
     """
 
     name: str
@@ -127,6 +127,12 @@ class TaskSpec:
         said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
         return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
 
+    def asks_for_artifacts(self) -> bool:
+        """Return whether an option asks to keep artifacts; others are made anyway."""
+        return any(
+            value and name.startswith(("dump_", "keep_", "save_")) for name, value in self.knobs.items()
+        )
+
     def command(self, *, where: str = "") -> str:
         """Return the command line that runs this task without the web application. `where` are the options
         that name its device, if it is not the first of its kind."""
@@ -197,7 +203,7 @@ class Suite:
 
     @property
     def module(self) -> str:
-        """The module that measures; only the child imports it."""
+        """Return the module that measures; only the child imports it."""
         return f"runner.suites.{self.name}.run"
 
     def argument(self) -> str:
@@ -269,8 +275,8 @@ class Suite:
         return task.identity()
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        """Return the experiments of a task that runs with these environment variables. Of each of their
-        metrics the task leaves a record: with a value, or with the status that says why there is none."""
+        """Return the experiments of a task that runs with these environment variables. The task leaves a
+        record for each of their metrics: with a value, or with the status that says why there is none."""
         backend, knobs = self.result_backend(task), self.stored_knobs(task)
         return [Expected(task.case, backend, task.device, knobs, self.headline_metrics)]
 

@@ -38,7 +38,8 @@ class Accelerator:
 
 
 def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
-    """Return those named (indices of GPUs, "cpu"); without names all GPUs, or the CPU if there is none.
+    """Return the accelerators with these names (indices of GPUs, "cpu"); without names all GPUs, or the CPU
+    if there is none.
 
     Raise NoSuchDevice for a name that this host does not have.
     """
@@ -61,7 +62,7 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
 def unavailable_reason(accelerator: Accelerator, workers: Collection[int]) -> str:
     """Return why an accelerator is not free for this agent, whose workers are given by pid; '' if it is.
 
-    An orphaned benchmark keeps it as much as a person at a terminal does: it is never shared.
+    It is never shared, neither with a person at a terminal nor with an orphaned benchmark.
     """
     if not _holder(accelerator, workers):
         return ""

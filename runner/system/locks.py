@@ -14,10 +14,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _POLL_S = 0.05
@@ -41,16 +39,16 @@ class Holder:
 
 
 def default_folder() -> Path:
-    """`RUNNER_LOCKS`, else a folder of this user in the machine's temporary directory."""
+    """Return `RUNNER_LOCKS`, else a folder of this user in the machine's temporary directory."""
     given = os.environ.get("RUNNER_LOCKS")
     return Path(given) if given else Path(tempfile.gettempdir()) / f"compiler-hud-locks-{os.getuid()}"
 
 
 def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> int:
-    """Takes the lock of an accelerator (its UUID, or its name) and returns the descriptor that holds it.
+    """Take the lock of an accelerator (its UUID, or its name); return the descriptor that holds it.
 
-    Hand the descriptor to the benchmark (`launch(lock_fd=…)`) and close it when done. Raises `Busy`
-    where the lock is still held after `wait_s`: long enough to outlast somebody who only looks.
+    Pass the descriptor to the benchmark (`launch(lock_fd=…)`) and close it when done. Raise `Busy` if the
+    lock is still held after `wait_s`, which is longer than `holder` takes to look.
     """
     descriptor = _open(folder, name)
     until = time.monotonic() + wait_s
@@ -60,7 +58,9 @@ def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> 
             os.close(descriptor)
             raise Busy(name, held_by)
         time.sleep(_POLL_S)
-    _write(descriptor, {"pid": os.getpid(), "since": time.time(), "what": what})
+    os.ftruncate(descriptor, 0)
+    signature = {"pid": os.getpid(), "since": time.time(), "what": what}
+    os.pwrite(descriptor, json.dumps(signature).encode(), 0)
     return descriptor
 
 
@@ -74,7 +74,7 @@ def holder(folder: Path, name: str) -> Holder | None:
 
 
 def processes_with(folder: Path, name: str) -> list[int]:
-    """Pids of the processes that have the lock file open, as far as this user may see."""
+    """Return the pids of the processes that have the lock file open, as far as this user may see."""
     target = os.fspath(_path(folder, name).resolve())
     found = []
     for process in Path("/proc").iterdir():
@@ -110,8 +110,3 @@ def _read(descriptor: int) -> Holder:
         return Holder(int(value["pid"]), float(value["since"]), str(value["what"]))
     except (ValueError, KeyError, TypeError):
         return Holder()
-
-
-def _write(descriptor: int, value: Mapping[str, Any]) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(value).encode(), 0)

@@ -1,10 +1,9 @@
-"""A log that cannot fill the disk: long lines are cut, and of a long log the head and the last part stay."""
+"""A log that cannot fill the disk: long lines are cut; a long log keeps its head and its last part."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from types import TracebackType
 
 MAX_BYTES = 63 * 2**20  # the hud takes 64 MiB of a log; notices come on top
 TAIL_BYTES = 256 * 2**10  # the end, where errors stand, is kept whatever came before
@@ -12,10 +11,10 @@ MAX_LINE_BYTES = 16 * 2**10
 
 
 class CappedLog:
-    """Appends to a file, at once, so that the file can be followed while it grows.
+    """Append to a file at once, so that it can be followed while it grows.
 
-    Bytes are only ever added, which is what makes its upload by offset right. What is left out is
-    replaced by one neutral line in square brackets.
+    Bytes are only ever added, so the file can be uploaded by offset. One line in square brackets stands for
+    what is left out.
     """
 
     def __init__(
@@ -39,13 +38,11 @@ class CappedLog:
     def __enter__(self) -> CappedLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def feed(self, data: bytes) -> None:
-        """Adds output of the benchmark, in pieces as they come out of a pipe."""
+        """Add output of the benchmark, in pieces as they come out of a pipe."""
         kept = bytearray()
         for piece in data.splitlines(keepends=True):
             ended = piece[-1:] in b"\r\n"
@@ -60,7 +57,7 @@ class CappedLog:
         self._append(bytes(kept))
 
     def note(self, text: str) -> None:
-        """Adds a line of the runner itself, marked as such."""
+        """Add a line of the runner itself, marked as such."""
         start = b"\n" if self._column else b""
         self._append(self._cut_notice() + start + f"[runner] {text}\n".encode())
         self._column = self._cut = 0
@@ -75,7 +72,7 @@ class CappedLog:
         self._file.close()
 
     def _write(self, data: bytes | bytearray) -> None:
-        """A full disk costs the log, never the task: its processes are watched and ended all the same."""
+        """Write, or lose the data if the disk is full: the task goes on without its log."""
         with contextlib.suppress(OSError):
             self._file.write(data)
 

@@ -9,12 +9,11 @@ import fcntl
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from typing import Any
 from runner.schema import inductor_options
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-_NVIDIA_SMI_S = 20  # it answers in 0.1 s, and after minutes where a driver is broken
+_PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
 _ASKED_S = 120
 DAILY_READINGS = 7  # a ceiling is the median of this many
 # Variables of the environment that belong to its class (measuring rule 1).
@@ -63,22 +62,19 @@ def gpu_limits() -> list[dict[str, Any]]:
 
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
     """Return the rows of `nvidia-smi --query-gpu=FIELDS`, none if the program is missing or fails."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(
-            command + ([f"--id={gpu}"] if gpu else []),
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_SMI_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = csv.reader(answer.stdout.splitlines(), skipinitialspace=True)
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    printed = _output_of(command + ([f"--id={gpu}"] if gpu else []))
+    rows = csv.reader(printed.splitlines(), skipinitialspace=True)
     return [row for row in rows if len(row) == fields.count(",") + 1]
+
+
+def _output_of(command: list[str]) -> str:
+    """Return what a program prints, '' if it is missing, fails or hangs."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout
 
 
 def cpu_name() -> str:
@@ -102,16 +98,7 @@ def usable_cpus() -> int:
 
 def cpp_compiler() -> str:
     """Return the first line of `--version` of inductor's C++ compiler (CXX, else g++), or ''."""
-    program = shutil.which(os.environ.get("CXX") or "g++")
-    if program is None:
-        return ""
-    try:
-        answer = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout.partition("\n")[0].strip()
+    return _output_of([os.environ.get("CXX") or "g++", "--version"]).partition("\n")[0].strip()
 
 
 def operating_system() -> str:
@@ -163,10 +150,25 @@ def asked(
 
     Raise RuntimeError with the last line of its output if it fails.
     """
+    answer = run_module(module, *arguments, python=python, variables=variables, limit_s=limit_s)
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{python}: {lines[-1]}")
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def run_module(
+    module: str, *arguments: str, python: str, variables: Mapping[str, str], limit_s: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a module of ours with `python` and these variables.
+
+    Raise RuntimeError if it does not start or runs longer than `limit_s`.
+    """
     own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # set for this interpreter only
     paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH", own)])]
     try:
-        answer = subprocess.run(
+        return subprocess.run(
             [python, "-m", module, *arguments],
             env={**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
@@ -176,11 +178,6 @@ def asked(
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RuntimeError(f"{python} could not be asked for its torch: {error}") from error
-    if answer.returncode:
-        lines = answer.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{python}: {lines[-1]}")
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
 
 
 # Ceilings: {"version": 1, "accelerators": {UUID or CPU name: {"copy_gbps": [{"day", "value", "torch"}]}}}
@@ -194,10 +191,8 @@ def ceilings_path() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder, created if missing, for what may be lost: compiled kernels and readings.
-
-    It is in the temporary directory if the user has no writable home.
-    """
+    """Return the folder, created if missing, for compiled kernels and readings, which may be lost. It is in
+    the temporary directory if the user has no writable home."""
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "compiler-hud"
     try:
@@ -220,8 +215,8 @@ def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]
 
 def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
     """Return the median of the stored daily readings, or None without any."""
-    values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
-    return float(statistics.median(values)) if values else None
+    found = ceilings(path).get(accelerator, {}).get(ceiling)
+    return float(found["value"]) if found else None
 
 
 def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
@@ -241,7 +236,9 @@ def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch: str) -> None:
     """Store today's reading, replacing an earlier one of today; keep the six days before it."""
-    with _locked(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         stored = _load(path)
         kept = stored["accelerators"].setdefault(accelerator, {}).setdefault(ceiling, [])
         kept[:] = [reading for reading in kept if reading["day"] != today()]
@@ -260,11 +257,3 @@ def _load(path: Path) -> dict[str, Any]:
     if isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION:
         return stored
     return {"version": _CEILINGS_VERSION, "accelerators": {}}
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -36,9 +36,9 @@ class Process(NamedTuple):
 
 
 def die_with(parent: int) -> None:
-    """In a fresh child: SIGKILL for this process when the thread that started it ends.
+    """Call in a fresh child: have the kernel kill this process when the thread that started it ends.
 
-    `parent` is the pid it was forked from; where that is gone already, this process exits at once.
+    `parent` is the pid it was forked from. Exit at once if that is gone already.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -46,18 +46,18 @@ def die_with(parent: int) -> None:
 
 
 def dying_with_me() -> Callable[[], None]:
-    """For `subprocess.Popen(preexec_fn=…)`. Call Popen in a thread that lives as long as the child shall."""
+    """Return a `preexec_fn` for `subprocess.Popen`. Call Popen in a thread that outlives the child."""
     parent = os.getpid()
     return lambda: die_with(parent)
 
 
 def adopt_orphans() -> None:
-    """From now on a descendant whose parent dies becomes a child of this process, not of init."""
+    """Become the parent of every descendant whose own parent dies, in place of init."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def read_process(pid: int) -> Process | None:
-    """The process of that number, or None where there is none."""
+    """Return the process with this pid, or None."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -67,9 +67,9 @@ def read_process(pid: int) -> Process | None:
 
 
 def below_me(besides: Collection[int] = ()) -> list[Process]:
-    """Every process below this one, parents before children, zombies included.
+    """Return every process below this one, parents before children, zombies included.
 
-    `besides`: direct children to leave out, with all that is below them.
+    Leave out the direct children `besides` with all that is below them.
     """
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     below: dict[int, list[Process]] = {}
@@ -82,10 +82,10 @@ def below_me(besides: Collection[int] = ()) -> list[Process]:
 
 
 class Tree:
-    """Everything below this process, besides the children it had when the tree was made.
+    """All processes below this one, except the children it had when the tree was made.
 
-    Complete, since orphans are adopted: what a benchmark starts stays below us even in a session of its
-    own and after its parent died. One tree at a time in one process.
+    Orphans are adopted, so what a benchmark starts stays below us, also in its own session and after its
+    parent died. Use one tree at a time in a process.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Tree:
         self.root = 0  # the child whose exit status belongs to its Popen object, once it is started
 
     def alive(self) -> list[int]:
-        """Pids of the tree that have not ended; the ended ones that were adopted are reaped."""
+        """Return the pids of the tree that have not ended. Reap adopted ones that have."""
         alive = []
         for process in below_me(self._besides):
             if not process.dead:
@@ -104,7 +104,7 @@ class Tree:
         return alive
 
     def end(self, grace_s: float, meanwhile: Callable[[], object] = lambda: None) -> list[int]:
-        """SIGTERM to all, SIGKILL to what is left after `grace_s`; returns pids that even that did not end.
+        """Send SIGTERM to all, SIGKILL to those left after `grace_s`; return pids that even that did not end.
 
         `meanwhile` is called while waiting, so that a dying process is not stuck in a full pipe.
         """
@@ -122,13 +122,13 @@ class Tree:
 
 
 def reap(pid: int) -> None:
-    """Takes the exit status of a child that was adopted and is dead."""
+    """Take the exit status of a child that was adopted and is dead."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """A signal to each process that still exists."""
+    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

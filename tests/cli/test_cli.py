@@ -14,8 +14,7 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.tables import results
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 from runner.system import locks, machine

@@ -17,8 +17,7 @@ from runner.__main__ import main
 from runner.cli import request, tables, terminal
 from runner.cli.output import Output
 from runner.cli.terminal import Job, RunContext
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator

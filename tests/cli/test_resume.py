@@ -13,7 +13,8 @@ from runner.__main__ import main
 from runner.cli import terminal
 from runner.launch.pairs import LaunchRequest
 from runner.schema.outcome_records import TaskOutcome
-from runner.system import machine, package_versions
+from runner.system import environment, machine
+from runner.system.environment import versions_of
 from tests.support.records import task_record
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -137,7 +138,7 @@ def test_another_torch_behind_the_same_interpreter_is_looked_at(sittings: Sittin
     sittings.path.unlink()
     sittings.torch = "2.0.1"
     assert sittings.sit(MICRO)
-    sittings.torch = package_versions.versions()["torch"]
+    sittings.torch = versions_of(environment.environment("cpu").to_record_fields(""))["torch"]
     assert sittings.sit(MICRO)
     assert f"the file has them with torch 2.0.1, which is {sittings.torch} now (1)" in sittings.said
     assert not sittings.sit(MICRO)

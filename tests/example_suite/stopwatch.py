@@ -31,7 +31,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 FORMAT = Format(
     "stopwatch",
-    matches=lambda preview: preview.first_row == ["stopwatch"],
+    matches=lambda preview: preview.header == ["stopwatch"],
     read=read,
     describe={"stopwatch": describe},
 )

@@ -20,8 +20,7 @@ from runner.formats import WRITERS
 from runner.formats.operatorbench import OperatorbenchFiles
 from runner.formats.xla import XlaFiles
 from runner.launch.pairs import LaunchRequest
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 from tests.support.observed import observe

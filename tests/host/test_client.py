@@ -79,7 +79,7 @@ def test_a_claim_repeated_is_the_same_task(hud: Hud, task: FakeTask) -> None:
 def test_errors_have_their_own_exceptions(fake: FakeHud, hud: Hud, task: FakeTask) -> None:
     lease = hud.claim(1, "n")
     assert lease
-    assert not hud.progress(lease, {"phase": "x" * 500, "done": -3, "total": float("inf")}).cancel
+    assert not hud.progress(lease, {"phase": "x" * 500, "done": -3, "total": float("inf")})
     with pytest.raises(WrongOffset) as offset:
         hud.log(lease, 10, b"x")
     assert offset.value.size_bytes == 0

@@ -19,8 +19,7 @@ from runner.cli.output import Output, records_of
 from runner.formats.parameters import Parameters
 from runner.launch import results
 from runner.launch.launch import launch
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome, complete_records, missing
+from runner.schema.outcome_records import TaskOutcome, TaskResult, complete_records, missing
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES

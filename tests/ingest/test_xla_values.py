@@ -14,8 +14,7 @@ from hud.models import Measurement, UnjudgedRun
 from hud.pages.suite import matrix
 from runner.cli import tables
 from runner.formats.parameters import Parameters
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import TaskSpec
 from tests.support.migrations import migrate

@@ -407,5 +407,7 @@ time.sleep(600)  # the last one does not end by itself either
     assert time.monotonic() - started < 30
 
 
-def test_signal_names() -> None:
-    assert launching._signal_name(int(signal.SIGRTMIN) + 3).startswith("SIG")
+def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
+    number = int(signal.SIGRTMIN) + 3
+    outcome = run(tmp_path, f"import os; os.kill(os.getpid(), {number})")
+    assert (outcome.status, outcome.signal) == ("crashed", f"SIG{number}")

@@ -16,7 +16,7 @@ def test_median_of_an_even_number_is_the_middle_of_two() -> None:
 
 @pytest.mark.parametrize("function", [median, geometric_mean])
 def test_nothing_has_no_middle(function: object) -> None:
-    with pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match="data"):
         function([])  # type: ignore[operator]
 
 
@@ -41,7 +41,7 @@ def test_geometric_mean_takes_a_slowdown_as_it_is() -> None:
 def test_t_interval_is_students() -> None:
     low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (low, high) == pytest.approx((3 - 2.776 * math.sqrt(0.5), 3 + 2.776 * math.sqrt(0.5)), rel=1e-6)
-    with pytest.raises(ValueError, match="two values"):
+    with pytest.raises(ValueError, match="two"):
         t_interval([1.0])
 
 

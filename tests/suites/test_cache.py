@@ -13,9 +13,8 @@ from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskResult
 from runner.measure.state.device import prepare
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.suites.cache import ORIGINS

@@ -14,9 +14,8 @@ import torch
 from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
-from runner.launch.task_result import TaskResult
 from runner.measure.state.device import Device
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import OptionValue, TaskSpec
 from runner.schema.targets import gpt_fast_model_target
 from runner.suites import SUITES

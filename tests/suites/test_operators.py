@@ -21,9 +21,8 @@ from runner.formats.operatorbench import OperatorbenchFiles
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskResult
 from runner.measure.timing import graph_replay
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import quantiles
 from runner.schema.suite import Option, OptionValue, TaskSpec
 from runner.suites import SUITES

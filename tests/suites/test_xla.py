@@ -23,8 +23,7 @@ from runner.formats.xla import Cell, XlaFiles, cell_of
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import median
 from runner.schema.statuses import VERIFIER_CODES
 from runner.schema.suite import TaskSpec

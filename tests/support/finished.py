@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.launch.pairs import LaunchRequest
-from runner.launch.task_result import TaskResult
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import Expected, TaskSpec
 from runner.suites import suite_of
 

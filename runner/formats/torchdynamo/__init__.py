@@ -18,7 +18,7 @@ from runner.formats.scalars import number
 from runner.formats.table import Row, pointer, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
-from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name
+from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
 from runner.schema.metrics import METRICS
 from runner.schema.records import Benchmark, Metric, Model, Record
 
@@ -68,14 +68,13 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     if kind == "statistics" and kind_in_name(filename) == "accuracy":
         extra = {"accuracy": True}
     found = _Table(columns, kind, file_hints(filename), extra)
+    lines = (row if isinstance(row, Fault) else _wrong(row) or row for row in lines)
     if kind == "phases":
-        yield from _phases(found, list(lines))
+        yield from _phases(found, lines)
         return
     for row in lines:
         if isinstance(row, Fault):
             yield row
-        elif wrong := _wrong(row):
-            yield wrong
         else:
             yield from _metrics(found, row)
 
@@ -140,17 +139,15 @@ def _failure(found: _Table, row: Row) -> Iterator[Item]:
         yield Skipped("", reasons.FILLED_UP, row.line)
 
 
-def _phases(found: _Table, lines: list[Row | Fault]) -> Iterator[Item]:
-    """Read compile phases in seconds. The header is the longest one, so a row filled up with "0" (every
-    number has digits after its point) is not the header's; with such rows in a file, only the first full row
-    is known to fit it."""
+def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
+    """Read compile phases in seconds. The header is the longest that was written; shorter rows are filled up
+    with a bare "0", and their columns are unknown. If there are such rows, only the first full row surely
+    fits the header."""
     good: list[Row] = []
     mixed = False
     for row in lines:
         if isinstance(row, Fault):
             yield row
-        elif wrong := _wrong(row):
-            yield wrong
         elif row.cells[2] == "0":
             yield Skipped("", reasons.FILLED_UP, row.line)
         elif len(row.cells) < len(found.columns) or row.cells[-1] == "0":
@@ -167,16 +164,12 @@ def _phases(found: _Table, lines: list[Row | Fault]) -> Iterator[Item]:
             yield from _metrics(found, row)
 
 
-def _said_by_name(filename: str) -> Mapping[str, str]:
-    return {**file_hints(filename), "kind": kind_in_name(filename)}
-
-
 FORMAT = Format(
     "torchdynamo",
     matches=lambda preview: preview.header[:3] == _FIRST and len(preview.header) > 3,
     read=read,
     describe={"TorchInductor": describe},
-    said_by_name=_said_by_name,
+    said_by_name=said_by_name,
     writer=Writer(
         "the torchdynamo harness",
         ("huggingface", "timm", "torchbench"),

@@ -1,4 +1,4 @@
-"""`benchmarks/dynamo/common.py`: every command-line argument stands in a record's extra_info.
+"""The arguments of `benchmarks/dynamo/common.py`, which a record has in its extra_info.
 
 Its CSVs have neither arguments nor compiler: those are parameters of the upload, or stand in the file's name.
 """
@@ -14,36 +14,20 @@ from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings
 from runner.schema.records import Record
 
 # Arguments that change what a number means, with their defaults.
+_SWITCHES = (
+    "channels_last", "randomize_input", "nopython", "deterministic", "batch_invariant",
+    "unbacked_batch_only", "specialize_int", "propagate_real_tensors", "suppress_errors",
+    "disable_split_reductions", "disable_persistent_reductions", "disable_divisible_by_16",
+    "enable_activation_checkpointing", "compiled_autograd", "caching_precompile", "trace_on_xla",
+    "warm_start_latency", "multiprocess", "ddp", "fsdp",
+)  # fmt: skip
+_TEXTS = ("quantization", "optimus", "amp_dtype", "batch_size_file", "part", "tag")
 _ARGUMENTS: dict[str, Any] = {
-    "quantization": None,
-    "optimus": None,
+    **dict.fromkeys(_SWITCHES, False),
+    **dict.fromkeys(_TEXTS),
     "iterations_per_run": 1,
-    "channels_last": False,
-    "randomize_input": False,
-    "nopython": False,
-    "deterministic": False,
-    "batch_invariant": False,
-    "unbacked_batch_only": False,
-    "specialize_int": False,
-    "propagate_real_tensors": False,
-    "suppress_errors": False,
-    "disable_split_reductions": False,
-    "disable_persistent_reductions": False,
-    "disable_divisible_by_16": False,
-    "enable_activation_checkpointing": False,
-    "compiled_autograd": False,
-    "caching_precompile": False,
-    "trace_on_xla": False,
     "per_process_memory_fraction": 1,
-    "warm_start_latency": False,
-    "multiprocess": False,
-    "ddp": False,
-    "fsdp": False,
     "world_size": 1,
-    "amp_dtype": None,
-    "batch_size_file": None,
-    "part": None,
-    "tag": None,
 }
 _ACCURACY_ARGUMENTS = _ARGUMENTS | {"cosine": False, "iterations": 2, "skip_fp64_check": False}
 _PERFORMANCE_ARGUMENTS = _ARGUMENTS | {"use_eval_mode": False}
@@ -90,7 +74,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 
 def _metric(name: str, info: dict[str, Any]) -> str:
-    """Put the kind of run into the metric: an accuracy run's counts are another compile's."""
+    """Put the kind of run into the metric's name: an accuracy run compiles something else."""
     if info.get("accuracy"):
         return name if name == "accuracy" else f"accuracy_{name}"
     return f"tolerance_{name}" if info.get("tolerance") else name

@@ -11,23 +11,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runner.formats.torchdynamo.compiler_names import Compiler, inductor_words
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.suite import TaskSpec
 
 # Words of a name, longest first, and the setting that each stands for.
-_WORDS: tuple[tuple[str, dict[str, bool | str]], ...] = (
-    ("max_autotune_no_cudagraphs", {"compile_mode": "max-autotune-no-cudagraphs", "cudagraphs": False}),
-    ("reduce_overhead", {"compile_mode": "reduce-overhead"}),
-    ("with_cudagraphs", {"cudagraphs": True}),
-    ("no_cudagraphs", {"cudagraphs": False}),
-    ("cudagraphs", {"cudagraphs": True}),
-    ("default", {"cudagraphs": False}),
-    ("aot_inductor", {"export": "aot_inductor"}),
-    ("cpp_wrapper", {"cpp_wrapper": True}),
-    ("max_autotune", {"compile_mode": "max-autotune"}),
-    ("freezing", {"freezing": True}),
-    ("export", {"export": "export"}),
-)
+_WORDS: dict[str, dict[str, bool | str]] = {
+    "max_autotune_no_cudagraphs": {"compile_mode": "max-autotune-no-cudagraphs", "cudagraphs": False},
+    "reduce_overhead": {"compile_mode": "reduce-overhead"},
+    "with_cudagraphs": {"cudagraphs": True},
+    "no_cudagraphs": {"cudagraphs": False},
+    "cudagraphs": {"cudagraphs": True},
+    "default": {"cudagraphs": False},
+    "aot_inductor": {"export": "aot_inductor"},
+    "cpp_wrapper": {"cpp_wrapper": True},
+    "max_autotune": {"compile_mode": "max-autotune"},
+    "freezing": {"freezing": True},
+    "export": {"export": "export"},
+}
 PARTS = ("cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export")  # knobs
 _HARNESS_SWITCHES = {
     "disable_split_reductions": "split_reductions",
@@ -62,27 +63,18 @@ class Backend:
             return self.export
         if self.dynamo != "inductor":
             return self.dynamo
-        words = ["inductor"]
-        if device == "cuda" and self.export == "none" and (self.cudagraphs or not self.cpp_wrapper):
-            words.append("cudagraphs" if self.cudagraphs else "no_cudagraphs")
-        words += [self.export] if self.export != "none" else []
-        words += ["cpp_wrapper"] if self.cpp_wrapper else []
-        words += ["freezing"] if self.freezing else []
-        words += [] if self.compile_mode == "default" else [re.sub(r"\W+", "_", self.compile_mode)]
-        return "_".join(words)
+        parts = {self.export, *(name for name in ("cpp_wrapper", "freezing") if getattr(self, name))}
+        mode = "" if self.compile_mode == "default" else re.sub(r"\W+", "_", self.compile_mode)
+        return Compiler(frozenset(parts), self.cudagraphs, mode).name(device)
 
 
 def backend_of(spec: TaskSpec) -> Backend:
-    """The backend of a task, from its name and its knobs; a knob says more than the name."""
+    """Return the backend of a task from its name and its knobs; a knob overrides the name."""
     parts = parts_of(spec.backend)
     if parts is None:
         return Backend(spec.backend)
     parts |= _parts_asked(spec, str(parts["export"]))
-    options = {
-        name: bool(on)
-        for name, on in (("freezing", parts["freezing"]), ("cpp_wrapper", parts["cpp_wrapper"]))
-        if on
-    }
+    options = {name: True for name in ("freezing", "cpp_wrapper") if parts[name]}
     if parts["compile_mode"] == "reduce-overhead":
         parts["cudagraphs"] = True  # that is all it means
     graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
@@ -125,8 +117,9 @@ def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
 
 
 def parts_of(name: str) -> dict[str, object] | None:
-    """Settings that an inductor's name means; None for another backend's name."""
-    if name != "inductor" and not name.startswith("inductor_"):
+    """Return the settings that a name of inductor means; None for another backend's name."""
+    words = inductor_words(name, _WORDS)
+    if words is None:
         return None
     parts: dict[str, object] = {
         "cudagraphs": True,
@@ -136,15 +129,8 @@ def parts_of(name: str) -> dict[str, object] | None:
         "export": "none",
     }
     found: dict[str, object] = {}
-    rest = name.removeprefix("inductor").removeprefix("_")
-    while rest:
-        match = next(
-            ((word, says) for word, says in _WORDS if rest == word or rest.startswith(f"{word}_")), None
-        )
-        if match is None:
-            return None
-        found |= match[1]
-        rest = rest.removeprefix(match[0]).removeprefix("_")
+    for word in words:
+        found |= _WORDS[word]
     if found.get("cpp_wrapper"):
         parts["cudagraphs"] = False  # as in the runs that PyTorch's CI calls so
     return parts | found

@@ -55,20 +55,16 @@ TINY_BATCH = 2  # at most, of models of size=tiny
 
 
 def default_batch_size(suite: str, model: str, mode: str, *, tiny: bool = False) -> int | None:
-    """The size the harness takes of itself in a performance run; None where it is not known here."""
-    own = _own_batch_size(suite, model, mode)
+    """Return the size that the harness takes by itself in a performance run; None if it is not known here."""
+    own = _OF_ANY_MODE.get(suite, {}).get(model)
+    if suite == "torchbench":
+        training, inference = _TORCHBENCH.get(model, (None, None))
+        own = training if mode == "training" else inference
     return min(own, TINY_BATCH) if tiny and own is not None else own
 
 
-def _own_batch_size(suite: str, model: str, mode: str) -> int | None:
-    if suite == "torchbench":
-        training, inference = _TORCHBENCH.get(model, (None, None))
-        return training if mode == "training" else inference
-    return _OF_ANY_MODE.get(suite, {}).get(model)
-
-
 def suite_of_model(model: str) -> str:
-    """The suite whose list holds this model, '' where none or several do."""
+    """Return the suite whose list holds this model, '' if none or several do."""
     found = [suite for suite, table in _OF_ANY_MODE.items() if model in table]
     found += ["torchbench"] if model in _TORCHBENCH else []
     return found[0] if len(found) == 1 else ""

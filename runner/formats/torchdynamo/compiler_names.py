@@ -1,4 +1,4 @@
-"""How torchdynamo's compilers are called: by flags, in file names and on PyTorch's HUD → one name here.
+"""One name here for each of torchdynamo's compilers, from flags, file names and PyTorch's HUD.
 
 `inductor_cudagraphs` and `inductor_no_cudagraphs` on CUDA (upstream's `--inductor` means CUDA graphs on),
 `inductor` elsewhere, `inductor_aot_inductor`, `inductor_cpp_wrapper`, …; what is no inductor keeps its name.
@@ -7,28 +7,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-# Words of a compiler's name, longest first, and the part each stands for ('': none of its own).
-_WORDS = (
-    ("with_cudagraphs", "cudagraphs"),
-    ("no_cudagraphs", "no_cudagraphs"),
-    ("cudagraphs", "cudagraphs"),
-    ("default", "no_cudagraphs"),
-    ("aot_inductor", "aot_inductor"),
-    ("cpp_wrapper", "cpp_wrapper"),
-    ("low_precision", "low_precision"),
-    ("max_autotune", "max_autotune"),
-    ("autotune", "max_autotune"),
-    ("freezing", "freezing"),
-    ("dynamic", "dynamic"),
-    ("export", "export"),
-    ("eager", "eager"),
-)
+# Words of a compiler's name, longest first, and the part each stands for.
+_WORDS = {
+    "with_cudagraphs": "cudagraphs",
+    "no_cudagraphs": "no_cudagraphs",
+    "cudagraphs": "cudagraphs",
+    "default": "no_cudagraphs",
+    "aot_inductor": "aot_inductor",
+    "cpp_wrapper": "cpp_wrapper",
+    "low_precision": "low_precision",
+    "max_autotune": "max_autotune",
+    "autotune": "max_autotune",
+    "freezing": "freezing",
+    "dynamic": "dynamic",
+    "export": "export",
+    "eager": "eager",
+}
 # Parts in the order in which a name has them.
 _PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
 # Flags that choose another compiler, and its name.
@@ -59,7 +59,7 @@ _KINDS = ("performance", "accuracy")
 
 @dataclass(frozen=True)
 class Compiler:
-    """inductor with its parts. `cudagraphs` None: not said, which is on."""
+    """inductor with its parts. `cudagraphs` is None if nothing says it; then they are on."""
 
     parts: frozenset[str] = frozenset()
     cudagraphs: bool | None = None
@@ -76,6 +76,21 @@ class Compiler:
         return "_".join([*words, self.mode] if self.mode else words)
 
 
+def inductor_words(name: str, known: Iterable[str]) -> list[str] | None:
+    """Split ``inductor_WORD_WORD`` into known words, longer ones first in `known`; None for another name."""
+    first, _, rest = name.partition("_")
+    if first != "inductor":
+        return None
+    words = []
+    while rest:
+        word = next((word for word in known if rest == word or rest.startswith(f"{word}_")), None)
+        if word is None:
+            return None
+        words.append(word)
+        rest = rest.removeprefix(word).removeprefix("_")
+    return words
+
+
 @lru_cache(maxsize=1024)  # every record of a file says the same name
 def named(name: str) -> Compiler | None:
     """Return the compiler that a file name or an upload parameter means, None for one that is no inductor."""
@@ -84,16 +99,10 @@ def named(name: str) -> Compiler | None:
         rest = rest.removeprefix("dynamic_") + "_dynamic"
     if rest.startswith("aot_inductor"):
         rest = f"inductor_{rest}"
-    if rest != "inductor" and not rest.startswith("inductor_"):
+    words = inductor_words(rest, _WORDS)
+    if words is None:
         return None
-    rest = rest.removeprefix("inductor").removeprefix("_")
-    found = set()
-    while rest:
-        word = next((word for word, _part in _WORDS if rest == word or rest.startswith(f"{word}_")), None)
-        if word is None:
-            return None
-        found.add(dict(_WORDS)[word])
-        rest = rest.removeprefix(word).removeprefix("_")
+    found = {_WORDS[word] for word in words}
     # the runs that CI calls cpp_wrapper have CUDA graphs off
     off = "no_cudagraphs" in found or "cpp_wrapper" in found
     graphs = True if "cudagraphs" in found else False if off else None
@@ -122,16 +131,12 @@ def flagged(info: dict[str, Any]) -> Compiler:
 
 
 def inductor_settings(info: dict[str, Any]) -> dict[str, Any]:
-    """`--inductor-config key=value …`, truth values as such."""
+    """Return the settings of `--inductor-config key=value …`, truth values as bool."""
     entries = info.get("inductor_config")
-    pairs = (
-        [entry.split("=", 1) for entry in entries if isinstance(entry, str) and "=" in entry]
-        if isinstance(entries, list)
-        else []
-    )
-    return {
-        key: {"1": True, "True": True, "0": False, "False": False}.get(value, value) for key, value in pairs
-    }
+    entries = entries if isinstance(entries, list) else []
+    pairs = [entry.split("=", 1) for entry in entries if isinstance(entry, str) and "=" in entry]
+    truth = {"1": True, "True": True, "0": False, "False": False}
+    return {key: truth.get(value, value) for key, value in pairs}
 
 
 def other_compiler(info: dict[str, Any]) -> str:
@@ -141,7 +146,7 @@ def other_compiler(info: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def file_hints(filename: str) -> Mapping[str, str]:
-    """Upload parameters in a file name such as
+    """Return the upload parameters in a file name such as
     inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda_performance.csv."""
     stem = PurePosixPath(filename.replace("\\", "/")).name.split(".", 1)[0]
     found = _FILE.fullmatch(stem)
@@ -176,6 +181,10 @@ def _compiler_in(before: str, after: str) -> str:
 
 
 def kind_in_name(filename: str) -> str:
-    """performance, accuracy, or '' where the file's name says neither."""
+    """Return performance or accuracy from a file's name, '' if it says neither."""
     words = PurePosixPath(filename.replace("\\", "/")).name.lower().replace(".", "_").split("_")
     return next((kind for kind in _KINDS if kind in words), "")
+
+
+def said_by_name(filename: str) -> Mapping[str, str]:
+    return {**file_hints(filename), "kind": kind_in_name(filename)}

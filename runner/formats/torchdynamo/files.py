@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.formats.format import FinishedTask
 from runner.formats.table import csv_text
-from runner.formats.torchdynamo.backend_names import Backend, backend_of
+from runner.formats.torchdynamo.backend_names import backend_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
+from runner.schema.metrics import HARNESS_COUNTS
+from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.statuses import is_accuracy_code
@@ -24,16 +25,6 @@ from runner.schema.suite import TaskSpec
 Row = dict[str, Json]
 
 _FIRST = ("dev", "name", "batch_size")
-_COUNTS = (
-    "calls_captured",
-    "unique_graphs",
-    "fallbacks_to_eager",
-    "graph_breaks",
-    "unique_graph_breaks",
-    "autograd_captures",
-    "autograd_compiles",
-    "cudagraph_skips",
-)
 _PERFORMANCE = (
     "speedup",
     "abs_latency",
@@ -41,9 +32,9 @@ _PERFORMANCE = (
     "compression_ratio",
     "eager_peak_mem",
     "dynamo_peak_mem",
-    *_COUNTS,
+    *HARNESS_COUNTS,
 )
-_ACCURACY = ("accuracy", *_COUNTS, "compilation_latency")
+_ACCURACY = ("accuracy", *HARNESS_COUNTS, "compilation_latency")
 # Its columns out of our metrics: the first that was measured, and how many of ours make one of its units.
 _SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
     "speedup": (("speedup",), 1.0),
@@ -52,7 +43,7 @@ _SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
     "compression_ratio": (("compression_ratio",), 1.0),
     "eager_peak_mem": (("eager_peak_memory_bytes", "eager_peak_rss_bytes"), 1e9),
     "dynamo_peak_mem": (("compiled_peak_memory_bytes", "peak_rss_bytes"), 1e9),
-    **{name: ((name,), 1.0) for name in _COUNTS},
+    **{name: ((name,), 1.0) for name in HARNESS_COUNTS},
 }
 _SUITES = {"timm": "timm_models"}
 # A case that is small enough to try out, and whole.
@@ -95,8 +86,8 @@ def unsupported_reason(task: TaskSpec) -> str:
 
 
 def places(task: TaskSpec) -> list[str]:
-    """Name the rows by case, batch size and file. The accuracy has a batch size of its own; other arguments
-    are in no row."""
+    """Name the rows by case, batch size and file. An accuracy row has the check's own batch size, so it is
+    not in its name; no row has other arguments."""
     size = f" with batch size {task.knobs['batch_size']}" if "batch_size" in task.knobs else ""
     sizes = {"performance": size, "accuracy": ""}
     return [f"{task.case}{sizes[kind]} in {_stem(task)}_{kind}.csv" for kind in _kinds(task)]
@@ -129,7 +120,7 @@ class DynamoFiles:
         self._folder = _folder(path)
         self._files: dict[str, _File] = {}
 
-    def add(self, finished: FinishedTask) -> list[Path]:
+    def add(self, finished: TaskResult) -> list[Path]:
         spec = finished.task
         written: list[Path] = []
         if unsupported_reason(spec):
@@ -163,7 +154,7 @@ class _File:
     records: list[Json] = field(default_factory=list)
 
     def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> None:
-        """Rows may differ in their columns, as compile phases do: all stand in the head."""
+        """Add a row and write the file. Rows may differ in their columns: the header has all of them."""
         self.columns += [name for name in columns if name not in self.columns]
         self.rows.append(row)
         self.records += records
@@ -177,7 +168,7 @@ def _cell(value: Json) -> str:
 
 
 def _stem(spec: TaskSpec) -> str:
-    """``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
+    """Return such as ``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
     compiler = backend_of(spec).name(spec.device)
     if compiler.startswith("inductor_cudagraphs"):
         compiler = compiler.replace("inductor_cudagraphs", "inductor_with_cudagraphs", 1)
@@ -187,15 +178,9 @@ def _stem(spec: TaskSpec) -> str:
 
 
 def _first(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
-    size = next(
-        (info["batch_size"] for one in records.values() if "batch_size" in (info := _info(one))), None
-    )
+    infos = (record["benchmark"].get("extra_info") or {} for record in records.values())
+    size = next((info["batch_size"] for info in infos if "batch_size" in info), None)
     return {"dev": spec.device, "name": spec.case, "batch_size": size}
-
-
-def _info(record: Json) -> Mapping[str, Json]:
-    found: Mapping[str, Json] = record["benchmark"].get("extra_info") or {}
-    return found
 
 
 def _performance(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
@@ -212,34 +197,30 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
         samples = records[name]["metric"].get("benchmark_values") if name in records else None
         if samples:
             value = median([float(sample) for sample in samples]) / scale
-            return int(value) if column in _COUNTS else value
+            return int(value) if column in HARNESS_COUNTS else value
     return None
 
 
-def _accuracy(finished: FinishedTask, records: Mapping[str, Json]) -> Row:
+def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
     """Return a row. The batch size is the small one of the check; 0 where the model did not come so far, as
     the harness writes it."""
     spec, outcome = finished.task, finished.outcome
     said: Json = {"status": outcome.status, "code": outcome.code}
     if "accuracy" in records:
         said = records["accuracy"]["metric"].get("extra_info") or {}
+    code = said.get("code", "")
     return {
         "dev": spec.device,
         "name": spec.case,
         "batch_size": said.get("batch_size", 0),
-        "accuracy": _word(said.get("status", ""), said.get("code", "")),
-        **{name: said.get("counts", {}).get(name) for name in _COUNTS},
+        "accuracy": code if is_accuracy_code(code) else _WORDS.get(said.get("status", ""), _OTHER_WORD),
+        **{name: said.get("counts", {}).get(name) for name in HARNESS_COUNTS},
         "compilation_latency": said.get("compile_s"),
     }
 
 
-def _word(status: str, code: str) -> str:
-    """Return the harness's word for how a check ended."""
-    return code if is_accuracy_code(code) else _WORDS.get(status, _OTHER_WORD)
-
-
 def _phases(records: Mapping[str, Json]) -> dict[str, float]:
-    """Seconds of each of dynamo's phases, of the cold compile or else the warm one."""
+    """Return the seconds of each of dynamo's phases, of the cold compile or else the warm one."""
     for name in _SOURCES["compilation_latency"][0]:
         said = records[name]["metric"].get("extra_info") or {} if name in records else {}
         phases = said.get("phases_s")
@@ -260,23 +241,21 @@ def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
         "backend": backend.dynamo,
         "origins": [_SUITES.get(spec.suite, spec.suite)],
     }
-    return [
-        {"benchmark": benchmark, "model": model, "metric": _metric(name, value)}
-        for name, value in row.items()
-        if name not in _FIRST and value is not None
-    ]
-
-
-def _metric(name: str, value: Json) -> Json:
-    if isinstance(value, str):
-        return {"name": name, "extra_info": {"benchmark_values": [value]}}
-    return {"name": name, "benchmark_values": [value]}
+    lines = []
+    for name, value in row.items():
+        if name not in _FIRST and value is not None:
+            said = {"benchmark_values": [value]}
+            metric = {"name": name, **({"extra_info": said} if isinstance(value, str) else said)}
+            lines.append({"benchmark": benchmark, "model": model, "metric": metric})
+    return lines
 
 
 def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
     """Return the harness's arguments that lead to this task, with defaults that tell runs apart."""
     backend = backend_of(spec)
     same = {name: spec.knobs[name] for name in _ARGUMENTS if name in spec.knobs}
+    flags = {"triton.cudagraphs", "freezing"}  # they have arguments of their own
+    settings = [f"{name}={value}" for name, value in sorted(backend.options.items()) if name not in flags]
     return {
         "accuracy": accuracy,
         "performance": not accuracy,
@@ -288,7 +267,7 @@ def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
         "disable_cudagraphs": not backend.cudagraphs,
         "freezing": backend.freezing,
         "inductor_compile_mode": None if backend.compile_mode == "default" else backend.compile_mode,
-        "inductor_config": _configuration(backend) or None,
+        "inductor_config": settings or None,
         "export": backend.export == "export",
         "export_aot_inductor": backend.export == "aot_inductor",
         "aot_precompile": backend.export == "aot_precompile",
@@ -299,10 +278,3 @@ def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
         "per_process_memory_fraction": int(str(spec.setting("memory_percent"))) / 100,
         **same,
     }
-
-
-def _configuration(backend: Backend) -> list[str]:
-    """`--inductor-config`: what has no flag of its own."""
-    said = {"triton.cudagraphs", "freezing"}
-    settings = {name: value for name, value in backend.options.items() if name not in said}
-    return [f"{name}={value}" for name, value in sorted(settings.items())]

@@ -17,8 +17,7 @@ from runner.measure.forked import ASK_NVML
 from runner.measure.state.device import Device, prepare
 from runner.schema.records import Environment
 from runner.system import machine
-from runner.system.environment import of_machine
-from runner.system.package_versions import modules
+from runner.system.environment import modules, of_machine
 
 
 def environment(device: Device) -> Environment:
