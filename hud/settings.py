@@ -43,8 +43,14 @@ HUD_DATA = Path(os.environ.get("HUD_DATA") or BASE_DIR / "var").resolve()
 HUD_PUBLIC_READ = env_bool("HUD_PUBLIC_READ", default=not PRODUCTION)
 HUD_MAX_BODY_BYTES = int(env_number("HUD_MAX_BODY_BYTES", 32 * 2**20))  # inflated
 HUD_MAX_RECORDS = int(env_number("HUD_MAX_RECORDS", 20_000))  # in one request
+HUD_MAX_IMPORT_RECORDS = int(env_number("HUD_MAX_IMPORT_RECORDS", 1_000_000))  # in one import job
+HUD_IMPORT_MEMORY_MIB = int(env_number("HUD_IMPORT_MEMORY_MIB", 1024))  # of the process of an import job
+HUD_IMPORT_S = env_number("HUD_IMPORT_S", 600)  # for one attempt of an import job
+HUD_IMPORT_ATTEMPTS = 3  # processes that may die over one import job
 HUD_READ_S = env_number("HUD_READ_S", 30)  # for receiving a request
 HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # by one key
+HUD_UPLOAD_BYTES_PER_DAY = int(env_number("HUD_UPLOAD_BYTES_PER_DAY", 20 * 2**30))  # by one key
+HUD_HOST_BYTES_PER_DAY = int(env_number("HUD_HOST_BYTES_PER_DAY", 20 * 2**30))  # logs and artifacts of one
 HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one address
 HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in five minutes, from one address
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
@@ -127,6 +133,13 @@ HUD_RING_S = env_number("HUD_RING_S", 15)  # between wake-ups of an idle acceler
 HUD_MAX_ATTEMPTS = 2  # a lost task is tried once more
 HUD_MAX_LOG_BYTES = 64 * 2**20
 HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
+
+# Days after which `tick` and `manage.py prune` remove what has ended (`hud/retention.py`).
+HUD_KEEP_LOGS_DAYS = env_number("HUD_KEEP_LOGS_DAYS", 90)
+HUD_KEEP_ARTIFACTS_DAYS = env_number("HUD_KEEP_ARTIFACTS_DAYS", 180)
+HUD_KEEP_REFUSED_DAYS = env_number("HUD_KEEP_REFUSED_DAYS", 30)
+HUD_KEEP_REQUESTS_DAYS = env_number("HUD_KEEP_REQUESTS_DAYS", 30)  # idempotency keys, imports, daily use
+HUD_KEEP_AUDIT_DAYS = env_number("HUD_KEEP_AUDIT_DAYS", 730)
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = HUD_MAX_BODY_BYTES
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]

@@ -75,6 +75,25 @@ def take_call(key: ApiKey, per_minute: int) -> int:
     return 0 if taken else max(1, math.ceil(60 / per_minute))
 
 
+def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int) -> int:
+    """Count bytes against the key's quota of the day (UTC); return 0, or if they exceed it the seconds until
+    the next day."""
+    now = timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
+            SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
+            ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
+            WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
+            """,
+            {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
+        )
+        taken = cursor.fetchone() is not None
+    tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return 0 if taken else math.ceil((tomorrow - now).total_seconds())
+
+
 def revoke_key(*, key: ApiKey, who: str) -> None:
     ApiKey.objects.filter(pk=key.pk, revoked__isnull=True).update(revoked=Now())
     note(who=who, action="key.revoke", subject=str(key))

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
 
-from hud.api.auth import count_guess, host_of, scope
+from hud.api.auth import count_guess, host_of, scope, spend_bytes
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
@@ -124,7 +124,7 @@ def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
 
 @router.put(
     "/tasks/{uuid:uid}/log",
-    response={200: dict[str, Any], (411, 415): Error, **_LOST},
+    response={200: dict[str, Any], (411, 415, 507): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("bytes of the log", _BYTES),
 )
 def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
@@ -132,20 +132,23 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_BODY_BYTES)
+    spend_bytes(request, len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
     return {"size": logs.append(**lease, offset=offset, data=data)}
 
 
 @router.put(
     "/tasks/{uuid:uid}/artifacts/{kind}",
-    response={201: dict[str, Any], (411, 415): Error, **_LOST},
+    response={201: dict[str, Any], (411, 415, 507): Error, **_LOST},
     openapi_extra=_LEASE | raw_body("the file", _BYTES),
 )
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """Store a file that the task left behind."""
+    lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES)
+    spend_bytes(request, len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
     kept = logs.keep_artifact(
-        **_lease(request, uid),
+        **lease,
         kind=kind,
-        data=bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES),
+        data=data,
         sha256=request.headers.get("X-Sha256", ""),
     )
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
 from hud.accounts import rate_limit
-from hud.accounts.keys import find_key, take_call
+from hud.accounts.keys import find_key, take_bytes, take_call
 from hud.models import ApiKey, Host
 from hud.problems import Problem
 
@@ -82,6 +82,14 @@ def spend_call(request: HttpRequest, per_minute: int) -> None:
     wait_s = take_call(request.auth, per_minute)  # type: ignore[attr-defined]
     if wait_s:
         raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
+
+
+def spend_bytes(request: HttpRequest, sent_bytes: int, per_day: int, *, status: int = 429) -> None:
+    """Count bytes against the quota of the request's key. Raise Problem 429 or 507 where it is used up."""
+    wait_s = take_bytes(request.auth, sent_bytes, per_day)  # type: ignore[attr-defined]
+    if wait_s:
+        detail = f"this key may send {per_day} bytes a day (UTC), and they are used up"
+        raise Problem(status, detail, retry_after_s=wait_s, code="quota")
 
 
 def who(request: HttpRequest) -> str:

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import Router, Status
 
-from hud.api.auth import reader, scope, spend_call
+from hud.api.auth import reader, scope, spend_bytes, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.schemas import Error, ImportOut, ReceiptOut
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
@@ -111,6 +111,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
     try:
         parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
         body = body_of(request)
+        spend_bytes(request, len(body), settings.HUD_UPLOAD_BYTES_PER_DAY)
         receipt = ingest(
             body,
             parameters,

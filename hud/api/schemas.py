@@ -34,6 +34,7 @@ class ReceiptOut(Schema):
     stored: int
     duplicates: int
     skipped: list[SkippedOut]
+    skipped_total: int
     warnings: list[str]
     links: dict[str, str]
 

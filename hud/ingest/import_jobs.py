@@ -1,16 +1,17 @@
-"""Import jobs: ingest uploads in the background that have too many records for one request.
+"""Import jobs: uploads that have too many records for one request.
 
 The body is a file, the row has the progress. A job is one transaction, so an interrupted one starts again.
+`manage.py imports` processes each in a process of its own (`hud/ingest/import_processes.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection, connections, transaction
+from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.models.functions import Now
 
 from hud.ingest.receive import Content, ingest, keep_key
@@ -20,13 +21,12 @@ from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
 
 logger = logging.getLogger(__name__)
-_LOCK_SPACE = 7_014_002
 
 
 def submit(
     body: bytes, parameters: Parameters, *, key: ApiKey | None = None, idempotency_key: str = ""
 ) -> Import:
-    """Store a body for `process_pending`; the same content with the same parameters is the same job.
+    """Store a body for `manage.py imports`; the same content with the same parameters is the same job.
 
     Raise BadUpload for an unknown format, KeyInUse or KeyMisused for the idempotency key.
     """
@@ -51,45 +51,29 @@ def body_path(job: Import) -> Path:
     return Path(settings.HUD_DATA) / "imports" / str(job.uid)
 
 
-def process_pending() -> bool:
-    """Ingest one queued import; return False if there is none. Several processes may call this."""
-    waiting = Import.objects.filter(state__in=[Import.State.QUEUED, Import.State.RUNNING]).order_by("pk")
-    for job in waiting[:10]:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK_SPACE, job.pk])
-            if not cursor.fetchone()[0]:
-                continue  # another process ingests it
-            try:
-                _process(job)
-            finally:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_SPACE, job.pk])
-        return True
-    return False
-
-
-def _process(job: Import) -> None:
-    Import.objects.filter(pk=job.pk).update(state=Import.State.RUNNING, done_records=0)
+def process(job: Import) -> None:
+    """Ingest an import. Raise MemoryError; OperationalError or InterfaceError without the database."""
     try:
         body = body_path(job).read_bytes()
         with transaction.atomic():
             receipt = ingest(body, Parameters.parse(job.parameters), key=job.key, on_progress=_reporter(job))
             Import.objects.filter(pk=job.pk).update(
                 state=Import.State.DONE,
-                done_records=receipt.stored + receipt.duplicates + len(receipt.skipped),
+                done_records=receipt.stored + receipt.duplicates + receipt.skipped_total,
                 receipt=receipt.to_json(),
                 finished=Now(),
             )
     except BadUpload as error:
-        _fail(job, error.detail, [fault.to_json() for fault in error.faults])
+        fail(job, error.detail, [fault.to_json() for fault in error.faults])
     except OSError as error:
-        _fail(job, f"its body cannot be read: {error.strerror}", [])
-    except (OperationalError, InterfaceError):
-        raise  # the database is down; the job starts again when it is back
+        fail(job, f"its body cannot be read: {error.strerror}")
+    except (OperationalError, InterfaceError, MemoryError):
+        raise
     except Exception:
-        # a bad import must not block later ones and the verdicts
         logger.exception("import %s ends with an error of ours", job.pk)
-        _fail(job, "an error of ours; it is in the log", [])
-    body_path(job).unlink(missing_ok=True)
+        fail(job, "an error of ours; it is in the log")
+    else:
+        body_path(job).unlink(missing_ok=True)
 
 
 def _reporter(job: Import) -> Callable[[int], None]:
@@ -106,8 +90,10 @@ def _reporter(job: Import) -> Callable[[int], None]:
     return report
 
 
-def _fail(job: Import, detail: str, errors: list[dict[str, object]]) -> None:
+def fail(job: Import, detail: str, errors: Sequence[dict[str, object]] = ()) -> None:
+    """End an import that has not ended yet, with its problem."""
     logger.warning("import %s is refused: %s", job.pk, detail)
-    Import.objects.filter(pk=job.pk).update(
-        state=Import.State.FAILED, problem={"detail": detail, "errors": errors}, finished=Now()
+    Import.objects.filter(pk=job.pk, finished__isnull=True).update(
+        state=Import.State.FAILED, problem={"detail": detail, "errors": [*errors]}, finished=Now()
     )
+    body_path(job).unlink(missing_ok=True)

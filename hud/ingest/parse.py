@@ -44,6 +44,8 @@ _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MAX_SAMPLES = 100_000
 _MAX_VALUE = 1e300
 _MAX_MESSAGE = 300  # characters of a reason or a warning
+MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
+_MAX_WARNINGS = 100
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class RecordParser:
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.measurements: list[ParsedMeasurement] = []
-        self.skipped: list[dict[str, Any]] = []
+        self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
+        self.skipped_total = 0
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.expected: list[ExpectedValue] = []
@@ -86,14 +89,20 @@ class RecordParser:
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
-        self.skipped += [Skipped(fault.pointer, fault.detail, fault.line).to_json() for fault in self.faults]
+        for fault in self.faults:
+            self._skip(Skipped(fault.pointer, fault.detail, fault.line))
         self.faults = []
+
+    def _skip(self, entry: Skipped) -> None:
+        self.skipped_total += 1
+        if len(self.skipped) < MAX_SKIPPED:
+            self.skipped.append(entry.to_json())
 
     def add(self, item: Item) -> None:
         if isinstance(item, Fault):
             self.faults.append(item)
         elif isinstance(item, Skipped):
-            self.skipped.append(item.to_json())
+            self._skip(item)
         elif isinstance(item, LocatedRecord):
             try:
                 self._add_record(item, item.record)
@@ -108,10 +117,10 @@ class RecordParser:
     def _add_record(self, item: LocatedRecord, record: Record) -> None:
         metric = record.metric
         if metric is None:
-            self.skipped.append(Skipped(item.pointer, reasons.NO_METRIC, item.line).to_json())
+            self._skip(Skipped(item.pointer, reasons.NO_METRIC, item.line))
             return
         if (metric.extra_info or {}).get(UNEXPECTED):
-            self.skipped.append(Skipped(item.pointer, reasons.UNEXPECTED, item.line).to_json())
+            self._skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = _numbers(metric), _target(metric)
         names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
@@ -123,7 +132,7 @@ class RecordParser:
         code = _code(extra, status, has_numbers=bool(numbers))
         has_outcome = numbers or _is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
-            self.skipped.append(Skipped(item.pointer, reasons.NO_VALUES, item.line).to_json())
+            self._skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
         facts = msgspec.json.encode((record.runners, record.dependencies))
@@ -171,7 +180,7 @@ class RecordParser:
         self.measurements.append(measurement)
 
     def _warn(self, words: str) -> None:
-        if words and words not in self.warnings:
+        if words and words not in self.warnings and len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(words)
 
     def _with_hints(self, item: LocatedRecord) -> Parameters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from hud.ingest.parse import RecordParser
+from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Run, Upload
@@ -32,19 +32,30 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass
 class Receipt:
-    """The result of an upload. `skipped` entries have the place and the reason."""
+    """The result of an upload. `skipped` has the first entries that became no measurement, each with its
+    place and the reason, `skipped_total` counts all."""
 
     id: int | None = None
     run_ids: list[int] = field(default_factory=list)
     stored: int = 0
     duplicates: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
+    skipped_total: int = 0
     warnings: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
 
+    def __post_init__(self) -> None:
+        self.skipped_total = max(self.skipped_total, len(self.skipped))  # older receipts have no number
+
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
+
+    def skip(self, entries: Iterable[dict[str, Any]], total: int) -> None:
+        """Count skipped entries, and list those that come first in the file."""
+        self.skipped_total += total
+        both = sorted([*self.skipped, *entries], key=lambda item: (item.get("line", 0), item["pointer"]))
+        self.skipped = both[:MAX_SKIPPED]
 
     def add(self, other: Receipt) -> None:
         """Add the receipt of another piece of the same file."""
@@ -52,7 +63,8 @@ class Receipt:
         self.run_ids = sorted({*self.run_ids, *other.run_ids})
         self.stored += other.stored
         self.duplicates += other.duplicates
-        self.skipped += other.skipped
+        self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
+        self.skipped_total += other.skipped_total
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
         self.links = self.links or other.links
 
@@ -122,15 +134,18 @@ class Content:
     def check_count(self, max_records: int | None) -> None:
         """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
         if max_records is not None and self.body.count(_OF_EVERY_RECORD) > max_records:
-            _check_count(json_text.count(self.body), max_records)
+            _check_count(json_text.count(self.body, max_records + 1), max_records)
 
     def pieces(
         self, parser: RecordParser, max_records: int | None = None
     ) -> Iterator[list[ParsedMeasurement]]:
         """Yield measurements in pieces of bounded size. Raise BadUpload after the last record was looked at,
-        TooManyRecords past `max_records`."""
+        TooManyRecords past `max_records`, UploadTooLarge past what an import job reads."""
+        most = settings.HUD_MAX_IMPORT_RECORDS
         for count, item in enumerate(self.format.read(self.body, self.parameters.filename), start=1):
             _check_count(count, max_records)
+            if count > most:
+                raise UploadTooLarge(f"more than {most} records, or entries that are none, in one upload")
             parser.add(item)
             if parser.faults and self.parameters.is_partial:
                 parser.skip_faults()
@@ -203,9 +218,7 @@ def _store(
     receipt.stored += changed
     receipt.duplicates += known
     receipt.run_ids = runs.ids
-    receipt.skipped = sorted(
-        [*parser.skipped, *receipt.skipped], key=lambda item: (item.get("line", 0), item["pointer"])
-    )
+    receipt.skip(parser.skipped, parser.skipped_total)
     receipt.warnings += parser.warnings
     if parser.unsaid:
         receipt.warnings.append(_unsaid_warning(parser.unsaid))
@@ -237,16 +250,15 @@ def deliver(body: bytes, run: Run, *, suite: str, repeat: int) -> Receipt:
             item.repeat, item.side = repeat, item.side if run.is_ab else 0
         run_ids = {item.run: (run.pk, run.order_time) for item in measurements}
         _add(receipt, store(measurements, run_ids=run_ids, replace=True))
-    receipt.skipped += parser.skipped
+    receipt.skip(parser.skipped, parser.skipped_total)
     return receipt
 
 
 def _add(receipt: Receipt, result: Stored) -> None:
     receipt.stored += result.stored
     receipt.duplicates += result.duplicates
-    receipt.skipped += [
-        Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts
-    ]
+    conflicts = [Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts]
+    receipt.skip(conflicts, len(conflicts))
     if result.refined:
         receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 

@@ -2,16 +2,21 @@
 
 Ingestion marks the run in its own transaction (`UnjudgedRun`). Once the run is complete, its series are
 marked (`Series.touched_at`) and judged. Pages read these rows and compute no history.
+
+Half of each round goes to the newest measurements, half to those that wait longest: a backfill of old data
+delays the verdicts of today's runs by one round, and is itself never set aside.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
 
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import F
 
 from hud.judging.verdict import Rule, Verdict, judge
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series
@@ -19,6 +24,7 @@ from hud.models import Verdict as VerdictRow
 from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
+logger = logging.getLogger(__name__)
 _HISTORY = 100
 _SILENT = {"unchanged", "new"}  # verdicts without a row
 
@@ -38,30 +44,61 @@ class _Point:
 
 
 def process_pending(limit: int = 200) -> int:
-    """Judge up to `limit` touched series whose runs are complete; return how many."""
+    """Judge up to `limit` touched series whose runs are complete; return how many, or if none the runs whose
+    series were marked."""
+    marked = _mark_series(limit // 2)
+    unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
+    touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
+    complete = touched.exclude(pk__in=unfinished)
+    newest = complete.order_by(F("touched_until").desc(nulls_last=True))[: limit - limit // 2]
+    oldest = complete.order_by("touched_at")[: limit // 2]
+    pending = {series.pk: series for series in (*newest, *oldest)}
+    for series in pending.values():
+        _judge_or_log(series)
+    return len(pending) or marked
+
+
+def _judge_or_log(series: Series) -> None:
+    """Judge a series; one that cannot be judged must not stop the verdicts of all others."""
+    try:
+        judge_series(series)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        logger.exception("series %s is not judged", series.pk)
+        Series.objects.filter(pk=series.pk).update(touched_at=None, touched_until=None)
+
+
+def _mark_series(limit: int) -> int:
+    """Mark the series of up to `limit` complete runs with the newest data, and of as many that wait longest;
+    return how many runs."""
     with connection.cursor() as cursor:
         # a measurement that arrives meanwhile adds its own row in its transaction, so that none is missed
         cursor.execute(
             """
-            WITH taken AS (
-                DELETE FROM hud_unjudgedrun u USING hud_run r
-                WHERE r.id = u.run_id AND r.state <> ALL(%s) RETURNING u.run_id
+            WITH complete AS (
+                SELECT u.run_id, min(u.id) AS id, min(r.order_time) AS time
+                FROM hud_unjudgedrun u JOIN hud_run r ON r.id = u.run_id
+                WHERE r.state <> ALL(%(active)s) GROUP BY u.run_id
+            ), taken AS (
+                DELETE FROM hud_unjudgedrun WHERE run_id IN (
+                    (SELECT run_id FROM complete ORDER BY time DESC LIMIT %(limit)s)
+                    UNION (SELECT run_id FROM complete ORDER BY id LIMIT %(limit)s)
+                ) RETURNING run_id
+            ), updated AS (
+                UPDATE hud_series s SET touched_at = least(s.touched_at, points.first),
+                    touched_until = greatest(s.touched_until, points.last)
+                FROM (
+                    SELECT series_id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
+                    WHERE run_id IN (SELECT run_id FROM taken) GROUP BY series_id ORDER BY series_id
+                ) AS points
+                WHERE s.id = points.series_id
             )
-            UPDATE hud_series s SET touched_at = least(coalesce(s.touched_at, first.time), first.time)
-            FROM (
-                SELECT series_id, min(order_time) AS time FROM hud_measurement
-                WHERE run_id IN (SELECT run_id FROM taken) GROUP BY series_id ORDER BY series_id
-            ) AS first
-            WHERE s.id = first.series_id
+            SELECT count(DISTINCT run_id) FROM taken
             """,
-            [list(ACTIVE)],
+            {"active": list(ACTIVE), "limit": limit},
         )
-    unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
-    touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
-    pending = list(touched.exclude(pk__in=unfinished).order_by("touched_at")[:limit])
-    for series in pending:
-        judge_series(series)
-    return len(pending)
+        return int(cursor.fetchone()[0])
 
 
 def judge_series(series: Series) -> None:
@@ -71,7 +108,9 @@ def judge_series(series: Series) -> None:
         return
     with transaction.atomic():
         # a measurement that arrives meanwhile marks its run, and so this series, again
-        if not Series.objects.filter(pk=series.pk, touched_at=since).update(touched_at=None):
+        if not Series.objects.filter(pk=series.pk, touched_at=since).update(
+            touched_at=None, touched_until=None
+        ):
             return
         rows = list(_verdict_rows(series, since))
         VerdictRow.objects.filter(series=series, order_time__gte=since).delete()

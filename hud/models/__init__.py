@@ -6,7 +6,7 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 from __future__ import annotations
 
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit
+from hud.models.keys import ApiKey, Audit, DailyUse
 from hud.models.measurements import (
     FIRST_RUN_ONLY,
     NEVER_RAN,
@@ -33,6 +33,7 @@ __all__ = [
     "ApiKey",
     "Artifact",
     "Audit",
+    "DailyUse",
     "Environment",
     "Experiment",
     "Heartbeat",

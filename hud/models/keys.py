@@ -31,6 +31,20 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
 
+class DailyUse(models.Model):
+    """What a key has sent on one day (UTC): the bytes of its uploads, or of its host's logs and artifacts."""
+
+    key = models.ForeignKey(ApiKey, models.CASCADE)
+    day = models.DateField()
+    sent_bytes = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["key", "day"], name="daily_use_identity")]
+
+    def __str__(self) -> str:
+        return f"{self.key_id} on {self.day}"
+
+
 class Audit(models.Model):
     """One action of a person or program: a rerun, cancel, key or host. Rows are only ever added."""
 

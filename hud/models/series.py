@@ -78,6 +78,7 @@ class Series(models.Model):
     # over all parts of its identity, so that an upload finds it by one index; NULL: nothing has come in
     digest = models.CharField(max_length=32, null=True)
     touched_at = models.DateTimeField(null=True, db_index=True)  # waits for `manage.py judge` from there on
+    touched_until = models.DateTimeField(null=True, db_index=True)  # its newest point that waits
 
     class Meta:
         constraints: ClassVar = [

@@ -29,7 +29,7 @@ class Upload(models.Model):
 
 class Import(models.Model):
     """An upload too large for one request: its body waits below `HUD_DATA/imports/` and is taken in by
-    `manage.py judge`. Ends as done, with its receipt, or failed, with the problem."""
+    `manage.py imports`. Ends as done, with its receipt, or failed, with the problem."""
 
     class State(models.TextChoices):
         QUEUED = "queued"
@@ -43,6 +43,8 @@ class Import(models.Model):
     parameters = models.JSONField(default=dict)
     key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
     done_records = models.IntegerField(default=0)
+    attempts = models.SmallIntegerField(default=0, db_default=0)  # processes that were started for it
+    started = models.DateTimeField(null=True)  # the latest of them
     receipt = models.JSONField(null=True)
     problem = models.JSONField(null=True)  # detail and errors, where it was refused
     created = models.DateTimeField(db_default=Now())

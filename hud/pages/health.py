@@ -1,13 +1,29 @@
-"""For load balancers: `/healthz` answers while the process lives, `/readyz` while it can work."""
+"""For load balancers: `/healthz` answers while the process lives, `/readyz` while all components work."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
+from django.db.models import F, Min, QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from hud.hosts import queues
+from hud.models import ACTIVE, Heartbeat, Import, Run
+
+STILL = timedelta(seconds=120)  # many times the longest pause between two heartbeats of a process that works
+_WORK: dict[str, Callable[[], QuerySet[Run] | QuerySet[Import]]] = {
+    "tick": lambda: Run.objects.filter(state__in=ACTIVE),
+    "judge": lambda: Run.objects.filter(unjudgedrun__isnull=False, finished__isnull=False),
+    "imports": lambda: Import.objects.filter(finished__isnull=True),
+}
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -15,9 +31,17 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 503 while the database does not answer or the data folder cannot be written."""
-    wrong = [problem for problem in (_database_problem(), _disk_problem()) if problem]
-    return JsonResponse({"status": "; ".join(wrong) or "ok"}, status=503 if wrong else 200)
+    """Answer 503, with the reason for each component, while one of them does not work.
+
+    A background process that was never started counts only once work has waited for it.
+    """
+    components = {"database": _database_problem(), "disk": _disk_problem(), "redis": _redis_problem()}
+    if not components["database"]:
+        components |= _process_problems()
+    wrong = [problem for problem in components.values() if problem]
+    shown = {name: problem or "ok" for name, problem in components.items()}
+    answer = {"status": "; ".join(wrong) or "ok", "components": shown}
+    return JsonResponse(answer, status=503 if wrong else 200)
 
 
 def _database_problem() -> str:
@@ -38,3 +62,26 @@ def _disk_problem() -> str:
     except OSError as error:
         return f"the data folder cannot be written: {error.strerror}"
     return ""
+
+
+def _redis_problem() -> str:
+    try:
+        with queues.connect() as redis:
+            redis.ping()
+    except (RedisError, OSError):
+        return "Redis does not answer"
+    return ""
+
+
+def _process_problems() -> dict[str, str]:
+    silent = dict(Heartbeat.objects.values_list("name", Now() - F("last")))
+    return {name: _process_problem(name, silent.get(name)) for name in _WORK}
+
+
+def _process_problem(name: str, silent: timedelta | None) -> str:
+    if silent is not None:
+        return f"{name} has stood still for {silent.total_seconds():.0f} s" if silent > STILL else ""
+    field = "finished" if name == "judge" else "created"
+    oldest = _WORK[name]().aggregate(oldest=Min(field))["oldest"]
+    waits = oldest is not None and timezone.now() - oldest > STILL
+    return f"{name} was never started, and work waits for it" if waits else ""

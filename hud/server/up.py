@@ -151,7 +151,7 @@ async def serve(options: Options) -> int:
         [
             [Program(item.name, item.command, item.environment, item.stop_signal, 20) for item in servers],
             [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
-            [_django(options, "tick"), _django(options, "judge")],
+            [_django(options, "tick"), _django(options, "imports"), _django(options, "judge")],
             [_django(options, "attach", name="agent", stop_s=20)],
         ],
         run=embedded.run_folder(options.data),

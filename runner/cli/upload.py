@@ -90,8 +90,10 @@ def upload(
     except HudError as error:
         return Answer(False, [f"not delivered: {error}"], delivered=False)
     skipped = receipt.get("skipped", [])
-    lines = [f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {len(skipped)}"]
+    total = receipt.get("skipped_total", len(skipped))
+    lines = [f"stored {receipt['stored']}, duplicate {receipt['duplicates']}, skipped {total}"]
     lines += [f"  skipped {_place(entry)}: {entry.get('reason', '')}" for entry in skipped]
+    lines += [f"  and {total - len(skipped)} more"] if total > len(skipped) else []
     lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
     lines += [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
     return Answer(not skipped, lines)

@@ -4,6 +4,9 @@ imports this module, since hosts have neither msgspec nor orjson.
 Refuse a key that stands twice, deep nesting, integers beyond 64 bits and NUL characters. msgspec lets these
 pass (the last of two equal keys wins, a large integer becomes a float), so a text that may hold one is read
 again by the standard library's parser, whose hooks see every pair.
+
+Values are found one by one, so that memory does not depend on how many there are: 32 MiB may hold ten
+million empty objects.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -20,12 +24,15 @@ import orjson
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
 _T = TypeVar("_T")
-Text = bytes | msgspec.Raw  # of one JSON value
 ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
 _BYTE = re.compile(r"\(byte (\d+)\)")
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_LIST_END = re.compile(rb"\s*\]")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
 _INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
 
@@ -41,8 +48,9 @@ class Value(NamedTuple):
 def values(body: bytes) -> Iterator[Value | Fault]:
     """Yield every value of the body, a Fault for what is refused. Raise MalformedUpload, BadUpload."""
 
-    def value(text: Text, pointer: str, line: int | None) -> Value | Fault:
-        return fault_of(text, pointer, line) or Value(_ANY.decode(text), pointer, line)
+    def value(text: bytes, pointer: str, line: int | None) -> Value | Fault:
+        found = _ANY.decode(text)
+        return fault_of(text, pointer, line) or Value(found, pointer, line)
 
     return read(body, value)
 
@@ -56,20 +64,25 @@ def first_value(body: bytes) -> Any:
         return None
 
 
-def count(body: bytes) -> int:
-    """Return how many values a list or lines hold, without decoding them; 0 where that is not plain."""
+def count(body: bytes, most: int) -> int:
+    """Return how many values a list or lines hold, without decoding them, and `most` where there are more;
+    0 where that is not plain."""
     try:
-        return len(_pieces(body))
+        return sum(1 for _ in islice(_pieces(body), most))
     except ERRORS:
-        lines = [line for line in body.splitlines() if line.strip()]
-    try:
-        _ANY.decode(lines[0])
-    except ERRORS:
-        return 0
-    return len(lines)
+        pass
+    found = 0
+    for _number, line in islice(_lines(body), most):
+        if not found:
+            try:
+                _SKIP.decode(line)
+            except ERRORS:
+                return 0
+        found += 1
+    return found
 
 
-def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T | Fault]:
+def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
     """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
     not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
     character.
@@ -78,10 +91,9 @@ def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T
     try:
         pieces = _pieces(body)
     except ERRORS as error:
-        lines = body.splitlines()
-        if sum(1 for line in lines if line.strip()) < 2:
+        if len(list(islice(_lines(body), 2))) < 2:
             raise _malformed(error, body) from error
-        yield from _read_lines(lines, one, error, body)
+        yield from _read_lines(one, error, body)
         return
     try:
         for text, pointer in pieces:
@@ -94,36 +106,72 @@ def read(body: bytes, one: Callable[[Text, str, int | None], _T]) -> Iterator[_T
         raise _malformed(error, body) from error
 
 
-def _pieces(body: bytes) -> list[tuple[Text, str]]:
-    """Return the values of a list, or the one value. Raise one of ERRORS for what is no JSON."""
-    try:
-        return [(item, f"/{index}") for index, item in enumerate(_RAW_LIST.decode(body))]
-    except msgspec.ValidationError:
-        _ANY.decode(body)
-        return [(body, "")]
+def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
+    """Return the values of a list, or the one value, with their pointers. Raise one of ERRORS for no JSON."""
+    _SKIP.decode(body)
+    return _elements(body) if body.lstrip()[:1] == b"[" else iter([(body, "")])
+
+
+def _elements(body: bytes) -> Iterator[tuple[bytes, str]]:
+    """Yield the texts of a list's values; the body is JSON.
+
+    msgspec has no call that reads one value and says where it ended, but its error does.
+    """
+    rest = memoryview(body)
+    start = body.index(b"[") + 1
+    if _LIST_END.match(body, start):
+        return
+    index = 0
+    while True:
+        try:
+            _SKIP.decode(rest[start:])
+        except msgspec.DecodeError as error:
+            found = _TRAILING.search(str(error))
+            if found is None:
+                raise
+            end = start + int(found[1]) - 1  # of the comma or bracket
+        yield body[start:end], f"/{index}"
+        if body[end] != ord(","):
+            return
+        start, index = end + 1, index + 1
+
+
+def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers."""
+    start, number = 0, 1
+    for end in _LINE_END.finditer(body):
+        line = body[start : end.start()]
+        if line.strip():
+            yield number, line
+        start, number = end.end(), number + 1
+    if body[start:].strip():
+        yield number, body[start:]
 
 
 def _read_lines(
-    lines: list[bytes], one: Callable[[Text, str, int | None], _T], whole_error: Exception, body: bytes
+    one: Callable[[bytes, str, int | None], _T], whole_error: Exception, body: bytes
 ) -> Iterator[_T | Fault]:
     parsed = False
     wrong: list[Fault] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in _lines(body):
         try:
-            found = [one(text, pointer, number) for text, pointer in _pieces(line)]
-        except ERRORS as error:
+            for text, pointer in _pieces(line):
+                item = one(text, pointer, number)
+                if not parsed:
+                    parsed = True
+                    yield from wrong
+                yield item
+            if not parsed:  # an empty list
+                parsed = True
+                yield from wrong
+        except ERRORS as error:  # noqa: PERF203 - each line is one to be told
             fault = Fault("", f"the line is not JSON: {error}", number, malformed=True)
             if parsed:
                 yield fault
-            else:
-                wrong.append(fault)
-            continue
-        if not parsed:
-            parsed = True
-            yield from wrong
-        yield from found
+                continue
+            wrong.append(fault)
+            if len(wrong) > _MAX_UNREADABLE:
+                break
     if not parsed:
         raise _malformed(whole_error, body) from whole_error
 
@@ -151,8 +199,8 @@ class _Nested(int):
     """The depth of an object, in whose place it stands while the text is read."""
 
 
-def fault_of(text: Text, pointer: str, line: int | None) -> Fault | None:
-    words = problem(bytes(text))
+def fault_of(text: bytes, pointer: str, line: int | None) -> Fault | None:
+    words = problem(text)
     return Fault(pointer, words, line) if words else None
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
+_MAX_CELLS = 20_000  # in a row; torchdynamo's widest has some hundred
+_MAX_BLANK = 200_000  # rows
+
 
 @dataclass(frozen=True)
 class Row:
@@ -27,6 +30,7 @@ def rows(body: bytes) -> Iterator[Row]:
     if b"\0" in body:
         line = body[: body.index(b"\0")].count(b"\n") + 1
         raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", line)])
+    blank = 0
     reader = csv.reader(io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline=""), strict=True)
     line = 1
     while True:
@@ -38,8 +42,12 @@ def rows(body: bytes) -> Iterator[Row]:
             place = reader.line_num + 1 if isinstance(error, UnicodeError) else line
             fault = Fault("", str(error), place, malformed=True)
             raise MalformedUpload("the body is not CSV in UTF-8", [fault]) from error
+        if len(cells) > _MAX_CELLS:
+            raise MalformedUpload("no table is that wide", [Fault("", f"over {_MAX_CELLS} cells", line)])
         if any(cell.strip() for cell in cells):
             yield Row(line, [cell.strip() for cell in cells])
+        elif (blank := blank + 1) > _MAX_BLANK:
+            raise MalformedUpload("the table is blank", [Fault("", f"over {_MAX_BLANK} blank rows", line)])
         line = reader.line_num + 1
 
 

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -21,9 +21,6 @@ from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, k
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.schema.records import Metric, Record
-
-if TYPE_CHECKING:
-    from runner.formats.json_text import Text
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
@@ -35,6 +32,7 @@ _PASSING = re.compile(
     r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
     r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log)(_|$)"
 )
+_MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
@@ -47,7 +45,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 
 @cache
-def record_reader() -> Callable[[Text, str, int | None], Item]:
+def record_reader() -> Callable[[bytes, str, int | None], Item]:
     """Return a function that makes a record of one JSON text and its place, or says what is wrong with it."""
     import msgspec
 
@@ -60,13 +58,13 @@ def record_reader() -> Callable[[Text, str, int | None], Item]:
 
     decode, decode_bare = msgspec.json.Decoder(Record).decode, msgspec.json.Decoder(Bare).decode
 
-    def has_metric(text: Text) -> bool:
+    def has_metric(text: bytes) -> bool:
         try:
             return decode_bare(text).metric is not None
         except msgspec.ValidationError:
             return True
 
-    def record(text: Text, pointer: str, line: int | None) -> Item:
+    def record(text: bytes, pointer: str, line: int | None) -> Item:
         try:
             found = decode(text)
         except msgspec.ValidationError as error:
@@ -83,7 +81,16 @@ def record_reader() -> Callable[[Text, str, int | None], Item]:
         _read_numbers_in_text(metric)
         return LocatedRecord(found, pointer, line)
 
-    return record
+    return _bounded(record)
+
+
+def _bounded(record: Callable[[bytes, str, int | None], Item]) -> Callable[[bytes, str, int | None], Item]:
+    def bounded(text: bytes, pointer: str, line: int | None) -> Item:
+        if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
+            return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
+        return record(text, pointer, line)
+
+    return bounded
 
 
 def _read_numbers_in_text(metric: Metric) -> None:

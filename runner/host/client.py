@@ -250,7 +250,8 @@ def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:
         except (OSError, http.client.HTTPException):
             problem = {}
     detail = str(problem.get("detail") or error.reason)
-    if error.code in _TRY_LATER or error.code >= 500:
+    is_quota = problem.get("code") == "quota"  # used up until tomorrow
+    if (error.code in _TRY_LATER or error.code >= 500) and not is_quota:
         wait = error.headers.get("Retry-After") or ""  # in seconds; its other form, a date, is ignored
         return Unreachable(f"{error.code}: {detail}", min(float(wait), 60.0) if wait.isdecimal() else 0.0)
     if 300 <= error.code < 400:

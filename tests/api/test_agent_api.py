@@ -201,3 +201,20 @@ def test_a_detached_hosts_key_is_revoked(agent: Agent) -> None:
     agent.beat()
     run_states.detach_host(host=Host.objects.get(), who="op")
     assert agent.beat().status_code == 401
+
+
+def test_a_host_that_has_sent_its_bytes_of_the_day_delivers_results_but_no_files(
+    agent: Agent, settings: Any
+) -> None:
+    settings.HUD_HOST_BYTES_PER_DAY = 10
+    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    request()
+    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    path, token = f"tasks/{task['task']}", task["token"]
+    assert agent.put(f"{path}/log?offset=0", b"x" * 6, token).status_code == 200
+    for place in ("log?offset=6", "artifacts/trace"):
+        answer = agent.put(f"{path}/{place}", b"x" * 6, token)
+        assert (answer.status_code, answer.json()["code"]) == (507, "quota")
+        assert int(answer["Retry-After"]) > 0
+    assert agent.put(f"{path}/results", as_lines(v3_record(case="gemv")), token).json()["stored"] == 1
+    assert not Artifact.objects.exists()

@@ -16,10 +16,11 @@ from hud.accounts.keys import create_key
 from hud.api import experiments
 from hud.hosts import registration
 from hud.hosts.registration import Device
-from hud.ingest import import_jobs, ingest
+from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
 from runner.formats.parameters import Parameters
 from tests.api.test_results_api import assert_problem, post
+from tests.support.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -129,7 +130,7 @@ def test_an_import_job_answers_to_its_idempotency_key(
     assert_problem(post(client, other, key, **mine), 422)
     assert_problem(post(client, as_list(v3_record()), key, **mine), 422)
     assert Import.objects.count() == IdempotencyKey.objects.count() == 1
-    assert import_jobs.process_pending()
+    assert process_imports() == 1
     after = post(client, large, key, **mine)
     assert (after.status_code, after["Location"]) == (202, first["Location"])
     assert after.json()["receipt"]["stored"] == 5

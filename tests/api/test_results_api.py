@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.test import Client, RequestFactory
+from psycopg import Copy
+from psycopg.errors import DiskFull
 
 from hud.accounts.keys import create_key, revoke_key
 from hud.api.results import body_of
 from hud.ingest import import_jobs, ingest
 from hud.models import Experiment, Measurement, Upload
 from hud.problems import Problem
+from tests.support.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -137,7 +139,7 @@ def test_more_records_than_a_request_may_carry_become_an_import_job(
     where = answer["Location"]
     assert client.get(where).json()["state"] == "queued"
     assert post(client, five, key)["Location"] == where, "the same content is the same job"
-    call_command("judge", "--once")
+    process_imports()
     job = client.get(where).json()
     assert (job["state"], job["receipt"]["stored"], job["done_records"]) == ("done", 5, 5)
     assert Measurement.objects.count() == 5
@@ -155,7 +157,7 @@ def test_an_import_job_is_created_before_any_record_is_stored(
 
 def test_an_import_job_is_refused_whole_with_its_faults(client: Client, key: str, five: bytes) -> None:
     where = post(client, five + as_lines(v3_record(values=["x"])), key)["Location"]
-    call_command("judge", "--once")
+    process_imports()
     job = client.get(where).json()
     assert (job["state"], job["receipt"]) == ("failed", None)
     assert job["problem"]["errors"][0]["line"] == 6
@@ -170,7 +172,7 @@ def test_a_dry_run_of_a_large_upload_does_not_stand_for_the_real_one(
     assert dry.json()["stored"] == 5
     assert not Measurement.objects.exists()
     post(client, five, key)
-    call_command("judge", "--once")
+    process_imports()
     assert Measurement.objects.count() == 5
 
 
@@ -188,7 +190,7 @@ def test_an_import_that_fails_unexpectedly_blocks_no_other(
         return ingest(*words, **more)
 
     monkeypatch.setattr(import_jobs, "ingest", ingest_once_broken)
-    call_command("judge", "--once")
+    process_imports()
     assert client.get(first).json()["state"] == "failed"
     assert client.get(second).json()["state"] == "done"
 
@@ -324,3 +326,31 @@ def test_refused_runs_over_the_api_have_a_reason(client: Client) -> None:
 def test_nothing_under_the_api_answers_with_a_page(client: Client) -> None:
     assert_problem(client.get("/api/v1/nothing/here"), 404)
     assert client.get("/api/v1/openapi.json").json()["openapi"].startswith("3.1")
+
+
+def test_a_key_that_has_sent_its_bytes_of_the_day_is_told_so(client: Client, key: str, settings: Any) -> None:
+    body = as_list(v3_record())
+    settings.HUD_UPLOAD_BYTES_PER_DAY = 2 * len(body)
+    assert [post(client, body, key).status_code for _ in range(2)] == [201, 200]
+    answer = post(client, body, key)
+    assert assert_problem(answer, 429)["code"] == "quota"
+    assert 0 < int(answer["Retry-After"]) <= 86_400
+    other = create_key(name="o", scopes=["upload"], who="t")[1]
+    assert post(client, body, other).status_code == 200
+
+
+def test_a_disk_that_is_full_within_a_copy_is_told_as_such(
+    client: Client, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_row(*_words: Any) -> None:
+        raise DiskFull("could not extend file")
+
+    monkeypatch.setattr(Copy, "write_row", write_row)
+    assert_problem(post(client, as_list(v3_record()), key), 507)
+
+
+def test_a_receipt_lists_a_thousand_skipped_records_and_counts_all(client: Client, key: str) -> None:
+    for number, query in enumerate(("", "?partial=1")):
+        receipt = post(client, as_lines(*[{}] * 1500, v3_record(case=f"c{number}")), key, query).json()
+        assert (receipt["stored"], receipt["skipped_total"], len(receipt["skipped"])) == (1, 1500, 1000)
+        assert receipt["skipped"][999]["line"] == 1000

@@ -19,7 +19,7 @@ from tests.support.servers import ROOT, end_process
 from tests.support.waiting import wait_for
 
 FILE_BYTES = 100_000_000
-REQUEST_BYTES = 30 * 2**20  # becomes an import job, which `manage.py judge` takes in
+REQUEST_BYTES = 30 * 2**20  # becomes an import job, which `manage.py imports` processes
 LIMIT_MIB = 300
 _LOOK_S = 0.5  # each process keeps its own peak: a look may be late, but not miss its end
 
@@ -76,8 +76,8 @@ def imports(application: Application) -> Iterator[Figure]:
         expected += records
         assert Measurement.objects.count() == expected, name
         yield from _figures(name, peaks_mib)
-    with _started(["manage.py", "judge"], application) as process:
-        watch = Watch({"manage.py judge": process.pid, **servers})
+    with _started(["manage.py", "imports"], application) as process:
+        watch = Watch({"manage.py imports": process.pid, **servers})
         sent = _send_large_requests(application, path, settings.HUD_MAX_RECORDS)
         wait_for(
             lambda: not Import.objects.filter(state__in=("queued", "running")), "the import jobs' end", 600

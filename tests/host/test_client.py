@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import io
 import json
 import os
 import shutil
 import socket
+import urllib.error
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 from runner.host import spool
-from runner.host.client import Hud, KeyRefused, LeaseBroken, Refused, Unreachable, WrongOffset, with_retries
+from runner.host.client import (
+    Hud,
+    KeyRefused,
+    LeaseBroken,
+    Refused,
+    Unreachable,
+    WrongOffset,
+    _error_of,
+    with_retries,
+)
 from runner.host.spool import Folder, left_over
 from tests.support.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
 from tests.support.records import task_record
@@ -310,3 +322,11 @@ def test_a_damaged_folder_is_passed_over(tmp_path: Path, folder: Folder) -> None
     (tmp_path / "spool" / "damaged").mkdir()
     folder.release()
     assert [left.path for left in left_over(tmp_path)] == [folder.path]
+
+
+def test_a_quota_that_is_used_up_is_not_tried_again() -> None:
+    """It lasts until tomorrow: the task must not wait for it with its accelerator."""
+    for status, code, kind in ((507, "quota", Refused), (507, "", Unreachable), (429, "quota", Refused)):
+        body = io.BytesIO(json.dumps({"detail": "used up", "code": code}).encode())
+        error = urllib.error.HTTPError("http://hud", status, "", Message(), body)
+        assert type(_error_of(error, of_task=True)) is kind

@@ -9,6 +9,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from hud.ingest import ingest
+from hud.judging import judge
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Run, Series, State, Verdict
 from hud.pages.experiment import query as experiment
@@ -126,4 +127,42 @@ def test_a_process_that_failed_beside_others_is_no_second_verdict() -> None:
         )
     Series.objects.update(touched_at=run.order_time)
     process_pending()
+    assert verdicts() == ["regressed"]
+
+
+def test_a_backfill_does_not_delay_the_verdicts_of_today() -> None:
+    """100 series of old data wait when today's run arrives: the next round has it, and the oldest."""
+    for day in range(20):
+        upload(2500, day)
+    while process_pending():
+        pass
+    old = (v3_record(case=f"old {n}", values=[1], timestamp=1_600_000_000 + n) for n in range(100))
+    ingest(as_list(*old), Parameters(driver="580.1"))
+    upload(2000, 20)
+    assert process_pending(limit=4) == 4
+    assert verdicts() == ["regressed"]
+    first = Series.objects.get(experiment__case="old 0")
+    assert first.measurement_set.exists()
+    assert first.touched_at is None
+    rounds = 1
+    while process_pending(limit=4):
+        rounds += 1
+    assert rounds < 40
+    assert not Series.objects.filter(touched_at__isnull=False).exists()
+
+
+def test_a_series_that_cannot_be_judged_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in range(20):
+        upload(2500 if day < 19 else 2000, day)
+        upload(1, day, case="bad")
+    judge_rows = judge._verdict_rows
+
+    def fail_for_one(series: Series, since: Any) -> Any:
+        if series.experiment.case == "bad":
+            raise ZeroDivisionError
+        return judge_rows(series, since)
+
+    monkeypatch.setattr(judge, "_verdict_rows", fail_for_one)
+    while process_pending():
+        pass
     assert verdicts() == ["regressed"]

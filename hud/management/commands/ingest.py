@@ -142,6 +142,6 @@ def _line(outcome: dict[str, Any]) -> str:
         )
         return f"{outcome['file']}: refused: {outcome['error']}{'; ' + places if places else ''}"
     counts = (
-        f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {len(outcome['skipped'])} skipped"
+        f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {outcome['skipped_total']} skipped"
     )
     return f"{outcome['file']}: {counts}"

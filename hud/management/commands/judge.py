@@ -1,4 +1,4 @@
-"""`manage.py judge`: process import jobs, then verdicts, until stopped."""
+"""`manage.py judge`: write verdicts until stopped."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import signal
 import threading
 from typing import Any
 
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
 from hud.hosts import heartbeats
-from hud.ingest import import_jobs
 from hud.judging import judge
 
 ROUND_S = 1.0
 
 
 class Command(BaseCommand):
-    help = "Process large imports and write the verdicts of series with new measurements, until stopped."
+    help = "Write the verdicts of series with new measurements, until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="process what is pending, then end")
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
+        if once:  # what is pending includes large uploads
+            call_command("imports", "--once")
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         while not stop.is_set():
             try:
                 heartbeats.beat("judge")
-                done = int(import_jobs.process_pending()) or judge.process_pending()
+                done = judge.process_pending()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -1,4 +1,4 @@
-"""`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds.
+"""`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds; prune daily.
 
 Any number may be started: the holder of an advisory lock works, the others wait to take over.
 """
@@ -8,17 +8,21 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
+from hud import retention
 from hud.hosts import heartbeats, redis_users
 from hud.runs import schedules, tasks, wakeup
+from hud.server.locks import hold_lock, release_lock
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 7_014_001
+_PRUNE_EVERY_S = 24 * 3600
 
 
 class Command(BaseCommand):
@@ -35,16 +39,18 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         started = False
+        self.start_pruning()
         while not stop.is_set():
             try:
-                if _holds_lock():
+                if hold_lock(ADVISORY_LOCK):
                     if not started and not once:
                         heartbeats.restart("tick")
                         started = True
                     tick()
+                    if not once:
+                        self.prune()
                 if once:  # the connection may live on, and with it the lock
-                    with connection.cursor() as cursor:
-                        cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
+                    release_lock(ADVISORY_LOCK)
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
@@ -52,6 +58,26 @@ class Command(BaseCommand):
             if once:
                 return
             stop.wait(settings.HUD_TICK_S)
+
+    def start_pruning(self) -> None:
+        self.is_pruning, self._batches = True, retention.batches()
+        self._prune_at = time.monotonic()
+
+    def prune(self) -> None:
+        """Remove one batch of what is too old. Begin anew a day after the last one."""
+        if not self.is_pruning:
+            if time.monotonic() < self._prune_at:
+                return
+            self.start_pruning()
+        try:
+            self.is_pruning = next(self._batches, None) is not None
+        except (DatabaseError, InterfaceError):
+            self.start_pruning()
+            raise
+        except Exception:  # a file that cannot be removed must not stop the care of leases
+            logger.exception("pruning ends for today")
+            self.is_pruning = False
+        self._prune_at = time.monotonic() + _PRUNE_EVERY_S
 
 
 def tick() -> None:
@@ -66,17 +92,3 @@ def tick() -> None:
         logger.exception("schedules were not fired")
     redis_users.sync()
     wakeup.ring_idle(again_s=0 if given_up else None)
-
-
-def _holds_lock() -> bool:
-    """Take the advisory lock, unless another process has it. PostgreSQL frees it when its process dies."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) > 0 FROM pg_locks"
-            " WHERE locktype = 'advisory' AND objid = %s AND pid = pg_backend_pid() AND granted",
-            [ADVISORY_LOCK],
-        )
-        if cursor.fetchone()[0]:
-            return True
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
-        return bool(cursor.fetchone()[0])

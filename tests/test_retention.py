@@ -1,0 +1,158 @@
+"""What is too old goes, row before file; what is not stays; files without a row are found."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.core.management import call_command
+from django.utils import timezone
+
+from hud import retention
+from hud.accounts import audit
+from hud.accounts.keys import create_key
+from hud.management.commands import tick
+from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, Task
+from hud.runs import logs
+from tests.support.factories import create_run
+
+pytestmark = pytest.mark.django_db
+OLD = timedelta(days=1000)
+
+
+@pytest.fixture
+def own_data(settings: Any, tmp_path: Path) -> Path:
+    settings.HUD_DATA = tmp_path
+    return tmp_path
+
+
+def write(path: Path, content: bytes = b"x" * 1000, *, age: timedelta = timedelta()) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    moment = time.time() - age.total_seconds()
+    os.utime(path, (moment, moment))
+    return path
+
+
+def finished_task(position: int, age: timedelta) -> tuple[Task, list[Path]]:
+    """A task with the logs of two attempts, and an artifact."""
+    run = create_run()
+    task = Task.objects.create(
+        run=run,
+        position=position,
+        spec={},
+        state="done",
+        attempt=2,
+        log_bytes=1000,
+        finished=timezone.now() - age,
+    )
+    artifact = Artifact.objects.create(
+        task=task, kind="trace", path=f"artifacts/{run.pk}/{uuid.uuid4()}", size_bytes=1000, sha256="0"
+    )
+    files = [logs.log_path(task, 1), logs.log_path(task, 2), retention._folder(artifact.path)]
+    return task, [write(path, age=age) for path in files]
+
+
+def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files that go and those that stay, each with rows of their age."""
+    stay: list[Path] = []
+    go: list[Path] = []
+    for number, (age, files) in enumerate(((timedelta(days=2), stay), (OLD, go))):
+        files.extend(finished_task(number, age)[1])
+        moment = timezone.now() - age
+        key = create_key(name="k", scopes=["read"], who="t")[0]
+        IdempotencyKey.objects.create(key=key, text="t", content_key="c", receipt={}, created=moment)
+        job = Import.objects.create(content_key=f"c{number}", state="done", finished=moment)
+        Import.objects.filter(pk=job.pk).update(created=moment)
+        DailyUse.objects.create(key=key, day=moment.date())
+        Session.objects.create(session_key=f"s{number}", session_data="", expire_date=moment + OLD / 2)
+        audit.note(who="me", action="test", subject=f"{number}")
+        Audit.objects.filter(subject=f"{number}").update(at=moment)
+        files.append(write(own_data / "agent" / "refused" / f"{number}" / "outcome.json", age=age))
+        os.utime(files[-1].parent, (moment.timestamp(), moment.timestamp()))
+    waiting = Import.objects.create(content_key="w")
+    stay += [
+        write(own_data / "imports" / str(waiting.uid), age=OLD),
+        write(own_data / "artifacts" / "1" / "just written"),
+    ]
+    go += [
+        write(own_data / "imports" / str(uuid.uuid4()), age=OLD),
+        write(own_data / "artifacts" / "1" / str(uuid.uuid4()), age=OLD),
+        write(own_data / "tasklogs" / "999999" / f"{uuid.uuid4()}-1.log", age=OLD),
+    ]
+    return stay, go
+
+
+def counts() -> list[int]:
+    models = (Artifact, IdempotencyKey, DailyUse, Session, Audit.objects.filter(action="test"))
+    return [model.count() if hasattr(model, "count") else model.objects.count() for model in models]
+
+
+def assert_pruned(stay: list[Path], go: list[Path]) -> None:
+    assert counts() == [1, 1, 1, 1, 1]
+    assert Import.objects.count() == 2
+    assert sorted(Task.objects.values_list("log_bytes", flat=True)) == [0, 1000]
+    assert [path for path in stay if not path.exists()] == []
+    assert [path for path in go if path.exists()] == []
+
+
+def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
+    stay, go = plant(own_data)
+    printed = StringIO()
+    call_command("prune", "--dry-run", stdout=printed)
+    assert all(path.exists() for path in stay + go)
+    assert counts() == [2, 2, 2, 2, 2]
+    said = {line[:18].strip(): line[18:].split() for line in printed.getvalue().splitlines()}
+    assert said["artifacts"][:2] == said["task logs"][:2] == said["refused files"][:2] == ["1", "1000"]
+    assert said["orphan files"][:2] == ["3", "3000"]
+    assert {words[0] for name, words in said.items() if name != "orphan files"} == {"1"}
+    call_command("prune", stdout=StringIO())
+    assert_pruned(stay, go)
+
+
+def test_tick_prunes_in_batches(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_BATCH", 1)
+    stay, go = plant(own_data)
+    command = tick.Command()
+    command.start_pruning()
+    rounds = 0
+    while command.is_pruning:
+        command.prune()
+        rounds += 1
+    assert rounds > 10
+    assert_pruned(stay, go)
+
+
+@pytest.mark.parametrize("dies_at", ["before the rows", "after the rows"])
+def test_a_crash_leaves_no_row_without_its_file(
+    own_data: Path, monkeypatch: pytest.MonkeyPatch, dies_at: str
+) -> None:
+    _task, files = finished_task(0, OLD)
+
+    def crash(*_words: Any, **_more: Any) -> None:
+        raise KeyboardInterrupt
+
+    def prune_until_crash(owner: Any, name: str, instead: Callable[..., None]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, instead)
+            with pytest.raises(KeyboardInterrupt):
+                list(retention.batches())
+
+    if dies_at == "after the rows":
+        prune_until_crash(Path, "unlink", crash)
+        assert all(path.exists() for path in files)
+        assert Task.objects.get().log_bytes == 0
+    else:
+        prune_until_crash(retention, "_task_logs", crash)
+        assert Task.objects.get().log_bytes == 1000
+    list(retention.batches())
+    assert not any(path.exists() for path in files)
+    assert not Artifact.objects.exists()
