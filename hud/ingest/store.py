@@ -129,7 +129,8 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
             if not _has_incoming(cursor)
             else "TRUNCATE incoming"
         )
-        with cursor.copy(f"COPY incoming ({_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
+        copying = cursor.copy(f"COPY incoming ({_COLUMNS}) FROM STDIN (FORMAT BINARY)")
+        with connection.wrap_database_errors, copying as copy:
             copy.set_types(_TYPES)
             for row in rows:
                 copy.write_row(row)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -18,6 +19,17 @@ def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 503 while the database does not answer or the data folder cannot be written."""
     wrong = [problem for problem in (_database_problem(), _disk_problem()) if problem]
     return JsonResponse({"status": "; ".join(wrong) or "ok"}, status=503 if wrong else 200)
+
+
+class ProbeMiddleware:
+    """Answer probes before all else: they come over plain HTTP and name an address, or nothing, as host."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
+        return probe(request) if probe else self._get_response(request)
 
 
 def _database_problem() -> str:
