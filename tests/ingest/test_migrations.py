@@ -84,7 +84,7 @@ def test_existing_logins_get_roles() -> None:
     create_user("has one", Role.OPERATOR)
     for name in ("root", "staff", "plain"):
         User.objects.create_user(name, is_superuser=name == "root", is_staff=name == "staff")
-    import_module("hud.migrations.0006_roles").give_roles(apps, None)
+    import_module("hud.migrations.0007_roles").give_roles(apps, None)
     roles = {user.username: [group.name for group in user.groups.all()] for user in User.objects.all()}
     assert roles == {"has one": ["operator"], "root": ["admin"], "staff": ["admin"], "plain": ["viewer"]}
     assert set(User.objects.filter(is_superuser=True, is_staff=True)) == set(
