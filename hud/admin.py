@@ -1,4 +1,4 @@
-"""Django's admin pages for schedules."""
+"""Django's admin pages for schedules, and for people and their roles."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.forms import UserChangeForm
+from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from hud.accounts.audit import note
+from hud.accounts.roles import Role, role_of_user, scopes_of_user
+from hud.accounts.users import set_role
 from hud.models import Schedule
 from hud.runs import schedules
 
 if TYPE_CHECKING:
     _Form = forms.ModelForm[Schedule]
     _Admin = admin.ModelAdmin[Schedule]
+    _UserAdmin = UserAdmin[User]
+    _UserForm = UserChangeForm[User]
 else:  # generic for the type checker only
     _Form, _Admin = forms.ModelForm, admin.ModelAdmin
+    _UserAdmin, _UserForm = UserAdmin, UserChangeForm
 
 
 class ScheduleForm(_Form):
@@ -50,3 +59,65 @@ class ScheduleAdmin(_Admin):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         for schedule in queryset:
             self.delete_model(request, schedule)
+
+
+class UserForm(_UserForm):
+    """A person with one role, in place of Django's groups and flags, which follow from it."""
+
+    role = forms.ChoiceField(choices=[(role.value, role.value) for role in Role])
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.initial["role"] = role_of_user(self.instance).value
+
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class PeopleAdmin(_UserAdmin):
+    form = UserForm
+    fieldsets = (
+        (None, {"fields": ("username", "password", "email", "role", "is_active")}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = ("last_login", "date_joined")
+    list_display = ("username", "email", "role", "is_active", "last_login")
+    list_filter = ("groups", "is_active")
+
+    @admin.display
+    def role(self, user: User) -> str:
+        return role_of_user(user).value
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return "admin" in scopes_of_user(request.user)
+
+    def has_change_permission(self, request: HttpRequest, _obj: User | None = None) -> bool:
+        return "admin" in scopes_of_user(request.user)
+
+    def has_delete_permission(self, request: HttpRequest, _obj: User | None = None) -> bool:
+        return "admin" in scopes_of_user(request.user)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        role = Role(form.cleaned_data.get("role", Role.VIEWER))
+        set_role(user=obj, role=role, who=request.user.get_username())
+
+    def log_addition(self, request: HttpRequest, obj: User, message: Any) -> Any:
+        note(who=request.user.get_username(), action="user.create", subject=obj.username)
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
+        note(
+            who=request.user.get_username(),
+            action="user.change",
+            subject=obj.username,
+            detail={"change": message},
+        )
+        return super().log_change(request, obj, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: QuerySet[User]) -> Any:
+        for user in queryset:
+            note(who=request.user.get_username(), action="user.delete", subject=user.username)
+        return super().log_deletions(request, queryset)

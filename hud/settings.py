@@ -35,6 +35,17 @@ def env_number(name: str, default: float) -> float:
     return number
 
 
+def roles_by_group(text: str) -> dict[str, str]:
+    """Return the role of each group of `admin=perf-leads operator=compiler,triton`."""
+    found: dict[str, str] = {}
+    for part in text.split():
+        role, _, groups = part.partition("=")
+        if role not in {"viewer", "uploader", "operator", "admin"} or not groups:
+            raise ValueError(f"HUD_OIDC_ROLES has {part!r}; it must be ROLE=GROUP,GROUP… of the known roles")
+        found |= dict.fromkeys(groups.split(","), role)
+    return found
+
+
 HUD_ENV = os.environ.get("HUD_ENV", "development")
 if HUD_ENV not in {"development", "production"}:
     raise ValueError(f"HUD_ENV is {HUD_ENV!r}; it must be development or production")
@@ -56,6 +67,24 @@ HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in five minu
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
+
+# Single sign-on by OpenID Connect; off unless the issuer is set
+HUD_OIDC_ISSUER = os.environ.get("HUD_OIDC_ISSUER", "").rstrip("/")
+HUD_OIDC_GROUPS_CLAIM = os.environ.get("HUD_OIDC_GROUPS_CLAIM") or "groups"
+HUD_OIDC_ROLES = roles_by_group(os.environ.get("HUD_OIDC_ROLES", ""))  # role by group
+OIDC_RP_CLIENT_ID = os.environ.get("HUD_OIDC_CLIENT_ID", "")
+OIDC_RP_CLIENT_SECRET = os.environ.get("HUD_OIDC_CLIENT_SECRET", "")
+OIDC_RP_SCOPES = os.environ.get("HUD_OIDC_SCOPES") or "openid email profile"
+OIDC_RP_SIGN_ALGO = "RS256"  # which every provider has to offer
+OIDC_USE_PKCE = True
+OIDC_TIMEOUT = 10
+OIDC_AUTHENTICATION_CALLBACK_URL = "sign_on_callback"
+LOGIN_REDIRECT_URL_FAILURE = "/login/?sign_on=failed"
+if HUD_OIDC_ISSUER and not (OIDC_RP_CLIENT_ID and OIDC_RP_CLIENT_SECRET):
+    raise ValueError("HUD_OIDC_ISSUER is set; HUD_OIDC_CLIENT_ID and HUD_OIDC_CLIENT_SECRET must be too")
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+if HUD_OIDC_ISSUER:
+    AUTHENTICATION_BACKENDS.append("hud.accounts.sign_on.SignOnBackend")
 
 DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or embedded.secret_key(HUD_DATA, required=PRODUCTION)
@@ -83,7 +112,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "hud.accounts.access.ReadAccessMiddleware",
+    "hud.accounts.access.AccessMiddleware",
     "hud.accounts.rate_limit.LoginRateLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -101,6 +130,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "hud.accounts.access.may",
             ],
             "builtins": ["hud.templatetags.hud_tags"],
         },
@@ -121,6 +151,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4, since every measureme
 REDIS_URL = embedded.redis_url(HUD_DATA)
 RQ_QUEUES = queues.Queues(REDIS_URL)
 RQ = {"JOB_CLASS": "rq.job.Job"}
+RQ_SHOW_ADMIN_LINK = False  # its pages are at /django-rq/ alone
 
 # Tasks and hosts, in seconds of the database's clock. Tests scale them down.
 HUD_LEASE_S = env_number("HUD_LEASE_S", 45)

@@ -6,8 +6,10 @@ from django.contrib import admin
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
+from hud.accounts import sign_on
 from hud.api import api, metrics
 from hud.pages import health
+from hud.pages.audit import view as audit
 from hud.pages.experiment import view as experiments
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
@@ -34,7 +36,7 @@ register_converter(_DataFormat, "format")
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("overview.<format:data_format>", overview.overview, name="overview"),
-    path(".<format:data_format>", overview.overview),
+    path(".<format:data_format>", overview.overview, name="overview_data"),
     path("suites/", suites.suite_list, name="suites"),
     path("suites.<format:data_format>", suites.suite_list, name="suites"),
     path("suites/<name:name>.<format:data_format>", suites.suite, name="suite"),
@@ -59,8 +61,13 @@ urlpatterns = [
     path("schedules/<int:pk>/delete", hosts.delete_schedule, name="schedule_delete"),
     path("keys/", account.key_list, name="keys"),
     path("keys.<format:data_format>", account.key_list, name="keys"),
+    path("keys/create", account.create, name="key_create"),
     path("keys/<int:pk>/revoke", account.revoke, name="key_revoke"),
+    path("audit/", audit.audit, name="audit"),
+    path("audit.<format:data_format>", audit.audit, name="audit"),
     path("login/", account.login, name="login"),
+    path("login/sso/", sign_on.SignOnView.as_view(), name="sign_on"),
+    path("login/sso/callback/", sign_on.CallbackView.as_view(), name="sign_on_callback"),
     path("logout/", account.logout, name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -1,24 +1,151 @@
-"""Read access to pages. The API checks keys itself (`hud/api/auth.py`)."""
+"""Refuse what `hud.accounts.roles` does not permit, for pages and API alike."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.utils.functional import SimpleLazyObject
 
-_OPEN = ("/login/", "/static/", "/api/", "/healthz", "/readyz", "/metrics")
+from hud.accounts import rate_limit
+from hud.accounts.audit import client_address
+from hud.accounts.keys import effective_scopes, find_key
+from hud.accounts.roles import LOGIN, OPEN, QUEUES, STAFF, Scopes, needs_of, scopes_of_user
+from hud.models import ApiKey
+from hud.problems import Problem
+
+logger = logging.getLogger(__name__)
+_READING = {"GET", "HEAD"}
+_BY_KEY = ("api:", "metrics")  # begin the URL names that answer keys, and problem+json
 GetResponse = Callable[[HttpRequest], HttpResponse]
+_View = TypeVar("_View", bound=Callable[..., HttpResponse])
 
 
-class ReadAccessMiddleware:
-    """Redirect visitors to the login unless reading is public."""
+def after_login(address: Callable[..., str]) -> Callable[[_View], _View]:
+    """Say where a visitor goes on who pressed a button, was sent to the login, and is back: `address` takes
+    the request and the URL's arguments."""
+
+    def mark(view: _View) -> _View:
+        view.after_login = address  # type: ignore[attr-defined]
+        return view
+
+    return mark
+
+
+class AccessMiddleware:
+    """Check every request against the table of roles before its view is called.
+
+    `request.scopes` has the scopes of the person, `request.api_key` the key of the API's caller or None.
+    """
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if settings.HUD_PUBLIC_READ or request.path.startswith(_OPEN) or request.user.is_authenticated:
+        request.scopes = SimpleLazyObject(lambda: scopes_of_user(request.user))  # type: ignore[attr-defined]
+        request.api_key = None  # type: ignore[attr-defined]
+        token = client_address.set(rate_limit.address_of(request))
+        try:
             return self.get_response(request)
-        return redirect_to_login(request.get_full_path())
+        finally:
+            client_address.reset(token)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], _args: list[Any], kwargs: dict[str, Any]
+    ) -> HttpResponse | None:
+        match = request.resolver_match
+        name = match.view_name if match and match.view_name else ""
+        needs = needs_of(name)
+        if needs is None:
+            logger.error("no row of hud.accounts.roles.ROUTES permits %s (%s)", request.path, name)
+            raise PermissionDenied
+        need = needs.get("GET" if request.method == "HEAD" else request.method or "")
+        if need is None:
+            return HttpResponseNotAllowed(sorted({*needs, "HEAD"} if "GET" in needs else needs))
+        if need == OPEN:
+            return None
+        if name.startswith(_BY_KEY):
+            return _refuse_caller(request, need)
+        return _refuse_visitor(request, need, view, kwargs)
+
+
+def may(request: HttpRequest) -> dict[str, Any]:
+    """Give every template `may`, the scopes of the person: `{% if "run" in may %}`."""
+    scopes: Scopes = getattr(request, "scopes", frozenset())
+    return {"may": scopes}
+
+
+def form_as_it_was(request: HttpRequest) -> str:
+    """Return the fields of a form as a query string, so that the page can fill it in again."""
+    return urlencode(
+        {name: text for name, text in request.POST.items() if text and name != "csrfmiddlewaretoken"}
+    )
+
+
+def _refuse_visitor(
+    request: HttpRequest, need: str, view: Callable[..., Any], kwargs: dict[str, Any]
+) -> HttpResponse | None:
+    """Send a visitor to the login. Raise PermissionDenied for a person whose role lacks the need."""
+    user = request.user
+    if need == "read" and settings.HUD_PUBLIC_READ:
+        return None
+    if not user.is_authenticated:
+        address = request.get_full_path()
+        if request.method not in _READING:
+            address = getattr(view, "after_login", lambda _request, **_kwargs: "/")(request, **kwargs)
+        return redirect_to_login(address)
+    if need in {STAFF, QUEUES}:
+        permitted = user.is_staff and (need == STAFF or user.has_perm(need))
+    else:
+        permitted = need == LOGIN or need in request.scopes  # type: ignore[attr-defined]
+    if not permitted:
+        raise PermissionDenied
+    return None
+
+
+def _refuse_caller(request: HttpRequest, need: str) -> HttpResponse | None:
+    """Return the problem of a request whose key lacks the need. Without a key, everybody has public reading,
+    and a session may read what its role permits."""
+    try:
+        key = key_of(request)
+    except Problem as problem:
+        return problem.response()
+    request.api_key = key  # type: ignore[attr-defined]
+    if need == "read" and settings.HUD_PUBLIC_READ:
+        return None
+    if key is not None:
+        scopes = effective_scopes(key)
+    elif request.method in _READING and request.user.is_authenticated:
+        scopes = request.scopes  # type: ignore[attr-defined]
+    else:
+        return Problem(401, "this needs a key: Authorization: Bearer KEY").response()
+    if need not in scopes:
+        return Problem(403, f"this {'key' if key else 'login'} has not the scope {need}").response()
+    return None
+
+
+def key_of(request: HttpRequest) -> ApiKey | None:
+    """Return the request's key, None if it has none. Raise Problem 401 for an invalid key, 429 after too many
+    of them from one address."""
+    header = request.headers.get("Authorization", "")
+    if not header:
+        return None
+    scheme, _, secret = header.partition(" ")
+    key = find_key(secret.strip()) if scheme.lower() == "bearer" else None
+    if key is None:
+        count_guess(request)
+        raise Problem(401, "this key is unknown, revoked or expired")
+    return key
+
+
+def count_guess(request: HttpRequest) -> None:
+    """Count a wrong key or token. Raise Problem 429 after too many from one address."""
+    wait_s = rate_limit.KEYS.take(rate_limit.address_of(request))
+    if wait_s:
+        raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)

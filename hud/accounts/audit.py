@@ -1,11 +1,57 @@
-"""The audit log: every action that changes a host or grants access adds a row."""
+"""The audit log: every action that changes something or grants access adds a row."""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
+
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 
 from hud.models import Audit
 
+# Set by `hud.accounts.access` for the time of a request, so that writers need not pass it on.
+client_address: ContextVar[str] = ContextVar("client_address", default="")
+
+KINDS = (
+    "login",
+    "logout",
+    "user",
+    "key",
+    "upload",
+    "run",
+    "host",
+    "schedule",
+    "task",
+)  # `key` of `key.revoke`
+
 
 def note(*, who: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
-    Audit.objects.create(who=who[:150], action=action, subject=subject[:200], detail=detail or {})
+    Audit.objects.create(
+        who=who[:150],
+        action=action,
+        subject=subject[:200],
+        address=client_address.get(),
+        detail=detail or {},
+    )
+
+
+def connect_logins() -> None:
+    """Have Django's own signals of logins noted, whatever way somebody logs in."""
+    user_logged_in.connect(_login, dispatch_uid="audit")
+    user_logged_out.connect(_logout, dispatch_uid="audit")
+    user_login_failed.connect(_failed, dispatch_uid="audit")
+
+
+def _login(user: User, **_signal: Any) -> None:
+    note(who=user.get_username(), action="login", subject=user.get_username())
+
+
+def _logout(user: User | None, **_signal: Any) -> None:
+    if user is not None:
+        note(who=user.get_username(), action="logout", subject=user.get_username())
+
+
+def _failed(credentials: dict[str, Any], **_signal: Any) -> None:
+    name = str(credentials.get("username", "")).replace("\0", "")
+    note(who="", action="login.failed", subject=name or "single sign-on")

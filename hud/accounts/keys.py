@@ -7,51 +7,83 @@ import math
 import secrets
 from datetime import datetime, timedelta
 
-from django.db import connection
-from django.db.models import Q
+from django.contrib.auth.models import Group, User
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db import connection, transaction
+from django.db.models import OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import note
+from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user, scopes_of_key
 from hud.models import ApiKey, Host
 
-SCOPES = ("read", "upload", "run", "host", "admin")
 _LAST_USE_PRECISION = timedelta(minutes=1)
 
 
 class UnknownScope(ValueError):
-    """There is no such scope."""
+    """There is no such scope, or the key's owner does not have it."""
 
 
 def create_key(
-    *, name: str, scopes: list[str], who: str, host: Host | None = None, expires: datetime | None = None
+    *,
+    name: str,
+    scopes: list[str],
+    who: str,
+    host: Host | None = None,
+    owner: User | None = None,
+    expires: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """Return a new key and its secret, which is not stored. Raise UnknownScope."""
+    """Return a new key and its secret, which is not stored. Raise UnknownScope. A key without owner belongs
+    to a host, or was made on the server's command line."""
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
         raise UnknownScope(f"scopes are {', '.join(SCOPES)}; not {', '.join(unknown) or 'none'}")
+    if owner is not None and (above := set(scopes) - ROLE_SCOPES[role_of_user(owner)]):
+        raise UnknownScope(f"your role has not the scope {', '.join(sorted(above))}")
     secret = "hud_" + secrets.token_urlsafe(32)
-    key = ApiKey.objects.create(
+    key = ApiKey(
         name=name[:100],
         prefix=secret[:10],
         digest=digest(secret),
         scopes=sorted(set(scopes)),
         host=host,
+        owner=owner,
         expires=expires,
     )
-    note(who=who, action="key.create", subject=str(key), detail={"scopes": key.scopes})
+    with transaction.atomic():
+        key.save()
+        note(who=who, action="key.create", subject=str(key), detail={"scopes": key.scopes})
     return key, secret
 
 
 def find_key(secret: str) -> ApiKey | None:
     """Return the valid key of this secret, or None if it is unknown, revoked or expired. 1 query."""
     unexpired = Q(expires__isnull=True) | Q(expires__gt=Now())
-    valid = ApiKey.objects.select_related("host").filter(unexpired, revoked__isnull=True)
-    key = valid.filter(digest=digest(secret)).first()
+    owned = Q(owner__isnull=True) | Q(owner__is_active=True)
+    key = with_owners().filter(unexpired, owned, revoked__isnull=True, digest=digest(secret)).first()
     now = timezone.now()
     if key and (key.last_used is None or now - key.last_used > _LAST_USE_PRECISION):
         ApiKey.objects.filter(pk=key.pk).update(last_used=now)
     return key
+
+
+def with_owners() -> QuerySet[ApiKey]:
+    """Return all keys, each with its host, its owner and, for `effective_scopes`, the owner's groups."""
+    groups = Group.objects.filter(user=OuterRef("owner_id")).values("name")
+    return ApiKey.objects.select_related("host", "owner").annotate(owner_groups=ArraySubquery(groups))
+
+
+def effective_scopes(key: ApiKey) -> Scopes:
+    """Return what a key of `with_owners` may do now. It shrinks with its owner's role."""
+    owner = key.owner
+    groups: list[str] = key.owner_groups  # type: ignore[attr-defined]  # annotated
+    return scopes_of_key(key.scopes, role_of(superuser=owner.is_superuser, groups=groups) if owner else None)
+
+
+def name_of(key: ApiKey) -> str:
+    """Return what pages and the audit call the caller that has this key."""
+    return f"{key.owner.get_username()}, key {key.prefix}" if key.owner else f"key {key.prefix}"
 
 
 def take_call(key: ApiKey, per_minute: int) -> int:
@@ -95,8 +127,9 @@ def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int) -> int:
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:
-    ApiKey.objects.filter(pk=key.pk, revoked__isnull=True).update(revoked=Now())
-    note(who=who, action="key.revoke", subject=str(key))
+    with transaction.atomic():
+        if ApiKey.objects.filter(pk=key.pk, revoked__isnull=True).update(revoked=Now()):
+            note(who=who, action="key.revoke", subject=str(key))
 
 
 def digest(secret: str) -> str:

@@ -14,7 +14,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, experiments, hosts, results, runs, schedules
+from hud.api import agent, audit, experiments, hosts, results, runs, schedules
+from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
@@ -25,8 +26,15 @@ from runner.formats.errors import BadUpload, Fault, OtherSuite
 
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-api = Api(title="Compiler HUD", version="1", urls_namespace="api", docs_url="/docs", parser=StrictParser())
-for module in (results, runs, experiments, hosts, schedules, agent):
+api = Api(
+    title="Compiler HUD",
+    version="1",
+    urls_namespace="api",
+    docs_url="/docs",
+    parser=StrictParser(),
+    auth=Key(),
+)
+for module in (results, runs, experiments, hosts, schedules, audit, agent):
     api.add_router("", module.router)
 
 

@@ -1,80 +1,26 @@
-"""Keys and scopes of the API. A session cookie permits reading only."""
+"""The caller of the API. `hud.accounts.access` has checked the key before a call begins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
-from hud.accounts import rate_limit
-from hud.accounts.keys import find_key, take_bytes, take_call
+from hud.accounts.keys import name_of, take_bytes, take_call
 from hud.models import ApiKey, Host
 from hud.problems import Problem
 
 
-def key_of(request: HttpRequest) -> ApiKey | None:
-    """Return the request's key, None if it has none. Raise Problem 401 for an invalid key, 429 after too many
-    of them from one address."""
-    header = request.headers.get("Authorization", "")
-    if not header:
-        return None
-    scheme, _, secret = header.partition(" ")
-    key = find_key(secret.strip()) if scheme.lower() == "bearer" else None
-    if key is None:
-        count_guess(request)
-        raise Problem(401, "this key is unknown, revoked or expired")
-    return key
-
-
-def count_guess(request: HttpRequest) -> None:
-    """Count a wrong key or token. Raise Problem 429 after too many from one address."""
-    wait_s = rate_limit.KEYS.take(rate_limit.address_of(request))
-    if wait_s:
-        raise Problem(429, "too many wrong keys came from this address", retry_after_s=wait_s)
-
-
 class Key:
-    """A check for ninja's `auth=`, with its OpenAPI description."""
+    """Give calls the key of the request as `request.auth`, and describe it in the OpenAPI document."""
 
     openapi_security_schema: ClassVar = SecuritySchema(
         type="http", scheme="bearer", description="A key of this hud: `Authorization: Bearer KEY`"
     )
 
-    def __init__(self, check: Callable[[HttpRequest], ApiKey | bool]) -> None:
-        self._check = check
-
     def __call__(self, request: HttpRequest) -> ApiKey | bool:
-        return self._check(request)
-
-
-def scope(name: str) -> Key:
-    """Require a valid key with this scope; admin has every scope but host."""
-
-    def check(request: HttpRequest) -> ApiKey:
-        key = key_of(request)
-        if key is None:
-            raise Problem(401, "this needs a key: Authorization: Bearer KEY")
-        if name not in key.scopes and not ("admin" in key.scopes and name != "host"):
-            raise Problem(403, f"this key has not the scope {name}")
-        return key
-
-    return Key(check)
-
-
-@Key
-def reader(request: HttpRequest) -> ApiKey | bool:
-    """Permit public reading, else keys with the scope read and signed-in people."""
-    key = key_of(request)
-    if key is not None:
-        if {"read", "admin"} & set(key.scopes) or settings.HUD_PUBLIC_READ:
-            return key
-        raise Problem(403, "this key has not the scope read")
-    if settings.HUD_PUBLIC_READ or request.user.is_authenticated:
-        return True
-    raise Problem(401, "reading needs a key: Authorization: Bearer KEY")
+        return request.api_key or True  # type: ignore[attr-defined]  # set by hud.accounts.access
 
 
 def spend_call(request: HttpRequest, per_minute: int) -> None:
@@ -94,13 +40,13 @@ def spend_bytes(request: HttpRequest, sent_bytes: int, per_day: int, *, status: 
 
 def who(request: HttpRequest) -> str:
     """Return the caller's name in the audit."""
-    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
-    return f"key {key.prefix}"
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the key above
+    return name_of(key)
 
 
 def host_of(request: HttpRequest) -> Host:
     """Return the attached host of the request's key. Raise Problem 403 if it has none."""
-    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check above
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the key above
     if key.host is None or key.host.detached_at is not None:
         raise Problem(403, "this key belongs to no attached host")
     return key.host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 
+from hud.accounts.roles import needs_of
 from hud.problems import PROBLEM
 from runner.formats import json_text
 from runner.schema.records import Record
@@ -46,12 +48,19 @@ class Api(NinjaAPI):
     def get_openapi_schema(self, **given: Any) -> OpenAPISchema:
         schema = super().get_openapi_schema(**given)
         schema["components"]["schemas"] |= _RECORDS
-        for operations in schema["paths"].values():
+        names = {_path(str(url.pattern)): f"api:{url.name}" for url in reversed(self.urls[0])}  # type: ignore[union-attr]
+        for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 _complete(operation)
-                if method == "get" and settings.HUD_PUBLIC_READ:
+                needs = needs_of(names[path]) or {}
+                if needs.get(method.upper()) == "read" and settings.HUD_PUBLIC_READ:
                     operation["security"].append({})  # reading needs no key here
         return schema
+
+
+def _path(route: str) -> str:
+    """Return a route of Django as OpenAPI writes it: `runs/<int:id>` is `/api/v1/runs/{id}`."""
+    return "/api/v1/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route)
 
 
 def _complete(operation: dict[str, Any]) -> None:

@@ -66,6 +66,21 @@ class ExperimentsOut(Schema):
     next: str | None
 
 
+class AuditRowOut(Schema):
+    id: int
+    at: datetime
+    who: str
+    action: str
+    subject: str
+    address: str
+    detail: dict[str, Any]
+
+
+class AuditOut(Schema):
+    items: list[AuditRowOut]
+    next: str | None
+
+
 class PointOut(Schema):
     run: int
     time: str

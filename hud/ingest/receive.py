@@ -13,6 +13,8 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
+from hud.accounts import audit
+from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, store, store_targets
@@ -192,6 +194,7 @@ def ingest(
         else:
             content.check_count(max_records)
             receipt = _store(content, upload_id, max_records, on_progress)
+            _audit(content, receipt, key)
         if parameters.is_dry_run:
             transaction.set_rollback(True)
             receipt.id, receipt.run_ids, receipt.links = None, [], {}
@@ -226,6 +229,20 @@ def _store(
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
+
+
+def _audit(content: Content, receipt: Receipt, key: ApiKey | None) -> None:
+    audit.note(
+        who=name_of(key) if key else "command line",
+        action="upload",
+        subject=f"upload {receipt.id}",
+        detail={
+            "filename": content.parameters.filename,
+            "format": content.format.name,
+            "stored": receipt.stored,
+            "runs": len(receipt.run_ids),
+        },
+    )
 
 
 def deliver(body: bytes, run: Run, *, suite: str, repeat: int) -> Receipt:

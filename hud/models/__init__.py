@@ -6,7 +6,7 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 from __future__ import annotations
 
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit, DailyUse
+from hud.models.keys import ApiKey, Audit, DailyUse, SignOn
 from hud.models.measurements import (
     FIRST_RUN_ONLY,
     NEVER_RAN,
@@ -47,6 +47,7 @@ __all__ = [
     "Schedule",
     "ScheduleTrigger",
     "Series",
+    "SignOn",
     "State",
     "Target",
     "Task",

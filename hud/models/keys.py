@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F
@@ -20,6 +21,8 @@ class ApiKey(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     scopes = ArrayField(models.CharField(max_length=20))
     host = models.ForeignKey(Host, models.CASCADE, null=True, related_name="keys")
+    # None: a host's, or made on the command line; a person's keys go with the person
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, null=True, related_name="keys")
     created = models.DateTimeField(db_default=Now())
     expires = models.DateTimeField(null=True)
     last_used = models.DateTimeField(null=True)
@@ -45,13 +48,31 @@ class DailyUse(models.Model):
         return f"{self.key_id} on {self.day}"
 
 
+class SignOn(models.Model):
+    """The account of a person at the provider of single sign-on. Names and addresses may change hands there,
+    `subject` does not."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="sign_on")
+    issuer = models.CharField(max_length=300)
+    subject = models.CharField(max_length=255)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["issuer", "subject"], name="sign_on_subject")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"
+
+
 class Audit(models.Model):
-    """One action of a person or program: a rerun, cancel, key or host. Rows are only ever added."""
+    """One action of a person or program, such as a login or a rerun. Rows are only ever added."""
 
     at = models.DateTimeField(db_default=Now())
     who = models.CharField(max_length=150)
     action = models.CharField(max_length=60)
     subject = models.CharField(max_length=200)
+    address = models.CharField(max_length=100, blank=True, default="")  # of the client
     detail = models.JSONField(default=dict)
 
     class Meta:

@@ -5,14 +5,16 @@ Filter forms always yield filters: invalid values are ignored, and the page says
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from django import forms
 from django.http import QueryDict
 
+from hud.accounts.roles import SCOPES
 from hud.models import State
+from hud.pages.audit import query as audit
 from hud.pages.experiment import query as experiment
 from hud.pages.hosts.query import Place
 from hud.pages.option_fields import knob_field, knob_text
@@ -87,6 +89,23 @@ class RunFilters(FilterForm):
 
     def filters(self) -> runs.Filters:
         return runs.Filters(**self.kept())
+
+
+class AuditFilters(FilterForm):
+    who = _word(150)
+    action = _word(60)
+    subject = _word()
+    before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        for name in ("from", "to"):  # the first is no name for an attribute
+            self.fields[name] = forms.DateField(required=False)
+
+    def filters(self) -> audit.Filters:
+        kept = self.kept()
+        days = {"since": kept.pop("from", None), "until": kept.pop("to", None)}
+        return audit.Filters(**kept, **days)
 
 
 class LogPosition(FilterForm):
@@ -203,6 +222,27 @@ class RerunForm(forms.Form):
 
     def place_chosen(self) -> Place:
         return self.places[self.cleaned_data["place"]]
+
+
+class KeyForm(forms.Form):
+    """A new key, with scopes of those that its owner has."""
+
+    name = forms.CharField(label="Name", max_length=100, help_text="what will use it")
+    scopes = forms.MultipleChoiceField(label="Scopes", widget=forms.CheckboxSelectMultiple)
+    days = forms.TypedChoiceField(
+        label="Expires",
+        coerce=int,
+        empty_value=None,
+        required=False,
+        choices=[("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")],
+        initial="90",
+    )
+
+    def __init__(self, data: Any = None, *, scopes: Collection[str]) -> None:
+        super().__init__(data)
+        field = self.fields["scopes"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        field.choices = [(scope, meaning) for scope, meaning in SCOPES.items() if scope in scopes]
 
 
 class DrainForm(forms.Form):

@@ -272,6 +272,12 @@ def plain(name: str) -> str:
     return name.replace("_", " ")
 
 
+@register.filter
+def json_text(value: Any) -> str:
+    """Return text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
 @register.simple_tag
 def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
     """Return a chart and the data block from which `charts.js` draws it; `name` is unique on the page."""

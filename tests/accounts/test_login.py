@@ -8,8 +8,6 @@ import pytest
 from django.template.loader import render_to_string
 from django.test import Client
 
-from hud.accounts.keys import create_key
-from hud.models import ApiKey
 from tests.support.factories import create_user
 
 pytestmark = pytest.mark.django_db
@@ -56,19 +54,6 @@ def test_a_form_without_its_csrf_token_is_refused(address: str) -> None:
     answer = Client(enforce_csrf_checks=True).post(address)
     assert answer.status_code == 403
     assert "403_csrf.html" in [one.name for one in answer.templates]
-
-
-def test_keys_are_listed_for_those_logged_in_and_revoked_by_them(client: Client) -> None:
-    key, secret = create_key(name="ci upload", scopes=["upload"], who="t")
-    assert client.get("/keys/").status_code == 302
-    client.force_login(create_user())
-    text = client.get("/keys/").content.decode()
-    assert "ci upload" in text
-    assert key.prefix in text
-    assert secret not in text
-    client.post(f"/keys/{key.pk}/revoke")
-    assert ApiKey.objects.get().revoked
-    assert "revoked" in client.get("/keys/").content.decode()
 
 
 def test_an_unknown_url_is_404(client: Client) -> None:

@@ -21,7 +21,8 @@ from schemathesis.checks import (
 )
 from schemathesis.core.result import Ok
 
-from hud.accounts.keys import SCOPES, create_key
+from hud.accounts.keys import create_key
+from hud.accounts.roles import SCOPES
 from hud.api import api
 from hud.ingest import ingest
 from hud.models import Experiment

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
+from hud.accounts.roles import Role
 from hud.models import Measurement, Run, RunRequest, ScheduleTrigger
 from hud.runs import schedules
 from tests.support.factories import (
@@ -17,6 +21,7 @@ from tests.support.factories import (
     create_measurement,
     create_run,
     create_upload,
+    create_user,
 )
 from tests.support.migrations import migrate
 
@@ -73,3 +78,15 @@ def test_the_request_of_a_run_becomes_a_row_and_an_upload_has_none() -> None:
         assert cursor.fetchone() == ("2.13", "micro", True)
     migrate()
     assert [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)] == today
+
+
+def test_existing_logins_get_roles() -> None:
+    create_user("has one", Role.OPERATOR)
+    for name in ("root", "staff", "plain"):
+        User.objects.create_user(name, is_superuser=name == "root", is_staff=name == "staff")
+    import_module("hud.migrations.0006_roles").give_roles(apps, None)
+    roles = {user.username: [group.name for group in user.groups.all()] for user in User.objects.all()}
+    assert roles == {"has one": ["operator"], "root": ["admin"], "staff": ["admin"], "plain": ["viewer"]}
+    assert set(User.objects.filter(is_superuser=True, is_staff=True)) == set(
+        User.objects.filter(username__in=["root", "staff"])
+    )

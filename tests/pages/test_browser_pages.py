@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from hud.accounts.roles import Role
 from hud.models import Experiment, Run, State, Task
 from hud.runs import logs
 from tests.support.factories import (
@@ -76,13 +77,13 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
     accelerator = create_accelerator()
     run = create_run("running", host=accelerator.host, device="cuda", upload=create_upload())
     create_task(run, state="running", accelerator=accelerator)
-    create_user()
+    create_user(role=Role.ADMIN)
     quiet.goto(f"{live_hud.url}/login/")
     quiet.fill("#id_username", "olga")
     quiet.fill("#id_password", "open sesame")
     quiet.click("button.primary")
     ours = (f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/")
-    for address in ("/", "/suites/", "/suites/micro/", "/runs/", "/hosts/", "/keys/", *ours):
+    for address in ("/", "/suites/", "/suites/micro/", "/runs/", "/hosts/", "/keys/", "/audit/", *ours):
         answer = quiet.goto(f"{live_hud.url}{address}")
         assert answer
         assert answer.status == 200, address

@@ -279,6 +279,7 @@ def test_an_experiment_without_measurements_says_so(client: Client) -> None:
 def test_no_such_experiment(client: Client, pk: str) -> None:
     assert client.get(f"/experiments/{pk}/").status_code == 404
     assert client.get(f"/experiments/{pk}.json").status_code == 404
+    client.force_login(create_user())
     assert client.post(f"/experiments/{pk}/rerun").status_code == 404
 
 

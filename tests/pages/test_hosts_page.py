@@ -122,7 +122,7 @@ def test_drain_pause_and_resume(client: Client) -> None:
     paused = Host.objects.get()
     assert paused.paused_until
     assert timedelta(minutes=29) < paused.paused_until - timezone.now() <= timedelta(minutes=30)
-    assert [one.who for one in Audit.objects.all()] == ["olga"] * 3
+    assert [one.who for one in Audit.objects.filter(action__startswith="host.")] == ["olga"] * 3
 
 
 @pytest.mark.parametrize("minutes", ["", "0", "-3", "soon", "999999999999999999999"])

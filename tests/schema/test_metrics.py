@@ -42,10 +42,10 @@ def test_every_line_is_one_prometheus_can_read(client: Client) -> None:
     assert 0 <= float(age.split()[1]) < 60
 
 
-def test_where_reading_is_not_public_it_needs_an_admin_s_key(client: Client, settings: Any) -> None:
+def test_where_reading_is_not_public_it_needs_a_key_that_reads(client: Client, settings: Any) -> None:
     settings.HUD_PUBLIC_READ = False
     assert client.get("/metrics").status_code == 401
-    for scope, status in (("read", 403), ("admin", 200)):
+    for scope, status in (("upload", 403), ("read", 200), ("admin", 200)):
         secret = create_key(name=scope, scopes=[scope], who="t")[1]
         assert client.get("/metrics", headers={"authorization": f"Bearer {secret}"}).status_code == status
     assert client.get("/metrics", headers={"authorization": "Bearer nonsense"}).status_code == 401

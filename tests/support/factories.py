@@ -11,6 +11,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from hud.accounts.roles import Role
+from hud.accounts.users import set_role
 from hud.ingest.resolve import class_key
 from hud.models import (
     STATUS_CODES,
@@ -38,8 +40,10 @@ _numbers = itertools.count(1)
 DEFAULT_SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cuda")
 
 
-def create_user(name: str = "olga") -> User:
-    return User.objects.create_user(name, password="open sesame")
+def create_user(name: str = "olga", role: Role = Role.OPERATOR) -> User:
+    user = User.objects.create_user(name, password="open sesame")
+    set_role(user=user, role=role, who="test")
+    return user
 
 
 def create_host(name: str = "", *, age_s: float = 1, **fields: Any) -> Host:

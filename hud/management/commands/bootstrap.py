@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from hud.accounts.keys import create_key, find_key
+from hud.accounts.roles import Role
+from hud.accounts.users import create_user
 from hud.models import Host, Metric
 from hud.runs import schedules
 from hud.server.embedded import make_folder, write_private
@@ -78,11 +80,10 @@ def sync_operator(path: Path) -> str:
 
     An existing account keeps its password, even if the file with the password is lost.
     """
-    user_model = get_user_model()
-    if user_model.objects.filter(username=OPERATOR).exists():
+    if User.objects.filter(username=OPERATOR).exists():
         return ""
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     password = known.get("password") or secrets.token_urlsafe(12)
-    user_model.objects.create_superuser(OPERATOR, password=password)
+    create_user(name=OPERATOR, role=Role.ADMIN, who=WHO, password=password)
     write_private(path, json.dumps({"username": OPERATOR, "password": password}))
     return password

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.accounts.keys import SCOPES, UnknownScope, create_key
+from hud.accounts.keys import UnknownScope, create_key
+from hud.accounts.roles import SCOPES
 
 
 class Command(BaseCommand):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
-from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from hud.accounts.access import after_login, form_as_it_was
 from hud.models import Experiment
 from hud.pages import data
 from hud.pages.experiment import charts, query
@@ -120,12 +119,10 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
 
 
 @require_POST
+@after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#rerun")
 def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked = get_object_or_404(Experiment, pk=pk)
-    if not request.user.is_authenticated:
-        kept = {name: text for name, text in request.POST.items() if text and name != "csrfmiddlewaretoken"}
-        return redirect_to_login(f"{reverse('experiment', args=[pk])}?{urlencode(kept)}#rerun")
     form = _rerun_form(asked, places_for(asked), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:

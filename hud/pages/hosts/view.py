@@ -7,14 +7,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
-from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from hud.accounts.access import after_login
 from hud.hosts import registration
 from hud.models import Host, Schedule
 from hud.pages import data
@@ -29,6 +28,7 @@ _ACTIONS: dict[str, type[forms.Form]] = {
     "resume": forms.Form,
     "detach": DetachForm,
 }
+_back_to_hosts = after_login(lambda _request, **_kwargs: reverse("hosts"))
 
 
 @require_safe
@@ -55,13 +55,12 @@ def live(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@_back_to_hosts
 def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     """Drain, pause, resume or detach a host."""
     host = get_object_or_404(Host, pk=pk)
     if action not in _ACTIONS:
         raise Http404(f"actions of a host: {', '.join(_ACTIONS)}")
-    if not request.user.is_authenticated:
-        return redirect_to_login(reverse("hosts"))
     form = _ACTIONS[action](request.POST)
     if not form.is_valid():
         for name, errors in form.errors.items():
@@ -86,7 +85,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
 
 
 @require_POST
-@login_required
+@_back_to_hosts
 def token(request: HttpRequest) -> HttpResponse:
     """Create a registration token and show it once."""
     secret = registration.create_token(who=request.user.get_username())
@@ -96,7 +95,7 @@ def token(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@login_required
+@_back_to_hosts
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable or disable a schedule."""
     found = get_object_or_404(Schedule, pk=pk)
@@ -109,7 +108,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@login_required
+@_back_to_hosts
 def delete_schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a schedule and keep its runs."""
     found = get_object_or_404(Schedule, pk=pk)

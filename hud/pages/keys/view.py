@@ -1,40 +1,67 @@
-"""Login, logout, and the API keys."""
+"""Login and logout; each person's API keys, and for admins those of all."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.keys import revoke_key
+from hud.accounts.access import after_login
+from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
 from hud.models import ApiKey
 from hud.pages import data
+from hud.pages.forms import KeyForm
 
 ROWS = 200
 
-login = LoginView.as_view(template_name="keys/login.html", redirect_authenticated_user=True)
+login = LoginView.as_view(
+    template_name="keys/login.html",
+    redirect_authenticated_user=True,
+    extra_context={"sign_on": lambda: bool(settings.HUD_OIDC_ISSUER)},
+)
 logout = LogoutView.as_view()
+_back_to_keys = after_login(lambda _request, **_kwargs: reverse("keys"))
 
 
 @require_safe
-@login_required
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    found = ApiKey.objects.select_related("host").order_by("-created")[:ROWS]
     if data_format:
-        return data.answer(data_format, "keys", [_row(key) for key in found])
-    return render(request, "keys/keys.html", {"keys": list(found), "rows": ROWS, "now": timezone.now()})
+        return data.answer(data_format, "keys", [_row(key) for key in _keys(request)])
+    return _page(request, KeyForm(scopes=_scopes(request)))
+
+
+def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int = 200) -> HttpResponse:
+    lines = [(key, effective_scopes(key)) for key in _keys(request)]
+    context = {"lines": lines, "form": form, "secret": secret, "rows": ROWS, "now": timezone.now()}
+    return render(request, "keys/keys.html", context, status=status)
+
+
+def _scopes(request: HttpRequest) -> frozenset[str]:
+    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
+    return scopes
+
+
+def _keys(request: HttpRequest) -> list[ApiKey]:
+    """Return the newest keys that the person may see: all for an admin, else the own ones."""
+    found = with_owners().order_by("-pk")
+    if "admin" not in _scopes(request):
+        found = found.filter(owner=request.user.pk)
+    return list(found[:ROWS])
 
 
 def _row(key: ApiKey) -> dict[str, Any]:
     return {
         "name": key.name,
         "prefix": key.prefix,
+        "owner": key.owner.get_username() if key.owner else "",
         "scopes": " ".join(key.scopes),
         "host": key.host.name if key.host else "",
         **{name: getattr(key, name) for name in ("created", "last_used", "expires", "revoked")},
@@ -42,9 +69,31 @@ def _row(key: ApiKey) -> dict[str, Any]:
 
 
 @require_POST
-@login_required
+@_back_to_keys
+def create(request: HttpRequest) -> HttpResponse:
+    """Create a key of the person and show its secret once."""
+    form = KeyForm(request.POST, scopes=_scopes(request))
+    if not form.is_valid():
+        return _page(request, form, status=422)
+    said, user = form.cleaned_data, request.user
+    assert user.is_authenticated
+    expires = timezone.now() + timedelta(days=said["days"]) if said["days"] else None
+    _key, secret = create_key(
+        name=said["name"], scopes=said["scopes"], who=user.get_username(), owner=user, expires=expires
+    )
+    response = _page(request, KeyForm(scopes=_scopes(request)), secret=secret)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_POST
+@_back_to_keys
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    key = get_object_or_404(ApiKey, pk=pk)
+    """Revoke a key of the person's own, or as an admin any."""
+    found = ApiKey.objects.all()
+    if "admin" not in _scopes(request):
+        found = found.filter(owner=request.user.pk)
+    key = get_object_or_404(found, pk=pk)
     revoke_key(key=key, who=request.user.get_username())
     messages.success(request, f"Revoked key {key}.")
     return redirect("keys")

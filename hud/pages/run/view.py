@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.views import redirect_to_login
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from hud.accounts.access import after_login
 from hud.models import Artifact, Run, State, Task
 from hud.pages import data
 from hud.pages.forms import LogPosition, RunFilters
@@ -121,10 +121,9 @@ def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
 
 
 @require_POST
+@after_login(lambda _request, pk: reverse("run", args=[pk]))
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     asked = get_object_or_404(Run, pk=pk)
-    if not request.user.is_authenticated:
-        return redirect_to_login(reverse("run", args=[pk]))
     run_states.cancel(run=asked, who=request.user.get_username())
     messages.success(request, f"Cancelling run {pk}.")
     return redirect("run", pk=pk)

@@ -1,0 +1,44 @@
+"""Create people's logins and give them roles."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from hud.accounts.audit import note
+from hud.accounts.roles import Role, role_of_user
+
+
+class NameTaken(ValueError):
+    """Another login has this name."""
+
+
+def create_user(*, name: str, role: Role, who: str, password: str = "") -> tuple[User, str]:
+    """Return a new login and its password. Raise NameTaken, or ValidationError for an impossible name."""
+    password = password or secrets.token_urlsafe(12)
+    user = User(username=name)
+    user.set_password(password)
+    user.clean_fields()
+    if User.objects.filter(username=name).exists():
+        raise NameTaken(f"there is a login {name!r} already")
+    with transaction.atomic():
+        user.save()
+        note(who=who, action="user.create", subject=name)
+        set_role(user=user, role=role, who=who)
+    return user, password
+
+
+@transaction.atomic
+def set_role(*, user: User, role: Role, who: str) -> None:
+    """Make this the only role of a person. An admin is Django's superuser too, nobody else stays one."""
+    before = role_of_user(user)
+    user.groups.remove(*Group.objects.filter(name__in=list(Role)))
+    user.groups.add(Group.objects.get_or_create(name=role.value)[0])
+    is_admin = role is Role.ADMIN
+    if user.is_superuser != is_admin or (is_admin and not user.is_staff):
+        user.is_superuser = user.is_staff = is_admin
+        user.save(update_fields=["is_superuser", "is_staff"])
+    if role != before:
+        note(who=who, action="user.role", subject=user.get_username(), detail={"from": before, "to": role})

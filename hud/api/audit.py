@@ -1,0 +1,39 @@
+"""The audit log over the API, for admins."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.experiments import check_query
+from hud.api.schemas import AuditOut, Error
+from hud.pages.audit import query
+
+router = Router(tags=["audit"])
+
+
+class AuditFilter(Schema):
+    who: str = Field("", max_length=150)
+    action: str = Field("", max_length=60)
+    subject: str = Field("", max_length=200)
+    since: date | None = Field(None, alias="from")
+    until: date | None = Field(None, alias="to")
+    cursor: int | None = Field(None, ge=1, le=2**31 - 1)
+    limit: int = Field(query.PAGE_ROWS, ge=1, le=query.MOST_ROWS)
+
+
+@router.get("/audit", response={200: AuditOut, (401, 403, 422): Error})
+def get_audit(request: HttpRequest, given: Query[AuditFilter]) -> dict[str, Any]:
+    """List who did what, newest first: logins, keys, uploads, deletions, rules, runs, hosts. `action` is
+    `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
+    the next page."""
+    check_query(request, AuditFilter)
+    filters = given.model_dump(exclude={"cursor", "limit"})
+    page = query.read(query.Filters(**filters, before=given.cursor), given.limit)
+    following = None if page.next_before is None else str(page.next_before)
+    return {"items": [query.to_row(row) for row in page.rows], "next": following}

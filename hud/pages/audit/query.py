@@ -1,0 +1,58 @@
+"""The audit log, newest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, time, timezone
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from hud.models import Audit
+
+PAGE_ROWS = 100
+MOST_ROWS = 1000  # of one answer of the API
+
+
+@dataclass(frozen=True)
+class Filters:
+    who: str = ""  # a part of the name
+    action: str = ""  # `key.revoke`, or `key` for all of keys
+    subject: str = ""  # a part of it
+    since: date | None = None
+    until: date | None = None  # with this day
+    before: int | None = None  # only rows with a smaller id: the next page
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    rows: list[Audit]
+    next_before: int | None  # for the next page; None on the last one
+
+
+def read(filters: Filters, rows: int) -> AuditPage:
+    """Return the page, in 1 statement."""
+    found = list(_matching(filters)[: rows + 1])
+    return AuditPage(found[:rows], found[rows - 1].pk if len(found) > rows else None)
+
+
+def _matching(filters: Filters) -> QuerySet[Audit]:
+    wanted = Q()
+    if filters.who:
+        wanted &= Q(who__icontains=filters.who)
+    if filters.action:
+        wanted &= Q(action=filters.action) | Q(action__startswith=f"{filters.action}.")
+    if filters.subject:
+        wanted &= Q(subject__icontains=filters.subject)
+    if filters.since:
+        wanted &= Q(at__gte=datetime.combine(filters.since, time.min, timezone.utc))
+    if filters.until:
+        wanted &= Q(at__lte=datetime.combine(filters.until, time.max, timezone.utc))
+    if filters.before:
+        wanted &= Q(pk__lt=filters.before)
+    return Audit.objects.filter(wanted).order_by("-pk")
+
+
+def to_row(row: Audit) -> dict[str, Any]:
+    names = ("at", "who", "action", "subject", "address", "detail")
+    return {"id": row.pk, **{name: getattr(row, name) for name in names}}
