@@ -65,6 +65,10 @@ class SignOnBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # untyped
         user: User | None = super().authenticate(request, **given)
         return user
 
+    def get_user(self, user_id: int) -> User | None:
+        """Return the person of a session, None if the login was disabled meanwhile."""
+        return User.objects.filter(pk=user_id, is_active=True).first()
+
     def verify_token(self, token: str, **given: Any) -> dict[str, Any]:
         """Return the token's claims. Raise SuspiciousOperation if it is not from our issuer for us."""
         claims: dict[str, Any] = super().verify_token(token, **given)

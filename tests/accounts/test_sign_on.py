@@ -88,6 +88,7 @@ def test_without_a_map_of_groups_a_role_given_here_stays(
     sign_on(client, provider, "42", email="eva@example.org")
     assert role_of_user(User.objects.get()) is Role.ADMIN
     User.objects.update(is_active=False)
+    assert "Log out" not in client.get("/").content.decode(), "a session ends with its login"
     answer = sign_on(Client(), provider, "42", email="eva@example.org")
     assert answer["Location"] == "/login/?sign_on=failed"
 
