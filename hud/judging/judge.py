@@ -50,8 +50,8 @@ def process_pending(limit: int = 200) -> int:
     unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
     complete = touched.exclude(pk__in=unfinished)
-    newest = complete.order_by(F("touched_until").desc(nulls_last=True))[: limit - limit // 2]
-    oldest = complete.order_by("touched_at")[: limit // 2]
+    newest = complete.order_by(F("touched_until").desc(nulls_last=True), "-pk")[: limit - limit // 2]
+    oldest = complete.order_by("touched_at", "pk")[: limit // 2]
     pending = {series.pk: series for series in (*newest, *oldest)}
     for series in pending.values():
         _judge_or_log(series)

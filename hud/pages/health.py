@@ -52,7 +52,7 @@ class ProbeMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
-        if probe is None:
+        if probe is None or request.method not in {"GET", "HEAD"}:
             return self._get_response(request)
         answer = probe(request)
         answer["Content-Length"] = str(len(answer.content))  # for the connection to stay open

@@ -215,5 +215,6 @@ def test_a_host_that_has_sent_its_bytes_of_the_day_delivers_results_but_no_files
         answer = agent.put(f"{path}/{place}", b"x" * 6, token)
         assert (answer.status_code, answer.json()["code"]) == (507, "quota")
         assert int(answer["Retry-After"]) > 0
-    assert agent.put(f"{path}/results", as_lines(v3_record(case="gemv")), token).json()["stored"] == 1
+    record = task_record(TaskSpec.from_json(task["spec"]))
+    assert agent.put(f"{path}/results", as_lines(record), token).json()["stored"] == 1
     assert not Artifact.objects.exists()
