@@ -12,6 +12,8 @@ from django.conf import settings
 from django.core import checks
 from django.db import connections
 
+from hud.hosts import queues
+
 MINIMUM_POSTGRES = 160_000
 _PRIVATE_FILES = ("secret_key", "operator.json", "host.json")
 
@@ -25,6 +27,7 @@ class HudConfig(AppConfig):
         checks.register(check_private_files)
         checks.register(check_database_version, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
+        queues.make_jobs_inert()
 
 
 def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:

@@ -21,7 +21,7 @@ from hud.ingest import KeyInUse, KeyMisused
 from hud.problems import Problem
 from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
 from hud.runs.tasks import LeaseBroken, UnknownTask
-from runner.formats.errors import BadUpload, Fault, OtherSuite
+from runner.formats.errors import BadUpload, Fault
 
 logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -73,7 +73,6 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     UnknownTask: lambda error: Problem(404, str(error)),
     Http404: lambda error: Problem(404, str(error) or "nothing is here"),
     BadUpload: results.refusal,
-    OtherSuite: lambda error: Problem(422, error.detail, errors=error.faults, code="other_suite"),
     ValidationError: _invalid,
     HttpError: lambda error: Problem(
         error.status_code, f"{error}: {error.__cause__}" if error.__cause__ else str(error)

@@ -41,12 +41,13 @@ _SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
 }
 
 
-def body_of(request: HttpRequest) -> bytes:
-    """Return the body, inflated. Raise Problem 411, 413, 415 or 400."""
-    body = bytes_of(request, settings.HUD_MAX_BODY_BYTES)
+def body_of(request: HttpRequest, most: int | None = None) -> bytes:
+    """Return the body, inflated, of at most so many bytes. Raise Problem 411, 413, 415 or 400."""
+    most = settings.HUD_MAX_BODY_BYTES if most is None else min(most, settings.HUD_MAX_BODY_BYTES)
+    body = bytes_of(request, most)
     encoding = request.headers.get("Content-Encoding", "identity").lower()
     if encoding == "gzip" or (encoding in {"identity", ""} and body.startswith(_GZIP)):
-        return inflate(body)
+        return inflate(body, most)
     if encoding not in {"identity", ""}:
         raise Problem(415, f"Content-Encoding {encoding[:40]!r} is not known here; gzip is")
     return body

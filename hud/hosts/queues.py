@@ -43,6 +43,20 @@ class Queues(dict[str, dict[str, Any]]):
         return {name: self[name] for name in ("default", *(one.queue for one in attached))}.items()
 
 
+def make_jobs_inert() -> None:
+    """Keep this process from running what a job in Redis names, whoever put it there.
+
+    django-rq's pages read jobs by RQ's own defaults: they load pickles, and call the failure callback of an
+    abandoned job. No setting changes that.
+    """
+    from rq.job import Job  # noqa: PLC0415 — settings need this module, but no RQ
+    from rq.serializers import DefaultSerializer, JSONSerializer  # noqa: PLC0415
+
+    DefaultSerializer.loads = JSONSerializer.loads
+    for name in ("success_callback", "failure_callback", "stopped_callback", "func"):
+        setattr(Job, name, property(lambda _job: None))
+
+
 def connect() -> Redis:
     """Return a connection that gives up after a second; by default redis-py would retry for several."""
     return Redis.from_url(

@@ -83,7 +83,7 @@ def _name(host: Host) -> str:
 
 def _key_of(host: Host) -> str | None:
     """Return the digest of the host's newest valid key."""
-    alive = ApiKey.objects.filter(host=host, revoked__isnull=True)
+    alive = ApiKey.objects.filter(host=host, scopes=["host"], revoked__isnull=True)
     return alive.order_by("-pk").values_list("digest", flat=True).first()
 
 

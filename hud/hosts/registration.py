@@ -94,38 +94,44 @@ def inductor_options(accelerators: Iterable[Accelerator], interpreter: str) -> d
 
 
 def register(*, token: str, name: str) -> tuple[Host, str]:
-    """Register a host with a one-time token; return the host and its new key. Raise BadToken."""
+    """Register a host with a one-time token; return the host and its new key. Raise BadToken.
+
+    The name of an earlier host is free once an operator has detached it, or for a token that says it replaces
+    that host. A host that is only silent keeps its name.
+    """
     with transaction.atomic():
-        spent = ApiKey.objects.filter(
+        tokens = ApiKey.objects.filter(
             digest=digest(token), scopes=[_REGISTER], revoked__isnull=True, expires__gt=Now()
-        ).update(revoked=Now())
-        if spent != 1:
-            raise BadToken("this token is unknown, used or expired; an operator makes a new one")
-        lives = Host.objects.filter(
-            name=name,
-            detached_at__isnull=True,
-            last_beat__gt=Now() - timedelta(seconds=settings.HUD_LOST_S),
         )
-        if lives.exists():
-            raise BadToken(f"a host called {name} is attached and alive; give this one another --name")
-        host, _new = Host.objects.update_or_create(name=name, defaults={"detached_at": None})
+        if tokens.update(revoked=Now()) != 1:
+            raise BadToken("this token is unknown, used or expired; an operator makes a new one")
+        host, new = Host.objects.select_for_update().get_or_create(name=name)
+        replaces = ApiKey.objects.filter(digest=digest(token), host=host).exists()
+        if not (new or host.detached_at or replaces):
+            raise BadToken(
+                f"a host called {name} is attached; detach that one first, or give this one another --name"
+            )
+        Host.objects.filter(pk=host.pk).update(detached_at=None)
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
         _key, secret = create_key(name=f"host {name}"[:100], scopes=["host"], who=f"host {name}", host=host)
         audit.note(who=f"host {name}", action="host.register", subject=name)
     return host, secret
 
 
-def create_token(*, who: str) -> str:
-    """Return a registration token for one use within TOKEN_LIFE."""
+def create_token(*, who: str, replaces: Host | None = None) -> str:
+    """Return a registration token for one use within TOKEN_LIFE; it may take the name of the host that it
+    replaces."""
     token = "hudt_" + secrets.token_urlsafe(24)
     ApiKey.objects.create(
         name="registration token",
         prefix=token[:11],
         digest=digest(token),
         scopes=[_REGISTER],
+        host=replaces,
         expires=timezone.now() + TOKEN_LIFE,
     )
-    audit.note(who=who, action="host.token", subject=token[:11])
+    detail = {"replaces": replaces.name} if replaces else {}
+    audit.note(who=who, action="host.token", subject=token[:11], detail=detail)
     return token
 
 

@@ -1,6 +1,6 @@
 """Ingestion of result files: bytes → records → measurements → rows → receipt.
 
-HTTP, the command line and the runner's delivery all call `ingest` or `deliver`.
+HTTP and the command line call `ingest`; a host's results come through `deliveries.take_results`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from hud.ingest.receive import (
     KeyMisused,
     Receipt,
     TooManyRecords,
-    deliver,
     inflate,
     ingest,
 )
-from runner.formats.errors import BadUpload, OtherSuite
+from runner.formats.errors import BadUpload
 
 __all__ = [
     "BadUpload",
     "KeyInUse",
     "KeyMisused",
-    "OtherSuite",
     "Receipt",
     "TooManyRecords",
-    "deliver",
     "inflate",
     "ingest",
 ]

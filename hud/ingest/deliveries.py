@@ -1,24 +1,109 @@
-"""Results that a host delivers for its running task."""
+"""Results that a host delivers for its running task.
+
+A host may deliver what its task measures and nothing else (`Binding`). The arch of a result is that of the
+accelerator, its host that of the run, its place in the series the run's: whatever the record says.
+"""
 
 from __future__ import annotations
 
+import re
 import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Subquery, Value
+from django.db.models import F, Subquery, Value
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
-from hud.ingest.receive import Receipt, deliver
-from hud.models import Environment, Host, Run, Task
+from hud.ingest.parse import RecordParser
+from hud.ingest.receive import Content, Receipt
+from hud.ingest.store import store
+from hud.models import Accelerator, Environment, Host, Run, Task
 from hud.runs.tasks import lease_end, leased_task
+from runner.formats import reasons
+from runner.formats.errors import BadUpload
+from runner.formats.format import Skipped
+from runner.formats.measurement import ParsedMeasurement, RunKey
+from runner.formats.parameters import Parameters
+from runner.schema.suite import IDENTITY, BadRequest, Expected, Suite, TaskSpec
+from runner.suites import suite_of
+
+MAX_BYTES = 16 * 2**20  # of one delivery; a host sends about 4 MiB, escapes may make more of them
+CLOCK_TOLERANCE = timedelta(minutes=5)
+_MAX_SKEW = timedelta(days=100 * 365)  # any clock that a machine can have
+_LIST = re.compile(rb"^[ \t\r]*\[", re.MULTILINE)
+_GIVEN = Parameters(format="v3", source="runner", partial="1")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What the results of a claimed task may say.
+
+    Their suite, case, parameters, options, mode, dtype, backend, device and dynamic shapes are those of an
+    experiment of the task, as its suite says (`Suite.problem_of`). Their time is within the lease: not before
+    the claim and not after now, each on the HUD's clock or on the host's (by the skew of its latest
+    heartbeat), whichever is wider, and 5 minutes more. There is no limit to how late a result is delivered
+    while the lease lasts. A result without a time has none to check.
+    """
+
+    suite: Suite
+    task: TaskSpec
+    experiments: list[Expected]
+    accelerator: Accelerator
+    earliest: datetime
+    latest: datetime
+
+    @classmethod
+    def of(cls, task: Task) -> Binding:
+        """Raise BadUpload for a task that this HUD no longer knows."""
+        try:
+            spec = TaskSpec.from_json(task.spec)
+        except BadRequest as error:
+            raise BadUpload(f"the task is none that this hud knows: {error}") from error
+        assert task.accelerator
+        assert task.started
+        skew_s = task.accelerator.host.clock_skew_s or 0.0
+        limit_s = _MAX_SKEW.total_seconds()
+        skew = timedelta(seconds=max(-limit_s, min(skew_s, limit_s)))
+        suite = suite_of(spec.suite)
+        return cls(
+            suite,
+            spec,
+            suite.expected(spec, {}),
+            task.accelerator,
+            earliest=task.started + min(skew, timedelta()) - CLOCK_TOLERANCE,
+            latest=timezone.now() + max(skew, timedelta()) + CLOCK_TOLERANCE,
+        )
+
+    def problem_of(self, item: ParsedMeasurement) -> str:
+        """Return why a result is none of the task, or ''."""
+        found = {name: getattr(item, name) for name in IDENTITY}
+        if problem := self.suite.problem_of(found, self.task, self.experiments):
+            return problem
+        time = item.run.order_time
+        if time and not self.earliest <= time <= self.latest:
+            return f"its time is {time.isoformat()}, outside of the lease"
+        return ""
+
+    def arch_of(self, item: ParsedMeasurement) -> str:
+        """Return the accelerator's arch, '' for another device, such as the CPU of a GPU's host."""
+        return self.accelerator.arch if item.device == self.accelerator.device else ""
 
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
-    """Store what the task measured, under its lease. Raise LeaseBroken, UnknownTask, BadUpload."""
+    """Store what the task measured, under its lease. Results of anything else are skipped, and counted for
+    the host. Raise LeaseBroken, UnknownTask, BadUpload."""
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         run = Run.objects.get(pk=task.run_id)
-        receipt = deliver(body, run, suite=task.spec["suite"], repeat=task.repeat)
+        receipt, refused = _store(body, run, task)
+        if refused:
+            Host.objects.filter(pk=host.pk).update(
+                refused_results=F("refused_results") + len(refused),
+                refused_reason=f"run {run.pk}: {refused[0].reason}"[:300],
+            )
         # a run takes its measurements' torch commit; in an A/B comparison the candidate's
         measured = Environment.objects.filter(measurement__run_id=run.pk, measurement__side=int(run.is_ab))
         environments = measured.order_by("pk")
@@ -26,3 +111,29 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
         Run.objects.filter(pk=run.pk, commit="").update(commit=commit)
         Task.objects.filter(pk=task.pk).update(lease_until=lease_end())
     return receipt
+
+
+def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
+    """Store the task's results; return the receipt, and what is none of the task. Records that cannot be read
+    are skipped. A later attempt of a task replaces what an earlier one delivered. In an A/B run each record
+    says its side."""
+    if body.count(b"\n") > settings.HUD_MAX_RECORDS or _LIST.search(body):  # before much is made of them
+        raise BadUpload(f"a delivery is at most {settings.HUD_MAX_RECORDS} lines with a record each")
+    binding = Binding.of(task)
+    own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
+    parser = RecordParser(_GIVEN, any_time=True)
+    receipt, refused = Receipt(run_ids=[run.pk]), []
+    for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
+        kept = []
+        for item in measurements:
+            if problem := binding.problem_of(item):
+                refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
+                continue
+            item.arch, item.run, item.repeat = binding.arch_of(item), own, task.repeat
+            item.side = item.side if run.is_ab else 0
+            kept.append(item)
+        receipt.add_stored(store(kept, run_ids={own: (run.pk, run.order_time)}, replace=True))
+    receipt.skip(parser.skipped, parser.skipped_total)
+    receipt.skip((item.to_json() for item in refused), len(refused))
+    marked = [item for item in parser.skipped if item["reason"] == reasons.UNEXPECTED]
+    return receipt, [*refused, *(Skipped(item["pointer"], item["reason"]) for item in marked)]

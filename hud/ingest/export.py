@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -72,7 +73,7 @@ _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "ar
 _NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "compilation"}
 _FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
 _WIDE = (*_IDENTITY[:-1], "run", "at", "source", "host", "commit", "branch")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}")
 
 
 def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
@@ -212,10 +213,16 @@ def _taken(buffer: io.StringIO) -> bytes:
     return text.encode()
 
 
+def inert(text: str) -> str:
+    """Put a quote before a text that a spreadsheet would take for a formula (OWASP ASVS 1.2.10), also behind
+    space or in full width."""
+    start = unicodedata.normalize("NFKC", text.lstrip()[:1])
+    return f"'{text}" if start.startswith(_FORMULA) or text.startswith(("\t", "\r", "\n")) else text
+
+
 def _cell(value: Any) -> Any:
-    """Put a quote before a text that a spreadsheet would take for a formula (OWASP ASVS 1.2.10)."""
     if isinstance(value, dict):
         return orjson.dumps(value).decode()
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        return inert(value)
     return value.isoformat() if hasattr(value, "isoformat") else value

@@ -11,7 +11,7 @@ import msgspec
 
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
-from runner.formats.parameters import parse_time
+from runner.formats.parameters import PLAUSIBLE, parse_time
 from runner.formats.scalars import branch_name
 from runner.schema.records import Record
 
@@ -90,5 +90,5 @@ def exported(record: Record) -> Exported | None:
         pointer = path["path"].replace(".", "/") if path else ""
         raise WrongRecord(_PLACE + pointer, text[: path.start()] if path else text) from error
     if found.run and parse_time(found.run.at) is None:
-        raise WrongRecord(f"{_PLACE}/run/at", "a time such as 2026-11-21T07:52:00Z")
+        raise WrongRecord(f"{_PLACE}/run/at", f"a time such as 2026-11-21T07:52:00Z, {PLAUSIBLE}")
     return found

@@ -20,7 +20,7 @@ from runner.formats.errors import Fault, WrongRecord
 from runner.formats.format import Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import finite, nfc, number, text
+from runner.formats.scalars import INVISIBLE, finite, invisible_in, nfc, number, text
 from runner.schema.devices import arch_key
 from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import STATUSES, UNEXPECTED, Environment, Metric, Record
@@ -69,7 +69,8 @@ class ExpectedValue:
 class RecordParser:
     """Parse the records of one upload into measurements, and collect faults and skipped records."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, *, any_time: bool = False) -> None:
+        """`any_time` accepts all times; the caller checks them."""
         self.parameters = parameters
         self.measurements: list[ParsedMeasurement] = []
         self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
@@ -80,7 +81,7 @@ class RecordParser:
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._environments_by_facts: dict[tuple[bytes, str, str], Environment] = {}
-        self._run_keys = RunKeys()
+        self._run_keys = RunKeys(any_time=any_time)
 
     def flush(self) -> list[ParsedMeasurement]:
         """Return the measurements since the last flush."""
@@ -214,6 +215,9 @@ class RecordParser:
         key = (facts, device, device_name)
         found = self._environments_by_facts.get(key)
         if found is None:
+            if character := invisible_in(facts.decode()):
+                detail = f"a fact of its host holds the invisible character {character}"
+                raise WrongRecord("/runners", detail)
             found = Environment.from_record(record)
             found.torch = found.torch or given.torch
             found.cuda = found.cuda or given.cuda
@@ -260,7 +264,7 @@ def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | Non
     numbers, the texts in place of values, as a list or JSON."""
     code = extra.get("code")
     if status and isinstance(code, str) and code:
-        return code[:200]
+        return INVISIBLE.sub("", code)[:200]
     values = extra.get("benchmark_values")
     if has_numbers or not values:
         return None
@@ -271,7 +275,7 @@ def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | Non
             values = [values]
     if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
         return None
-    return ", ".join(values)[:200].strip() or None
+    return INVISIBLE.sub("", ", ".join(values))[:200].strip() or None
 
 
 def _is_outcome(status: str, code: str | None, metric: str) -> bool:
@@ -294,7 +298,7 @@ def _status_of_code(code: str | None, metric: str) -> str:
 def _message(extra: dict[str, Any]) -> str | None:
     """Return the reason of a status and the warning of a value as one text."""
     words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
-    return "; ".join(filter(None, words))[:_MAX_MESSAGE].strip() or None
+    return INVISIBLE.sub("", "; ".join(filter(None, words)))[:_MAX_MESSAGE].strip() or None
 
 
 def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
@@ -313,9 +317,14 @@ def _normalise_names(measurement: ParsedMeasurement) -> None:
         measurement.knobs_key = knobs_key(knobs)
     measurement.metric = nfc(measurement.metric)
     texts = measurement.identity[:8]
+    names = "".join((*texts, measurement.metric))
+    if "\\u" in measurement.knobs_key:  # JSON, which escapes them
+        names += json.dumps(measurement.knobs, ensure_ascii=False)
+    if found := invisible_in(names):
+        raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
     if not "".join(texts).isascii():
-        names = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
-        for name, value in zip(names, texts, strict=True):
+        columns = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
+        for name, value in zip(columns, texts, strict=True):
             setattr(measurement, name, nfc(value))
 
 

@@ -16,9 +16,9 @@ from django.db import connection, transaction
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Run, Upload
+from hud.models import ApiKey, IdempotencyKey, Upload
 from runner.formats import format_of, json_text
-from runner.formats.errors import BadUpload, Fault, MalformedUpload, OtherSuite, UploadTooLarge
+from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format, Skipped
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
@@ -57,6 +57,15 @@ class Receipt:
         both = sorted([*self.skipped, *entries], key=lambda item: (item.get("line", 0), item["pointer"]))
         self.skipped = both[:MAX_SKIPPED]
 
+    def add_stored(self, result: Stored) -> None:
+        """Add what became of measurements."""
+        self.stored += result.stored
+        self.duplicates += result.duplicates
+        conflicts = [Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts]
+        self.skip(conflicts, len(conflicts))
+        if result.refined:
+            self.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
+
     def add(self, other: Receipt) -> None:
         """Add the receipt of another piece of the same file."""
         self.id = self.id or other.id
@@ -81,10 +90,10 @@ class KeyMisused(ValueError):
     """The idempotency key belongs to an upload with other content."""
 
 
-def inflate(body: bytes) -> bytes:
+def inflate(body: bytes, limit: int | None = None) -> bytes:
     """Return a gzip body's content. Raise MalformedUpload or UploadTooLarge, without holding more than the
-    limit."""
-    limit = settings.HUD_MAX_BODY_BYTES
+    limit, which is an upload's by default."""
+    limit = settings.HUD_MAX_BODY_BYTES if limit is None else limit
     inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         content = inflater.decompress(body, limit + 1)
@@ -211,7 +220,7 @@ def _store(
     runs = Runs(content.parameters, upload_id)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        _add(receipt, store(measurements, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
+        receipt.add_stored(store(measurements, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
         done += len(measurements)
         on_progress(done)
     changed, known = store_targets(parser.expected, upload_id)
@@ -226,41 +235,6 @@ def _store(
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
-
-
-def deliver(body: bytes, run: Run, *, suite: str, repeat: int) -> Receipt:
-    """Store what a task of `run` measured, in the caller's transaction. Raise BadUpload, and OtherSuite for
-    results of another suite than the task's. The cases may be others: one task of operators measures many.
-
-    A later attempt of a task replaces what an earlier one delivered. In an A/B run each record says its side.
-    """
-    content = Content.of(body, Parameters(format="v3", source="runner"))
-    parser = RecordParser(content.parameters)
-    receipt = Receipt(run_ids=[run.pk])
-    for measurements in content.pieces(parser, settings.HUD_MAX_RECORDS):
-        faults = [
-            Fault(item.pointer, f"a result of the suite {item.suite}", item.line)
-            for item in measurements
-            if item.suite != suite
-        ]
-        if faults:
-            detail = f"the task is one of the suite {suite}; nothing was stored"
-            raise OtherSuite(detail, faults[:_MAX_FAULTS])
-        for item in measurements:
-            item.repeat, item.side = repeat, item.side if run.is_ab else 0
-        run_ids = {item.run: (run.pk, run.order_time) for item in measurements}
-        _add(receipt, store(measurements, run_ids=run_ids, replace=True))
-    receipt.skip(parser.skipped, parser.skipped_total)
-    return receipt
-
-
-def _add(receipt: Receipt, result: Stored) -> None:
-    receipt.stored += result.stored
-    receipt.duplicates += result.duplicates
-    conflicts = [Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts]
-    receipt.skip(conflicts, len(conflicts))
-    if result.refined:
-        receipt.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 
 
 def _unsaid_warning(names: set[str]) -> str:

@@ -18,8 +18,9 @@ from django.db.models import Q
 from django.utils import timezone as clock
 
 from hud.models import Run, State
+from runner.formats.errors import WrongRecord
 from runner.formats.measurement import DEVICES, ParsedMeasurement, RunKey, first_runner
-from runner.formats.parameters import Parameters, parse_time
+from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
 from runner.formats.scalars import branch_name, nfc, text
 from runner.formats.v3 import OURS
 from runner.schema.metrics import metric_info
@@ -63,12 +64,14 @@ class _Origin:
 class RunKeys:
     """The runs of one upload's records, which mostly share one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_time: bool = False) -> None:
+        self._any_time = any_time
         self._origins: dict[bytes, _Origin] = {}
         self._keys: dict[tuple[Any, ...], RunKey] = {}
 
     def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, int, int]:
-        """Return a record's run, its repeat and its side; `facts` is what it says of runners, as JSON."""
+        """Return a record's run, its repeat and its side; `facts` is what it says of runners, as JSON. Raise
+        WrongRecord for a time that an upload cannot have, unless `any_time`."""
         origin = self._origins.get(facts)
         if origin is None:
             origin = self._origins[facts] = _Origin.of(record)
@@ -87,16 +90,19 @@ class RunKeys:
         )
         found = self._keys.get(said)
         if found is None:
-            found = self._keys[said] = _run_key(record, origin, given)
+            time = _from_epoch(record.timestamp)
+            if time and not (self._any_time or is_plausible(time)):
+                raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
+            found = self._keys[said] = _run_key(record, origin, given, time)
         return found, origin.repeat, origin.side
 
 
-def _run_key(record: Record, origin: _Origin, given: Parameters) -> RunKey:
+def _run_key(record: Record, origin: _Origin, given: Parameters, time: datetime | None) -> RunKey:
     external_id = None
     if record.workflow_id not in (None, 0, "0", ""):
         external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
     commit_time = parse_time(given.commit_date) if given.commit_date else None
-    run_time = _from_epoch(record.timestamp) or (parse_time(given.run_time) if given.run_time else None)
+    run_time = time or (parse_time(given.run_time) if given.run_time else None)
     order_time_source = "commit" if commit_time else "run" if run_time else "upload"
     return RunKey(
         source=nfc(given.source or record.benchmark.name)[:100],
@@ -117,11 +123,14 @@ def _is_number(value: Any) -> TypeGuard[int]:
 
 
 def _from_epoch(moment: float | None) -> datetime | None:
-    """Read seconds since 1970, or the milliseconds that some uploaders write; None for anything else."""
-    seconds = moment / 1000 if moment and moment > 1e11 else moment
-    if not seconds or not 0 < seconds < 7e9:
+    """Read seconds since 1970, or the milliseconds that some uploaders write; None and 0 are no time. Raise
+    WrongRecord for a time that no calendar has."""
+    if not moment:
         return None
-    return datetime.fromtimestamp(seconds, tz=timezone.utc)
+    try:
+        return datetime.fromtimestamp(moment / 1000 if moment > 1e11 else moment, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError) as error:
+        raise WrongRecord("/timestamp", f"{moment:g} is no time in seconds since 1970") from error
 
 
 # ---- runs
@@ -154,12 +163,18 @@ class Runs:
         return sorted({run_id for run_id, _at in self.places.values()})
 
     def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
-        """Find or make the runs of these measurements."""
+        """Find or make the runs of these measurements. A new run gets their earliest time."""
         suites: dict[RunKey, set[str]] = {}
+        earliest: dict[RunKey, RunKey] = {}
         ends: dict[RunKey, tuple[State, str]] = {}
         for item in measurements:
             if item.run not in self.places:
                 suites.setdefault(item.run, set()).add(item.suite)
+                known = earliest.setdefault(item.run, item.run)
+                if item.run.order_time and (
+                    known.order_time is None or item.run.order_time < known.order_time
+                ):
+                    earliest[item.run] = item.run
                 if item.status != "ok":
                     ends[item.run] = min(
                         ends.get(item.run, _SUCCEEDED), _end_by(item), key=lambda end: _ENDS.index(end[0])
@@ -167,7 +182,7 @@ class Runs:
         for key in sorted(
             suites, key=lambda item: (item.source, item.external_id or "", item.host, item.commit)
         ):
-            self.places[key] = self._place(key, sorted(suites[key]), ends.get(key, _SUCCEEDED))
+            self.places[key] = self._place(earliest[key], sorted(suites[key]), ends.get(key, _SUCCEEDED))
 
     def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> tuple[int, datetime]:
         now = clock.now()

@@ -20,6 +20,9 @@ class Host(models.Model):
     detached_at = models.DateTimeField(null=True)
     last_beat = models.DateTimeField(null=True)
     clock_skew_s = models.FloatField(null=True)
+    # results that it delivered for a task and that were none of the task's, and the reason of the last
+    refused_results = models.BigIntegerField(db_default=0)
+    refused_reason = models.CharField(max_length=300, blank=True, db_default="")
     redis_user = models.BooleanField(null=True)  # whether it has one of its own; NULL: not tried yet
     created = models.DateTimeField(db_default=Now())
 

@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 from django.http import Http404, HttpResponse
 
+from hud.ingest.export import inert
 from hud.pages.forms import FilterForm
 from hud.problems import Problem
 from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
@@ -60,7 +60,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    return inert(text)
 
 
 def _filename(name: str) -> str:

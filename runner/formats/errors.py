@@ -45,7 +45,3 @@ class MalformedUpload(BadUpload):
 
 class UploadTooLarge(BadUpload):
     """More bytes or records than one request may carry."""
-
-
-class OtherSuite(BadUpload):
-    """A task delivered results of another suite than its own."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from runner.formats.scalars import text
+from runner.formats.errors import WrongRecord
+from runner.formats.scalars import invisible_in, text
 from runner.schema.records import Environment, Record
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
@@ -18,7 +19,7 @@ Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment'
 
 @dataclass(frozen=True)
 class RunKey:
-    """The identity of a run: an upload makes one run for each key."""
+    """The identity of a run: an upload makes one run for each key, and its earliest time is the run's."""
 
     source: str
     external_id: str | None
@@ -26,11 +27,17 @@ class RunKey:
     commit: str
     branch: str
     repo: str
-    order_time: datetime | None
-    order_time_source: str
+    order_time: datetime | None = field(compare=False)
+    order_time_source: str = field(compare=False)
     uid: str | None = None  # of the run that our own export names
     interpreter: str = ""  # of an A/B run: the names of both interpreters
     base_interpreter: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise WrongRecord for a name with an invisible character."""
+        names = (self.source, self.external_id or "", self.host, self.commit, self.branch, self.repo)
+        if found := invisible_in("".join((*names, self.interpreter, self.base_interpreter))):
+            raise WrongRecord("", f"a name of its run or host holds the invisible character {found}")
 
 
 @dataclass(slots=True)

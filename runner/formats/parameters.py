@@ -6,14 +6,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from runner.formats.errors import BadUpload, Fault
+from runner.formats.scalars import invisible_in
 
 _MAX_LENGTH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
 _NOT_IDENTITY = {"filename", "dry_run", "partial"}  # these do not make another upload of the same content
+_FIRST_YEAR = 2010
+_AHEAD = timedelta(days=1)  # clocks and zones that are a little off
+PLAUSIBLE = f"from {_FIRST_YEAR} to a day from now"
 _SWITCHES = {"": False, "0": False, "1": True, "true": True, "false": False}
 
 
@@ -57,6 +61,8 @@ class Parameters:
                 faults.append(Fault(f"?{name}", f"no parameter is called {name[:60]!r}"))
             elif len(value) > limit or _UNSTORABLE.search(value):
                 faults.append(Fault(f"?{name}", f"a text of at most {limit} characters without NUL"))
+            elif found := invisible_in(value):
+                faults.append(Fault(f"?{name}", f"it holds the invisible character {found}"))
             elif problem := _problem(name, value):
                 faults.append(Fault(f"?{name}", problem))
         if faults:
@@ -88,7 +94,7 @@ def _problem(name: str, value: str) -> str:
     if not value:
         return ""
     if name in {"commit_date", "run_time"}:
-        return "" if parse_time(value) else "a time such as 2026-11-21T07:52:00Z"
+        return "" if parse_time(value) else f"a time such as 2026-11-21T07:52:00Z, {PLAUSIBLE}"
     if name in {"dynamic", "dry_run", "partial"}:
         return "" if value.lower() in _SWITCHES else "0 or 1"
     if name == "batch_size":
@@ -101,7 +107,7 @@ def _problem(name: str, value: str) -> str:
 
 
 def parse_time(value: str) -> datetime | None:
-    """Read an ISO 8601 time, in UTC where it names no zone; None for what is no time."""
+    """Read an ISO 8601 time, in UTC where it names no zone; None for what is no time, or not plausible."""
     try:
         time = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:
@@ -110,4 +116,9 @@ def parse_time(value: str) -> datetime | None:
         time = time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc)
     except OverflowError:
         return None
-    return time if 1970 <= time.year <= 2200 else None
+    return time if is_plausible(time) else None
+
+
+def is_plausible(time: datetime) -> bool:
+    """Return whether results can be from this time. A later one would stay the newest of its series."""
+    return time.year >= _FIRST_YEAR and time <= datetime.now(timezone.utc) + _AHEAD

@@ -8,6 +8,8 @@ import re
 import unicodedata
 from typing import Any
 
+# Zero-width and bidirectional characters: a name that holds one looks like another name.
+INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -35,6 +37,12 @@ def text(value: Any) -> str:
 def nfc(name: str) -> str:
     """Return the name in Unicode's composed form, so that é is the same name however it was typed."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def invisible_in(text: str) -> str:
+    """Return the first invisible character of a text as ``U+202E``, or ''."""
+    found = None if text.isascii() else INVISIBLE.search(text)
+    return f"U+{ord(found[0]):04X}" if found else ""
 
 
 def branch_name(name: str) -> str:

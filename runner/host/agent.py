@@ -313,6 +313,8 @@ class Agent:
                 self._log_change(f"task {folder.lease.task} waits in the spool: {error}")
                 with contextlib.suppress(HudError):
                     self._hud.progress(folder.lease, {"phase": "deliver"})
+            except Exception as error:  # noqa: BLE001 - a spoilt folder must not hold up others
+                self._log_change(f"task {folder.lease.task} cannot be delivered: {error!r}")
             finally:
                 folder.release()
         time.sleep(_DELIVERY_S)

@@ -15,11 +15,12 @@ import shutil
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import ResponseError
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
@@ -38,12 +39,14 @@ _LONGEST_REPORT_S = 2.5
 _PATIENCE_S = 10.0  # the agent delivers what is not delivered by then
 _HURRY_S = 3.0  # for a call while this host stops
 _MESSAGE_BYTES = 4096
+_FUNCTION = "runner.host.jobs.work"  # as `hud/runs/wakeup.py` names it
 
 logger = logging.getLogger(__name__)
 
 
 class WakeUp(Job):
-    """An RQ job that reads only one argument of its message, a UUID.
+    """An RQ job that reads of its message only the name of its function, which must be ours, and its only
+    argument, a UUID.
 
     RQ's own class imports and calls the function, callbacks and webhooks that a message names: whoever can
     write to Redis would control every host.
@@ -56,24 +59,27 @@ class WakeUp(Job):
         """Return the job with that id. Raise NoSuchJobError for anything else, which RQ skips."""
         try:
             job: WakeUp = super().fetch(id, connection=connection, serializer=serializer)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, ResponseError) as error:
             raise NoSuchJobError(f"job {id!r} is no wake-up: {error}") from error
         return job
 
-    def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
-        """Keep the message's bytes; RQ would unpack twenty more fields."""
-        self._message = raw_data.get(b"data", b"")
+    def refresh(self) -> None:
+        """Read the message's bytes; RQ would read and unpack twenty more fields. Raise NoSuchJobError for
+        none, or for more than a wake-up has."""
+        if not 0 < self.connection.hstrlen(self.key, "data") <= _MESSAGE_BYTES:
+            raise NoSuchJobError(f"job {self.id!r} is no wake-up")
+        self._message = self.connection.hget(self.key, "data") or b""
 
     def is_valid(self) -> bool:
-        """Return whether the message has one argument, a UUID."""
+        """Return whether the message asks for `work` with one argument, a UUID."""
         try:
             text = zlib.decompressobj().decompress(self._message, _MESSAGE_BYTES)
-            _function, instance, arguments, named = json.loads(text)
+            function, instance, arguments, named = json.loads(text)
             (argument,) = arguments
             uuid.UUID(argument)
         except (ValueError, TypeError, AttributeError, RecursionError, zlib.error):
             return False
-        return instance is None and not named
+        return function == _FUNCTION and instance is None and not named
 
     def perform(self) -> None:
         """Raise PermissionError: only RQ's own workers call this, for which the job is not meant."""

@@ -9,6 +9,7 @@ A folder that the HUD refuses is kept as evidence in ``<data>/refused/``.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import json
 import logging
@@ -18,15 +19,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.formats import reasons
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
 from runner.launch import results
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
+from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object
 
 KEPT_REFUSED = 20
 HANDED_BACK = "handed_back"  # the code of a task that is given back undone
 _RESULTS_BYTES = 4 * 2**20  # in one request
 _LOG_BYTES = 2**20
+_MAX_ARTIFACTS = 1000
+_MAX_ARTIFACT_BYTES = 64 * 2**20  # as the HUD takes
 _LOG_BYTES_A_TURN = 4 * 2**20  # so that a flood of output does not hold up results and reports
 
 logger = logging.getLogger(__name__)
@@ -70,7 +75,7 @@ class Folder:
     def open(cls, path: Path) -> Folder:
         """Open an existing folder. Raise ValueError if it holds no lease."""
         try:
-            value = json.loads((path / "lease.json").read_bytes())
+            value = read_object(path / "lease.json")
             accelerator = value.pop("accelerator")
             return cls(path, Lease(**value), accelerator)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -79,8 +84,9 @@ class Folder:
     def own(self) -> bool:
         """Lock the folder for this process; return False if another process has it."""
         try:
-            descriptor = os.open(self.path / "lease.json", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # its owner has just delivered it
+            with open_file(self.path / "lease.json") as file:
+                descriptor = os.dup(file.fileno())
+        except OSError:  # its owner has just delivered it
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,10 +107,11 @@ class Folder:
         if self._outcome:
             return dict(self._outcome)
         try:
-            value = json.loads((self.path / "outcome.json").read_bytes())
-        except (OSError, ValueError):
+            value = read_object(self.path / "outcome.json")
+            seconds = float(value.get("seconds", 0.0))
+        except (OSError, ValueError, TypeError):
             return None
-        return value if isinstance(value, dict) and value.get("status") else None
+        return {**value, "seconds": seconds} if value.get("status") else None
 
     def end(self, status: str, code: str = "", reason: str = "", seconds: float = 0.0) -> None:
         """Store how the task ended; if the disk is full, in memory only."""
@@ -117,22 +124,35 @@ class Folder:
     def send_results(self, hud: Hud) -> None:
         """Deliver the complete lines that the HUD has not taken yet. Raise HudError except Refused, which is
         kept in `refusal`: the same lines would be refused again."""
-        path = self.path / "results.jsonl"
-        while not self.refusal and path.exists():
-            lines = _lines(path, self.results_offset, _RESULTS_BYTES)
-            if not lines:
-                return
+        while lines := self._next_lines():
             records = self._marked(lines)
             try:
-                if records:
-                    hud.results(self.lease, records)
+                receipt = hud.results(self.lease, records) if records else {}
             except (LeaseBroken, KeyRefused):
                 raise
             except Refused as error:
-                self.refusal = f"{error} {json.dumps(error.problem.get('errors', []))[:500]}"
-                logger.warning("results of task %s are refused: %s", self.lease.task, self.refusal)
-                return
+                self._note_refusal(f"{error} {json.dumps(error.problem.get('errors', []))[:500]}")
+            else:
+                skipped = [str(item.get("reason")) for item in receipt.get("skipped", [])]
+                refused = [reason for reason in skipped if reason.startswith(reasons.OTHER_TASK)]
+                if refused:
+                    self._note_refusal(f"{len(refused)} results: {refused[0]}")
             self.results_offset += len(lines)
+
+    def _next_lines(self) -> bytes:
+        """Return the next complete lines, b"" for none yet."""
+        try:
+            return _lines(self.path / "results.jsonl", self.results_offset, _RESULTS_BYTES)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            self._note_refusal(f"results.jsonl cannot be read: {error.strerror}")
+            return b""
+
+    def _note_refusal(self, why: str) -> None:
+        if not self.refusal:
+            logger.warning("results of task %s are refused: %s", self.lease.task, why)
+            self.refusal = why
 
     def _marked(self, lines: bytes) -> bytes:
         """Return the records among the lines; those that do not belong to this task are marked."""
@@ -146,8 +166,8 @@ class Folder:
     def send_log(self, hud: Hud, at_most: int = _LOG_BYTES_A_TURN) -> None:
         """Deliver the new part of the log. Raise HudError except Refused: a log is worth no failure."""
         path = self.path / "log"
-        size = path.stat().st_size if path.exists() else 0
         try:
+            size = path.lstat().st_size if path.exists() else 0
             if self.log_offset is None:
                 # an empty piece at our end: either that is where the log ends, or the HUD says where
                 self.log_offset = self._send_piece(hud, path, size, size)
@@ -159,14 +179,14 @@ class Folder:
                     return
         except (LeaseBroken, KeyRefused):
             raise
-        except Refused as error:
+        except (Refused, OSError) as error:
             logger.warning("log of task %s is refused: %s", self.lease.task, error)
 
     def _send_piece(self, hud: Hud, path: Path, offset: int, end: int) -> int:
         """Send up to 1 MiB; return the size of the log at the HUD."""
         piece = b""
         if end > offset:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 file.seek(offset)
                 piece = file.read(min(_LOG_BYTES, end - offset))
         try:
@@ -175,13 +195,17 @@ class Folder:
             return error.size_bytes
 
     def send_artifacts(self, hud: Hud) -> None:
-        """Deliver every artifact; one that the HUD refuses is left out. Raise HudError except Refused."""
-        for path in sorted((self.path / "artifacts").glob("*/*")):
+        """Deliver every artifact; one that the HUD refuses, or that is no regular file of the folder, is left
+        out. Raise HudError except Refused."""
+        folder = self.path / "artifacts"
+        for path in [] if folder.is_symlink() else sorted(folder.glob("*/*"))[:_MAX_ARTIFACTS]:
             try:
-                hud.artifact(self.lease, path.parent.name, path.read_bytes())
+                if path.parent.is_symlink():
+                    raise OSError(errno.ELOOP, "its folder is a link")  # noqa: TRY301 - as for any other file
+                hud.artifact(self.lease, path.parent.name, read_file(path, _MAX_ARTIFACT_BYTES))
             except (LeaseBroken, KeyRefused):  # noqa: PERF203 - few artifacts, and each may be refused
                 raise
-            except Refused as error:
+            except (Refused, OSError) as error:
                 logger.warning("artifact %s of task %s is refused: %s", path.name, self.lease.task, error)
 
     def deliver(self, hud: Hud) -> None:
@@ -251,12 +275,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _lines(path: Path, offset: int, at_most: int) -> bytes:
-    """Return complete lines from `offset` on: up to `at_most` bytes, but at least one line."""
-    with path.open("rb") as file:
+    """Return complete lines from `offset` on: up to `at_most` bytes, but at least one line, or a part of one
+    that is too long to be a record."""
+    left = max(0, MAX_RESULTS_BYTES - offset)
+    with open_file(path) as file:
         file.seek(offset)
-        data = file.read(at_most)
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) == at_most:
-            data += file.readline()
-            end = data.rfind(b"\n") + 1
-    return data[:end]
+        data = file.read(min(at_most, left))
+        if b"\n" not in data:
+            data += file.readline(min(results.MAX_LINE_BYTES, left - len(data)))
+    end = data.rfind(b"\n") + 1
+    return data[:end] if end or len(data) < results.MAX_LINE_BYTES else data

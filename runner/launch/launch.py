@@ -30,6 +30,7 @@ from runner.schema.records import STATUSES, UNEXPECTED
 from runner.schema.suite import TaskSpec
 from runner.system.log import CappedLog
 from runner.system.processes import Tree, dying_with_me
+from runner.system.task_files import open_file, read_object
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
@@ -196,15 +197,16 @@ class _Child:
     def _tell_events(self) -> None:
         """Pass on the events in the complete lines that the file has now."""
         try:
-            with (self._folder / "events.jsonl").open("rb") as file:
+            with open_file(self._folder / "events.jsonl") as file:
                 file.seek(self._events_offset)
                 data = file.read(2**20)
-        except FileNotFoundError:
+        except OSError:
             return
-        complete = data[: data.rfind(b"\n") + 1]
-        self._events_offset += len(complete)
-        for line in complete.splitlines():
-            with contextlib.suppress(ValueError):
+        if len(data) < 2**20 or b"\n" in data:  # else a part of a line that is too long
+            data = data[: data.rfind(b"\n") + 1]
+        self._events_offset += len(data)
+        for line in data.splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
                 event = json.loads(line)
                 if isinstance(event, dict):
                     self._on_event(event)
@@ -267,8 +269,8 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
 def _read_outcome(path: Path) -> tuple[str, str, str] | None:
     """Return status, code and reason as the child wrote them, or None."""
     try:
-        value = json.loads(path.read_bytes())
+        value = read_object(path)
         found = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError):
         return None
     return found if found[0] in STATUSES else None

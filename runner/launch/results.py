@@ -1,11 +1,11 @@
 """The records that a task leaves in its folder (`results.jsonl`), read once it has ended. A benchmark is
-arbitrary code and may write there too.
+arbitrary code and may write there too, whatever it likes and as much as it likes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import io
 import json
 import math
 import platform
@@ -19,16 +19,20 @@ from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Js
 from runner.schema.suite import Expected, TaskSpec
 from runner.suites import suite_of
 from runner.system import environment
+from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_object
 
 FILE = "results.jsonl"
 FOUND = "found.json"  # device and environment of a stage that got far enough to know them
 NO_RECORDS = "foreign_results"  # the code of a task that wrote lines which are no records
+MAX_LINE_BYTES = 4 * 2**20  # 100,000 samples take 2 MiB
+MAX_DEPTH = 16  # as in an upload
+_MAX_REFUSED = 1000  # lines that are no records, or none of the task; the rest is not read
 
 
 @dataclass(frozen=True)
 class Results:
     """Records of a task, and marked ones (`UNEXPECTED`) that do not belong to it. `problem` says what is
-    wrong with the first line that is no record, or is ''."""
+    wrong with the first line that is no record or is not read, or is ''."""
 
     records: list[dict[str, Json]] = field(default_factory=list)
     unexpected: list[dict[str, Json]] = field(default_factory=list)
@@ -37,23 +41,77 @@ class Results:
 
 def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Results:
     """Read the lines of a task that has these experiments. A killed task may leave half a line at the end,
-    which is ignored."""
-    found, problem = Results(), ""
-    half = data[data.rfind(b"\n") + 1 :]
-    for number, line in enumerate(data.splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            wrong = _wrong_part(record)
-        except (ValueError, RecursionError):
-            record, wrong = None, "" if line == half else "it is no JSON"
+    which is ignored. Reading stops after 1,000 lines that are refused."""
+    found, problem, bad = Results(), "", 0
+    suite = suite_of(task.suite)
+    for number, line in enumerate(io.BytesIO(data), start=1):
+        record, wrong = _record(line)
+        if wrong and record is None and not line.endswith(b"\n"):
+            break
         if wrong:
+            bad += 1
             problem = problem or f"line {number} is no record: {wrong}"
-        elif record is not None and (reason := suite_of(task.suite).problem_of(record, task, experiments)):
+        elif reason := suite.problem_of(identity(record), task, experiments):
             info = {**(record["metric"].get("extra_info") or {}), UNEXPECTED: reason}
             found.unexpected.append({**record, "metric": {**record["metric"], "extra_info": info}})
-        elif record is not None:
+        else:
             found.records.append(record)
+        if bad + len(found.unexpected) >= _MAX_REFUSED:
+            problem = problem or f"{_MAX_REFUSED} lines are none of this task"
+            break
     return dataclasses.replace(found, problem=problem)
+
+
+def _record(line: bytes) -> tuple[Json, str]:
+    """Return the JSON of a line, None for none, and why it is no record, or ''."""
+    if len(line) > MAX_LINE_BYTES:
+        return None, f"it is longer than {MAX_LINE_BYTES} bytes"
+    constants: list[str] = []  # NaN and the like, which are no JSON
+
+    def constant(name: str) -> float:
+        constants.append(name)
+        return float(name)
+
+    try:
+        record = json.loads(line, parse_constant=constant)
+        wrong = _wrong_part(record)
+    except (ValueError, RecursionError):
+        return None, "it is no JSON"
+    if not wrong and _depth_exceeds(record, MAX_DEPTH):
+        wrong = f"it is nested deeper than {MAX_DEPTH}"
+    if not wrong and constants:
+        wrong = f"it holds {constants[0]}"
+    if not wrong and b"\\u0000" in line:
+        wrong = "it holds a NUL character"
+    return record, wrong
+
+
+def _depth_exceeds(value: Json, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+    return bool(level)
+
+
+def identity(record: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the identity of a well-formed record, as `Suite.problem_of` takes it."""
+    benchmark, model = record["benchmark"], record["model"]
+    info, origins = benchmark["extra_info"], model.get("origins")
+    return {
+        "suite": origins[0] if isinstance(origins, list) and len(origins) == 1 else origins,
+        "case": model["name"],
+        "mode": benchmark.get("mode"),
+        "dtype": benchmark.get("dtype"),
+        "backend": model.get("backend"),
+        "device": info.get("device"),
+        "dynamic": bool(info.get("dynamic")),
+        "knobs": info.get("knobs") or {},
+    }
 
 
 def complete(
@@ -62,13 +120,16 @@ def complete(
     """Read the file of a task that has ended; if it failed, add records of what it has not measured.
     `variables` were its environment.
 
-    A line that is no record makes the task fail; its records stay. Only append to the file: it is delivered
-    by offset.
+    A line that is no record makes the task fail, and so does a file that is too large or is none; its records
+    stay. Only append to the file: it is delivered by offset.
     """
     suite = suite_of(task.suite)
     experiments = suite.expected(task, variables)
     try:
-        found = read((folder / FILE).read_bytes(), task, experiments)
+        with open_file(folder / FILE) as file:
+            found = read(file.read(MAX_RESULTS_BYTES), task, experiments)
+            if not found.problem and file.read(1):
+                found = dataclasses.replace(found, problem=f"it is larger than {MAX_RESULTS_BYTES} bytes")
     except FileNotFoundError:
         found = Results()
     except OSError as error:
@@ -86,25 +147,33 @@ def complete(
     )
     if added:
         try:
-            with (folder / FILE).open("ab+") as file:
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)  # a killed task may have left half a line
-                file.write("".join(json.dumps(record) + "\n" for record in added).encode())
+            _append(folder / FILE, "".join(json.dumps(record) + "\n" for record in added))
         except OSError as error:  # a full disk
             found = dataclasses.replace(found, problem=f"it cannot be completed: {error}")
     return outcome, dataclasses.replace(found, records=[*found.records, *added])
 
 
+def _append(path: Path, lines: str) -> None:
+    """Write in the place of the half line that a killed task may have left. What a benchmark put in the place
+    of the file is removed, and so is what follows the part that is read."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.unlink()
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read(MAX_RESULTS_BYTES - len(lines)).rfind(b"\n") + 1)
+        file.write(lines.encode())
+
+
 def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:
     """Return what a stage wrote of its place, else what the interpreter says without torch."""
-    arch, found = "", None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        told = json.loads((folder / FOUND).read_bytes())
-        arch, found = str(told["device"]["name"]), Environment(**told["environment"])
-    if found is None:
+    host = variables.get("RUNNER_HOST") or platform.node()
+    try:
+        told = read_object(folder / FOUND)
+        arch, said = str(told["device"]["name"]), Environment(**told["environment"]).to_record_fields(host)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         found = environment.asked(task.device, python, variables)
         arch = found.gpu if task.device == "cuda" else platform.machine()
-    said = found.to_record_fields(variables.get("RUNNER_HOST") or platform.node())
+        said = found.to_record_fields(host)
     return Place(arch, said["runners"], said["dependencies"], time.time())
 
 

@@ -19,6 +19,8 @@ from runner.schema.targets import TargetFraction
 
 OptionValue = bool | int | str | list[int]
 
+# What tells the experiments of one arch apart: the attributes of a result.
+IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device", "dynamic", "knobs")
 _WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
 _KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -288,9 +290,10 @@ class Suite:
         """Return whether what a task measures depends on a file of its host."""
         return False
 
-    def open_knobs(self, task: TaskSpec) -> tuple[str, ...]:
-        """Return the knobs of a record whose values `expected` cannot know."""
-        return ()
+    def open_knobs(self, task: TaskSpec) -> dict[str, str]:
+        """Return the knobs of a record whose values `expected` cannot know, each with the regular expression
+        that its value matches in full; '' is an absent one."""
+        return {}
 
     def files_digest(self, task: TaskSpec, variables: Mapping[str, str]) -> str:
         """Return a digest of the host's files that decide what the task measures; '' if there are none."""
@@ -315,27 +318,37 @@ class Suite:
         """Return how the samples of one process become the metric's value."""
         return "median"
 
-    def problem_of(self, record: Mapping[str, Any], task: TaskSpec, expected: Iterable[Expected]) -> str:
-        """Return why a well-formed record does not belong to this task, or ''."""
-        benchmark, model = record["benchmark"], record["model"]
-        info, experiments, free = benchmark["extra_info"], list(expected), self.open_knobs(task)
-
-        def closed(knobs: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: value for name, value in knobs.items() if name not in free}
-
-        for what, found, own in (
-            ("suite", model.get("origins"), [[task.suite]]),
-            ("case", model["name"], [one.case for one in experiments]),
-            ("mode", benchmark.get("mode"), [task.mode]),
-            ("dtype", benchmark.get("dtype"), [task.dtype]),
-            ("backend", model.get("backend"), [*(e.backend for e in experiments), *self.reference_backends]),
-            ("device", info.get("device"), [one.device for one in experiments]),
-            ("dynamic", bool(info.get("dynamic")), [task.dynamic]),
-            ("knobs", closed(info.get("knobs") or {}), [closed(one.knobs) for one in experiments]),
+    def problem_of(self, found: Mapping[str, Any], task: TaskSpec, expected: Iterable[Expected]) -> str:
+        """Return why a result with this identity does not belong to the task, or ''. `found` has the keys
+        `IDENTITY`."""
+        experiments, free = list(expected), self.open_knobs(task)
+        knobs = dict(found["knobs"])
+        for name, pattern in free.items():
+            value = knobs.pop(name, "")
+            if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+                return f"its {name} is {_short(value)}"
+        for what, value, own in (
+            ("suite", found["suite"], [task.suite]),
+            ("case", found["case"], [one.case for one in experiments]),
+            ("mode", found["mode"], [task.mode]),
+            ("dtype", found["dtype"], [task.dtype]),
+            ("backend", found["backend"], [*(e.backend for e in experiments), *self.reference_backends]),
+            ("device", found["device"], [one.device for one in experiments]),
+            ("dynamic", found["dynamic"], [task.dynamic]),
         ):
-            if found not in own:
-                return f"its {what} is {found!r}, not {own[0]!r}"
-        return ""
+            if value not in own:
+                return f"its {what} is {_short(value)}, not {_short(own[0])}"
+        of_case = [one.knobs for one in experiments if one.case == found["case"]]
+        closed = [{name: one[name] for name in one if name not in free} for one in of_case]
+        # equal as text too: in Python True equals 1
+        if any(one == knobs and knobs_key(one) == knobs_key(knobs) for one in closed):
+            return ""
+        return f"its knobs are {_short(knobs)}, not {_short(closed[0])}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 class Registry(dict[str, Suite]):

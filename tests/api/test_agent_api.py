@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.models import Artifact, Audit, Host, Measurement, State
 from hud.runs import run_states
+from runner.schema.suite import TaskSpec
 from tests.support.claims import request
-from tests.support.records import as_lines, v3_record
+from tests.support.records import as_lines, task_record, v3_record
 
 pytestmark = pytest.mark.django_db
 
@@ -76,6 +79,25 @@ def test_the_name_of_a_live_host_is_not_taken_over(agent: Agent) -> None:
     assert agent.beat().status_code == 200
 
 
+def test_the_name_of_a_silent_host_is_free_once_an_operator_says_so(agent: Agent) -> None:
+    agent.beat()
+    Host.objects.update(last_beat=timezone.now() - timedelta(days=9))
+
+    def register(**allowed: Any) -> int:
+        body = {"token": registration.create_token(who="op", **allowed), "name": "gpu-1"}
+        answer = agent.client.post("/api/v1/hosts/register", body, content_type="application/json")
+        return int(answer.status_code)
+
+    host = Host.objects.get()
+    other = Host.objects.create(name="gpu-2")
+    assert [register(), register(replaces=other)] == [403, 403]
+    assert agent.beat().status_code == 200
+    assert register(replaces=host) == 201
+    assert agent.beat().status_code == 401
+    run_states.detach_host(host=host, who="op")
+    assert register() == 201
+
+
 def test_a_heartbeat_returns_accelerators_and_their_queues(agent: Agent) -> None:
     answer = agent.beat().json()
     assert answer["state"] == "online"
@@ -99,32 +121,6 @@ def test_a_heartbeat_has_a_size_limit(agent: Agent, over: dict[str, Any], pointe
     assert not Host.objects.get().accelerators.exists()
 
 
-def test_a_task_delivers_results_of_its_own_suite_only(agent: Agent) -> None:
-    accelerator = agent.beat().json()["accelerators"]["cpu"]
-    request()
-    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
-    path = f"tasks/{task['task']}/results"
-    other = {**v3_record()["benchmark"], "name": "TorchInductor"}
-    answer = agent.put(path, as_lines(v3_record(), v3_record(benchmark=other)), task["token"])
-    assert (answer.status_code, answer.json()["code"]) == (422, "other_suite")
-    assert answer.json()["errors"][0]["line"] == 2
-    assert not Measurement.objects.exists()
-    assert agent.put(path, as_lines(v3_record(case="gemv")), task["token"]).json()["stored"] == 1
-
-
-def test_a_record_that_the_host_marked_is_skipped_with_its_reason(agent: Agent) -> None:
-    accelerator = agent.beat().json()["accelerators"]["cpu"]
-    request()
-    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
-    marked = v3_record(benchmark={**v3_record()["benchmark"], "name": "TorchInductor"})
-    marked["metric"]["extra_info"] = {"unexpected": "its suite is another"}
-    path = f"tasks/{task['task']}/results"
-    receipt = agent.put(path, as_lines(marked, v3_record()), task["token"]).json()
-    assert (receipt["stored"], len(receipt["skipped"])) == (1, 1)
-    assert receipt["skipped"][0]["line"] == 1
-    assert "does not belong to the task" in receipt["skipped"][0]["reason"]
-
-
 def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
@@ -135,9 +131,12 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     path, token = f"tasks/{task['task']}", task["token"]
     progress = agent.post(f"{path}/progress", {"phase": "compile", "done": 1, "total": 4}, token)
     assert progress.json() == {"cancel": False}
-    receipt = agent.put(f"{path}/results", as_lines(v3_record()), token).json()
+    record = task_record(TaskSpec.from_json(task["spec"]))
+    receipt = agent.put(f"{path}/results", as_lines(record), token).json()
     assert (receipt["stored"], receipt["run_ids"]) == (1, [run.pk])
-    assert agent.put(f"{path}/results", as_lines(v3_record(values=["x"])), token).status_code == 422
+    bad = {**record, "metric": {"name": "speedup", "benchmark_values": ["x"]}}
+    receipt = agent.put(f"{path}/results", as_lines(bad, record), token).json()
+    assert (receipt["stored"], len(receipt["skipped"])) == (1, 1)
     assert agent.put(f"{path}/log?offset=0", b"hello", token).json() == {"size": 5}
     gap = agent.put(f"{path}/log?offset=9", b"!", token)
     assert (gap.status_code, gap.json()["code"], gap.json()["size"]) == (409, "log_offset", 5)
@@ -146,7 +145,7 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     done = {"status": "ok", "code": "", "reason": "", "seconds": 1.5}
     assert agent.post(f"{path}/finish", done, token).json() == {"state": "done"}
     assert agent.post(f"{path}/finish", done, token).json() == {"state": "done"}
-    assert agent.put(f"{path}/results", as_lines(v3_record()), token).json()["code"] == "lease_broken"
+    assert agent.put(f"{path}/results", as_lines(record), token).json()["code"] == "lease_broken"
     run.refresh_from_db()
     assert run.state == State.SUCCEEDED
     assert Measurement.objects.get().run_id == run.pk
@@ -216,5 +215,10 @@ def test_a_host_that_has_sent_its_bytes_of_the_day_delivers_results_but_no_files
         answer = agent.put(f"{path}/{place}", b"x" * 6, token)
         assert (answer.status_code, answer.json()["code"]) == (507, "quota")
         assert int(answer["Retry-After"]) > 0
-    assert agent.put(f"{path}/results", as_lines(v3_record(case="gemv")), token).json()["stored"] == 1
+    assert (
+        agent.put(f"{path}/results", as_lines(task_record(TaskSpec.from_json(task["spec"]))), token).json()[
+            "stored"
+        ]
+        == 1
+    )
     assert not Artifact.objects.exists()

@@ -328,7 +328,8 @@ def test_nothing_in_redis_becomes_code(
     for function in ("subprocess.getoutput", "os.system", "runner.host.worker.main", "builtins.eval"):
         ring(fake.redis_url, QUEUE, shell, function=function)
         ring(fake.redis_url, QUEUE, RUN, shell, function=function)
-    ring(fake.redis_url, QUEUE, shell, on_success=callback, on_failure=callback, on_stopped=callback)
+    for argument in (shell, RUN):
+        ring(fake.redis_url, QUEUE, argument, on_success=callback, on_failure=callback, on_stopped=callback)
     ring(fake.redis_url, QUEUE, function="os.system", kwargs={"command": shell})
     ring(fake.redis_url, QUEUE, RUN, function="os.system", retry=Retry(max=2))
     with Redis.from_url(fake.redis_url) as connection:
@@ -380,9 +381,16 @@ class TestItsOwnRedisUser:
 def test_a_wake_up_performs_nothing(redis_url: str) -> None:
     with Redis.from_url(redis_url) as connection:
         queue = Queue("q", connection=connection, serializer=JSONSerializer)
-        job = queue.enqueue("os.system", RUN)
+        job = queue.enqueue("runner.host.jobs.work", RUN)
         wake_up = WakeUp.fetch(job.id, connection, JSONSerializer)
         assert wake_up.is_valid()
+        other = queue.enqueue("os.system", RUN)
+        assert not WakeUp.fetch(other.id, connection, JSONSerializer).is_valid()
+        connection.hset(job.key, "data", b"x" * 5000)
+        connection.set("rq:job:text", "no hash")
+        for name in (job.id, "text"):
+            with pytest.raises(NoSuchJobError):
+                WakeUp.fetch(name, connection, JSONSerializer)
         with pytest.raises(PermissionError):
             wake_up.perform()
         with pytest.raises(NoSuchJobError):

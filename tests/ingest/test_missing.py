@@ -32,7 +32,7 @@ MODEL = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["
 FILE = replace(MODEL, suite="file", case="mine-0123456789ab", knobs={"threads": 1})
 
 
-def of_model(task: TaskSpec, name: str, values: Any = (1.5,), *, at: float = 1.0, **said: Any) -> Any:
+def of_model(task: TaskSpec, name: str, values: Any = (1.5,), *, at: float = 1.7e9, **said: Any) -> Any:
     """A record of that task."""
     (experiment,) = expected(task)
     record = task_record(replace(task, knobs={}, device="cpu"), name, timestamp=at)
@@ -85,7 +85,7 @@ def test_every_task_of_every_suite_has_rows_for_all_it_measures(suite: str, devi
 def test_a_file_of_old_is_read_with_its_outcome(
     task: TaskSpec, status: str, code: str, said: tuple[str, str] | None
 ) -> None:
-    body = line(task, status, code, passed(task, 1.0))
+    body = line(task, status, code, passed(task, 1.7e9))
     lost = [metric for metric in expected(task)[0].metrics if metric != "accuracy"] if said else []
     for content in (body, records_of(body.decode())):  # as it is uploaded by hand, and by the runner
         found = observe(content).measurements
@@ -113,7 +113,7 @@ def test_nothing_is_added_to_complete_lines_pairs_and_tasks_with_own_inputs(why:
     if why == "own inputs":
         asked = Selection("operators", cases=["aten.mm.default"], device="cpu", knobs={"inputs": "own"})
         task = plan(asked)[0]
-    record = passed(task, 1.0)
+    record = passed(task, 1.7e9)
     if why == "pair":
         record["runners"][0].setdefault("extra_info", {})["pair"] = {"number": 0, "side": "new"}
     value = {**json.loads(line(task, "crashed", "SIGKILL", record)), "complete": why == "complete"}
@@ -122,7 +122,7 @@ def test_nothing_is_added_to_complete_lines_pairs_and_tasks_with_own_inputs(why:
 
 @pytest.mark.parametrize("task", [[], {"suite": "micro"}, {**MODEL.to_json(), "knobs": {"D": [1] * 99}}])
 def test_a_task_that_is_none_takes_no_record_along(task: Any) -> None:
-    value = {**json.loads(line(MODEL, "failed", "x", passed(MODEL, 1.0))), "task": task}
+    value = {**json.loads(line(MODEL, "failed", "x", passed(MODEL, 1.7e9))), "task": task}
     assert [one.metric for one in observe(json.dumps(value).encode()).measurements] == ["accuracy"]
 
 
@@ -154,9 +154,10 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
     status: str, code: str, verdicts: list[str], form: str, tmp_path: Path
 ) -> None:
     for day in range(1, 4):
-        good = [passed(MODEL, 86400.0 * day), of_model(MODEL, "speedup", at=86400.0 * day)]
+        at = 1.7e9 + 86400.0 * day
+        good = [passed(MODEL, at), of_model(MODEL, "speedup", at=at)]
         ingest(line(MODEL, "ok", "", *good), Parameters())
-    records = [passed(MODEL, 86400.0 * 9)]
+    records = [passed(MODEL, 1.7e9 + 86400.0 * 9)]
     records += missing(MODEL, TaskOutcome(status, code, "why"), records, expected(MODEL))
     path = tmp_path / "r.json"
     Output(path, form, suites=["huggingface"], resume=False).add(

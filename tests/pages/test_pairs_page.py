@@ -30,7 +30,7 @@ from tests.support.factories import (
     create_run,
     create_user,
 )
-from tests.support.records import as_lines, v3_record
+from tests.support.records import as_lines, task_record
 
 
 @pytest.fixture
@@ -172,10 +172,11 @@ def test_what_inductor_does_not_compile_takes_no_options() -> None:
     assert not fits("xla", "any", "inductor")
 
 
-def pair_record(side: str, number: int, value: float, torch: str) -> dict[str, Any]:
+def pair_record(spec: TaskSpec, side: str, number: int, value: float, torch: str) -> dict[str, Any]:
     pair = {"number": number, "side": side, "base": "default", "new": "tuned"}
-    return v3_record(
-        values=[value],
+    return task_record(
+        spec,
+        metric={"name": "call_bandwidth_gbps", "benchmark_values": [value]},
         runners=[{"name": "gpu-1", "extra_info": {"pair": pair}}],
         dependencies={"torch": {"version": torch, "sha": torch}},
     )
@@ -193,9 +194,10 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
         task = tasks.claim(accelerator=accelerator, nonce=f"n{number}")
         assert task
         assert task.token
+        spec = TaskSpec.from_json(task.spec)
         body = as_lines(
-            pair_record("base", 99, 1000.0 + number, "2.9.0"),
-            pair_record("new", 99, 1100.0 + number, "2.13.0"),
+            pair_record(spec, "base", 99, 1000.0 + number, "2.9.0"),
+            pair_record(spec, "new", 99, 1100.0 + number, "2.13.0"),
         )
         deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
         tasks.finish(uid=task.uid, token=task.token, host=accelerator.host, status="ok", code="", reason="")
@@ -227,8 +229,9 @@ def verdicts_of(run: Run) -> int:
 
 @pytest.mark.django_db
 def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
+    spec = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu")
     records = [
-        pair_record(side, number, value, torch)
+        pair_record(spec, side, number, value, torch)
         for number in range(5)
         for side, value, torch in (("base", 1000.0 + number, "2.9.0"), ("new", 1000.5 + number, "2.13.0"))
     ]

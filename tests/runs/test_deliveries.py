@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from hud.ingest import deliveries
-from hud.models import Accelerator, Measurement
+from hud.models import Accelerator, Measurement, Task
 from hud.runs import logs
+from runner.schema.suite import TaskSpec
 from tests.support.claims import claim, end, request
-from tests.support.records import as_list, v3_record
+from tests.support.records import as_lines, task_record
 
 pytestmark = pytest.mark.django_db
+
+
+def measured(task: Task, value: float) -> dict[str, Any]:
+    metric = {"name": "speedup", "benchmark_values": [value]}
+    return task_record(TaskSpec.from_json(task.spec), metric=metric)
 
 
 def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: Accelerator) -> None:
@@ -24,7 +30,7 @@ def test_results_are_stored_once_and_a_later_attempt_replaces_them(accelerator: 
     token = task.token
 
     def deliver(value: float) -> None:
-        body = as_list(v3_record(values=[value]))
+        body = as_lines(measured(task, value))
         deliveries.take_results(uid=task.uid, token=token, host=accelerator.host, body=body)
 
     deliver(1.0)
@@ -40,7 +46,7 @@ def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
     for value in (1.0, 2.0, 3.0):
         task = claim(accelerator, uuid.uuid4().hex)
         assert task.token
-        body = as_list(v3_record(values=[value]))
+        body = as_lines(measured(task, value))
         deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
         end(task, accelerator)
     points = Measurement.objects.filter(run=run).order_by("repeat")

@@ -34,9 +34,10 @@ from hud.models import Accelerator, Audit, Host, Run, Task
 from hud.runs import logs, requests, run_states, states, tasks
 from hud.runs.states import TaskState
 from runner.schema.plan import Selection, plan
+from runner.schema.suite import TaskSpec
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said
 from tests.support.claims import options
-from tests.support.records import as_list, v3_record
+from tests.support.records import as_lines, task_record
 
 
 class Database:
@@ -74,8 +75,11 @@ class Database:
         if kind == "log":
             logs.append(uid=uid, token=token, host=host, offset=0, data=b"hello")
         else:
-            deliveries.take_results(uid=uid, token=token, host=host, body=as_list(v3_record(values=[1.0])))
+            deliveries.take_results(uid=uid, token=token, host=host, body=as_lines(self.record(uid)))
         return False
+
+    def record(self, uid: UUID) -> dict[str, Any]:
+        return task_record(TaskSpec.from_json(Task.objects.get(uid=uid).spec))
 
     def finish(self, number: int, status: str) -> str:
         return self._finish(number, status, code="")

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hud.hosts import registration
+from hud.models import Host
 
 
 class Command(BaseCommand):
     help = "Create a registration token for one host and print it, only now, as the last word."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--replace", metavar="NAME", help="an attached host whose name it may take over")
+
     def handle(self, *args: Any, **options: Any) -> None:
-        token = registration.create_token(who="create_token")
+        name = options["replace"]
+        replaces = Host.objects.filter(name=name).first()
+        if name and replaces is None:
+            raise CommandError(f"no host is called {name}")
+        token = registration.create_token(who="create_token", replaces=replaces)
         minutes = round(registration.TOKEN_LIFE.total_seconds() / 60)
         self.stdout.write(
             f"for python -m runner attach --hud URL --token TOKEN, once, within {minutes} minutes: {token}"

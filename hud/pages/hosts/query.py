@@ -70,6 +70,8 @@ class HostLine:
                 "labels": self.host.labels,
                 "note": self.host.note,
                 "last_beat": self.host.last_beat,
+                "refused_results": self.host.refused_results,
+                "refused_reason": self.host.refused_reason,
                 "accelerator": line.accelerator.name,
                 "device": line.accelerator.device_name,
                 "arch": line.accelerator.arch,

@@ -17,6 +17,8 @@ OWN = "own"
 OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
 INPUTS = ("huggingface", "timm", OWN)
 _DIGITS = 8
+_OWN_NAME = f"{OWN}(-[0-9a-f]{{{_DIGITS}}})?"
+_SHAPE = r"(\S{0,200}#[0-9a-f]{8})?"  # '' for the quantiles over all calls
 _DTYPES = ("float16", "float32", "bfloat16")
 # In the order in which models of both kinds call them.
 TWENTY = (
@@ -111,8 +113,9 @@ class OperatorSuite(Suite):
     def needs_host_files(self, task: TaskSpec) -> bool:
         return task.setting("inputs") == OWN
 
-    def open_knobs(self, task: TaskSpec) -> tuple[str, ...]:
-        return ("shape", "inputs") if self.needs_host_files(task) else ("shape",)
+    def open_knobs(self, task: TaskSpec) -> dict[str, str]:
+        found = {} if task.setting("shape") else {"shape": _SHAPE}
+        return {**found, "inputs": _OWN_NAME} if self.needs_host_files(task) else found
 
     def files_digest(self, task: TaskSpec, variables: Mapping[str, str]) -> str:
         return digest_of_own(variables) if self.needs_host_files(task) else ""
