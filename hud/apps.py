@@ -61,7 +61,7 @@ def check_database_version(
 
 
 def check_deployment(**_options: Any) -> list[checks.CheckMessage]:
-    """Mention two decisions of a production site: servers without a backup, and public reading."""
+    """Mention decisions of a production site: servers without a backup, host names, public reading."""
     if not settings.PRODUCTION:
         return []
     found: list[checks.CheckMessage] = []
@@ -70,6 +70,9 @@ def check_deployment(**_options: Any) -> list[checks.CheckMessage]:
             text = f"{name} is not set, so the embedded server below HUD_DATA is used."
             hint = f"Set {name} where other hosts attach or the data must be backed up."
             found.append(checks.Info(text, hint=hint, id="hud.I004"))
+    if "*" in settings.ALLOWED_HOSTS:
+        text = "ALLOWED_HOSTS=* accepts any host name, which lets other sites read and forge links."
+        found.append(checks.Warning(text, hint="Name the hosts of this site.", id="hud.W006"))
     if settings.HUD_PUBLIC_READ:
         text = "HUD_PUBLIC_READ=1: whoever reaches this address reads every result without a login."
         found.append(checks.Info(text, hint="Set HUD_PUBLIC_READ=0 where that is not meant.", id="hud.I005"))

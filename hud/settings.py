@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hud.hosts import queues
-from hud.server import embedded
+from hud.server import embedded, names
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -52,14 +52,16 @@ HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # by on
 HUD_UPLOAD_BYTES_PER_DAY = int(env_number("HUD_UPLOAD_BYTES_PER_DAY", 20 * 2**30))  # by one key
 HUD_HOST_BYTES_PER_DAY = int(env_number("HUD_HOST_BYTES_PER_DAY", 20 * 2**30))  # logs and artifacts of one
 HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one address
-HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in five minutes, from one address
+HUD_WRONG_PASSWORDS = int(
+    env_number("HUD_WRONG_PASSWORDS", 10)
+)  # in five minutes, one account from one address
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
 
 DEBUG = False
 SECRET_KEY = os.environ.get("SECRET_KEY") or embedded.secret_key(HUD_DATA, required=PRODUCTION)
-ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "" if PRODUCTION else "*").replace(",", " ").split()
+ALLOWED_HOSTS = names.allowed_hosts(os.environ, production=PRODUCTION)
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -75,7 +77,8 @@ INSTALLED_APPS = [
     "runner",
 ]
 MIDDLEWARE = [
-    "django.middleware.security.SecurityMiddleware",
+    "hud.pages.health.ProbeMiddleware",
+    "hud.server.names.HttpsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.gzip.GZipMiddleware",
@@ -88,6 +91,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "hud.problems.ProblemMiddleware",
+    "hud.hosts.queue_pages.UnknownIdMiddleware",
 ]
 ROOT_URLCONF = "hud.urls"
 WSGI_APPLICATION = "hud.wsgi.application"
@@ -121,6 +125,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4, since every measureme
 REDIS_URL = embedded.redis_url(HUD_DATA)
 RQ_QUEUES = queues.Queues(REDIS_URL)
 RQ = {"JOB_CLASS": "rq.job.Job"}
+RQ_SHOW_ADMIN_LINK = False  # the same pages are under /django-rq/; its admin model has no table
 
 # Tasks and hosts, in seconds of the database's clock. Tests scale them down.
 HUD_LEASE_S = env_number("HUD_LEASE_S", 45)
@@ -180,6 +185,7 @@ CONTENT_SECURITY_POLICY = {
 }
 X_FRAME_OPTIONS = "DENY"
 SESSION_COOKIE_SAMESITE = "Lax"
+SILENCED_SYSTEM_CHECKS = ["security.W001"]  # HttpsMiddleware is Django's SecurityMiddleware
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env_bool("HUD_SSL_REDIRECT", default=True)
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")

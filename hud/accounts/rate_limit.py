@@ -1,17 +1,21 @@
-"""Rate limits on wrong passwords and keys, by address.
+"""Rate limits: on wrong passwords by account and address, on wrong keys by address.
 
 Attempts are counted in Redis for all processes; while Redis is down, each process counts alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.signals import user_login_failed
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -20,29 +24,30 @@ from redis.exceptions import RedisError
 from hud.hosts import queues
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
-_MOST_ADDRESSES = 10_000  # remembered by one process
+_MOST_CALLERS = 10_000  # remembered by one process
 
 
 class RateLimit:
-    """Permit `most()` attempts from an address within `window_s` of its first one."""
+    """Permit `most()` attempts of a caller, such as an address, within `window_s` of its first one."""
 
     def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
         self._name, self._most, self._window_s = name, most, window_s
         self._lock = threading.Lock()
-        self._own: dict[str, tuple[int, float]] = {}  # address → (attempts, time of reset)
+        self._own: dict[str, tuple[int, float]] = {}  # caller → (attempts, time of reset)
 
-    def take(self, address: str) -> int:
+    def take(self, caller: str) -> int:
         """Count an attempt; return 0, or the seconds to wait after too many."""
-        count, left_s = self._count(address, 1)
+        count, left_s = self._count(caller, 1)
         return 0 if count <= self._most() else max(1, left_s)
 
-    def give_back(self, address: str) -> None:
-        """Take an attempt back, since it was right."""
-        self._count(address, -1)
+    def wait_s(self, caller: str) -> int:
+        """Return 0 if another attempt is permitted, else the seconds to wait."""
+        count, left_s = self._count(caller, 0)
+        return 0 if count < self._most() else max(1, left_s)
 
-    def _count(self, address: str, change: int) -> tuple[int, int]:
+    def _count(self, caller: str, change: int) -> tuple[int, int]:
         """Return the attempts within the window, and the seconds left of it."""
-        key = f"hud:rate_limit:{self._name}:{address}"
+        key = f"hud:rate_limit:{self._name}:{caller}"
         try:
             with queues.connect() as redis, redis.pipeline() as steps:
                 steps.set(key, 0, ex=self._window_s, nx=True)
@@ -50,19 +55,19 @@ class RateLimit:
                 steps.ttl(key)
                 _, count, left_s = steps.execute()
         except (RedisError, OSError):
-            return self._count_here(address, change)
+            return self._count_here(caller, change)
         return int(count), int(left_s)
 
-    def _count_here(self, address: str, change: int) -> tuple[int, int]:
+    def _count_here(self, caller: str, change: int) -> tuple[int, int]:
         now = time.monotonic()
         with self._lock:
-            if len(self._own) >= _MOST_ADDRESSES:
+            if len(self._own) >= _MOST_CALLERS:
                 self._own = {key: kept for key, kept in self._own.items() if kept[1] > now}
-            count, until = self._own.get(address, (0, 0.0))
+            count, until = self._own.get(caller, (0, 0.0))
             if until <= now:
                 count, until = 0, now + self._window_s
-            if len(self._own) < _MOST_ADDRESSES or address in self._own:
-                self._own[address] = (count + change, until)
+            if len(self._own) < _MOST_CALLERS or caller in self._own:
+                self._own[caller] = (count + change, until)
         return count + change, int(until - now) + 1
 
 
@@ -85,22 +90,38 @@ def address_of(request: HttpRequest) -> str:
     return str(network)
 
 
+def _account_at(request: HttpRequest, username: str) -> str:
+    """Return the caller whose wrong passwords count: one account from one address."""
+    name = hashlib.sha256(username.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{address_of(request)}:{name}"
+
+
+@receiver(user_login_failed)
+def _count_wrong_password(
+    credentials: dict[str, Any], request: HttpRequest | None = None, **_more: Any
+) -> None:
+    if request is not None:
+        PASSWORDS.take(_account_at(request, str(credentials.get("username", ""))))
+
+
 class LoginRateLimitMiddleware:
-    """Limit wrong passwords in the login forms of the site and of its admin pages."""
+    """Limit wrong passwords in the login forms of the site and of its admin pages.
+
+    It acts after the CSRF check, so that what other sites send counts for nobody.
+    """
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
         if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:
-            return self._get_response(request)
-        address = address_of(request)
-        wait_s = PASSWORDS.take(address)
-        if wait_s:
-            answer = render(request, "429.html", {"wait_s": wait_s}, status=HTTPStatus.TOO_MANY_REQUESTS)
-            answer["Retry-After"] = str(wait_s)
-            return answer
-        answer = self._get_response(request)
-        if answer.status_code == HTTPStatus.FOUND:
-            PASSWORDS.give_back(address)
+            return None
+        wait_s = PASSWORDS.wait_s(_account_at(request, request.POST.get("username", "")))
+        if not wait_s:
+            return None
+        answer = render(request, "429.html", {"wait_s": wait_s}, status=HTTPStatus.TOO_MANY_REQUESTS)
+        answer["Retry-After"] = str(wait_s)
         return answer

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import F, Min, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -42,6 +42,17 @@ def readyz(request: HttpRequest) -> JsonResponse:
     shown = {name: problem or "ok" for name, problem in components.items()}
     answer = {"status": "; ".join(wrong) or "ok", "components": shown}
     return JsonResponse(answer, status=503 if wrong else 200)
+
+
+class ProbeMiddleware:
+    """Answer probes before all else: they come over plain HTTP and name an address, or nothing, as host."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
+        return probe(request) if probe else self._get_response(request)
 
 
 def _database_problem() -> str:

@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import psutil
 import psycopg
 
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 NOBODY = 65534
+PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two hosts, a space end an address
@@ -164,7 +166,9 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     if not cluster.exists():
         _create_cluster(cluster, binaries, major, unprivileged)
     _give_to_server(data, cluster, run, unprivileged)
-    _forget_dead_postmaster(cluster)
+    _wait_for_predecessor("postgres", cluster)
+    for lock in (cluster / "postmaster.pid", run / f".s.PGSQL.{PORT}.lock"):
+        lock.unlink(missing_ok=True)  # PostgreSQL would go by the number of a process, whichever has it now
     settings = {"max_connections": "100", "shared_buffers": "256MB"}
     if not durable:
         settings = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes"), "off")
@@ -177,6 +181,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
 def redis(data: Path) -> Server:
     """Return Redis over `data/redis`, with an append-only file, so that queues survive a kill."""
     run = _private_run_folder(make_folder(data))
+    _wait_for_predecessor("redis-server", data / "redis")  # it removes the socket when it ends
     command = [*dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
     command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "700"]
     command += ["--dir", str(make_folder(data / "redis")), "--appendonly", "yes", "--appendfsync", "everysec"]
@@ -331,14 +336,25 @@ def _give_to_server(data: Path, cluster: Path, run: Path, unprivileged: tuple[st
             )
 
 
-def _forget_dead_postmaster(cluster: Path) -> None:
-    """Remove the lock of a killed server whose process id belongs to another process by now."""
-    lock = cluster / "postmaster.pid"
-    with suppress(FileNotFoundError, IndexError):
-        number = lock.read_text().split()[0]
-        try:
-            alive = os.fsencode(cluster) in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-        except FileNotFoundError:
-            alive = False
-        if not alive:
-            lock.unlink()
+def _wait_for_predecessor(program: str, folder: Path) -> None:
+    """Wait until no living process of this program works in the folder. Raise EmbeddedError if one stays.
+
+    Both servers change to their data folder, so this tells them from whatever has their process id by now.
+    """
+    deadline = time.monotonic() + PREDECESSOR_S
+    while found := _processes_in(program, folder.resolve()):
+        if time.monotonic() > deadline:
+            raise EmbeddedError(
+                f"{program} is already running on {folder} (process {min(found)}); stop it first, "
+                "or choose another HUD_DATA"
+            )
+        time.sleep(0.05)
+
+
+def _processes_in(program: str, folder: Path) -> list[int]:
+    """Return the living processes of this program that work in the folder; a zombie works nowhere."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["name", "cwd"])
+        if process.info["name"] == program and process.info["cwd"] == str(folder)
+    ]

@@ -49,8 +49,17 @@ class Options:
     demo: bool  # whether to ingest the samples
 
     @property
+    def address(self) -> str:
+        """The address under which this machine reaches the web."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104 - compared
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return (
+            f"http://[{self.address}]:{self.port}"
+            if ":" in self.address
+            else f"http://{self.address}:{self.port}"
+        )
 
     @property
     def logs(self) -> Path:
@@ -132,6 +141,8 @@ def check_port(options: Options) -> None:
 
 def prepare(options: Options) -> None:
     """Update the database, first account, static files and samples, with the servers running meanwhile."""
+    if os.environ.get("HUD_ENV") == "production" and "*" in os.environ.get("ALLOWED_HOSTS", ""):
+        say("ALLOWED_HOSTS has *: any host name is accepted. Name the hosts of this site instead.")
     embedded.make_folder(options.logs)
     log = options.logs / "setup.log"
     log.write_bytes(b"")
@@ -205,13 +216,9 @@ def _ending(options: Options, name: str) -> str:
 
 async def _overview_answers(options: Options) -> bool:
     """Return whether the overview has status 200, or 302 if reading needs a login."""
-    allowed = os.environ.get("ALLOWED_HOSTS", "*").replace(",", " ").split()
-    host = allowed[0].lstrip(".*") if allowed else ""
-    request = f"GET / HTTP/1.0\r\nHost: {host or '127.0.0.1'}\r\nX-Forwarded-Proto: https\r\n\r\n"
-    address = options.bind if options.bind not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - compared
     try:
-        reader, writer = await asyncio.open_connection(address, options.port)
-        writer.write(request.encode())
+        reader, writer = await asyncio.open_connection(options.address, options.port)
+        writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
         status = (await asyncio.wait_for(reader.readline(), 30)).split()
         writer.close()
     except (OSError, TimeoutError):

@@ -67,6 +67,19 @@ def test_wrong_passwords(stranger: Client, redis: None, path: str) -> None:
     assert log_in(Client(REMOTE_ADDR="192.0.2.251"), "open sesame").status_code == 302
 
 
+def test_only_wrong_passwords_of_the_account_count(stranger: Client, redis: None) -> None:
+    """Others behind the same address, such as that of a proxy, are not held up."""
+    create_user()
+    create_user("paul")
+    elsewhere = Client(enforce_csrf_checks=True, REMOTE_ADDR=stranger.defaults["REMOTE_ADDR"])
+    assert [log_in(elsewhere, "guess").status_code for _ in range(6)] == [403] * 6
+    assert log_in(stranger, "open sesame").status_code == 302
+    stranger.logout()
+    assert [log_in(stranger, "guess").status_code for _ in range(6)] == [200] * 4 + [429] * 2
+    other = stranger.post("/login/", {"username": "paul", "password": "open sesame"})
+    assert other.status_code == 302
+
+
 def test_addresses(settings: Any) -> None:
     request = HttpRequest()
     request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}

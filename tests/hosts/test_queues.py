@@ -49,6 +49,17 @@ def test_the_queue_of_each_attached_accelerator_is_listed_with_its_jobs(staff: C
     assert queue.count == 1
 
 
+@pytest.mark.parametrize(
+    "page",
+    ["queues/0/x/", "queues/0/x/delete/", "queues/0/x/requeue/", "queues/9/", "queues/9/failed/clear/",
+     "workers/0/x/", "workers/9/", "schedulers/9/", "1/change/"],
+)  # fmt: skip
+def test_unknown_ids_are_404(staff: Client, page: str) -> None:
+    for folder in ("/django-rq/", "/admin/django_rq/dashboard/"):
+        assert staff.get(folder + page).status_code in {302, 404}  # 302: to an address with a slash
+        assert staff.post(folder + page).status_code in {302, 404}
+
+
 @pytest.mark.parametrize("address", ["/django-rq/", "/django-rq/queues/0/", "/django-rq/queues/0/failed/"])
 def test_only_staff_sees_the_queues(client: Client, address: str) -> None:
     assert client.get(address)["Location"].startswith("/admin/login/")

@@ -69,6 +69,13 @@ def test_an_old_database_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids(apps.check_database_version(databases=["default"])) == ["hud.E003"]
 
 
+def test_any_host_name_in_production_is_a_warning(tmp_path: Path) -> None:
+    production = {"HUD_DATA": str(tmp_path), "HUD_ENV": "production", "SECRET_KEY": "-".join("abcdefgh" * 9)}
+    done = check("--deploy", **production, ALLOWED_HOSTS="*")
+    assert done.returncode != 0
+    assert "hud.W006" in done.stderr
+
+
 def test_public_reading_in_production_is_mentioned(settings: Settings) -> None:
     settings.PRODUCTION = True
     settings.HUD_PUBLIC_READ = True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +110,50 @@ def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_dead_servers_lock_naming_a_strangers_process_is_removed(folder: Path) -> None:
-    with embedded.running([embedded.postgres(folder)], folder):
-        lock = (folder / "pg" / "postmaster.pid").read_text()
-    (folder / "pg" / "postmaster.pid").write_text(lock.replace(lock.split()[0], str(os.getpid()), 1))
-    with embedded.running([embedded.postgres(folder)], folder), closing(connect(folder)) as connection:
-        assert connection.execute("SELECT 1").fetchone() == (1,)
+@pytest.mark.parametrize("left_by", ["a stranger", "a zombie", "a dead server"])
+def test_locks_of_a_killed_server_never_block_a_start(folder: Path, left_by: str) -> None:
+    locks = [folder / "pg" / "postmaster.pid", folder / "run" / ".s.PGSQL.5432.lock"]
+    server = embedded.start(embedded.postgres(folder), folder / "log")
+    left = {lock: lock.read_text() for lock in locks}
+    server.kill()
+    server.wait()
+    with subprocess.Popen(["sleep", "600"]) as other, ExitStack() as stack:
+        stack.callback(other.kill)
+        number = {"a dead server": server.pid}.get(left_by, other.pid)
+        if left_by == "a zombie":
+            other.kill()
+            os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        for lock, text in left.items():
+            lock.write_text(text.replace(str(server.pid), str(number), 1))
+        with embedded.running([embedded.postgres(folder)], folder), closing(connect(folder)) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_living_server_keeps_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "PREDECESSOR_S", 0)
+    with embedded.running(embedded.servers(folder), folder / "logs"):
+        for server in (embedded.postgres, embedded.redis):
+            with pytest.raises(embedded.EmbeddedError, match="already running"):
+                server(folder)
+        with closing(connect(folder)) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_start_waits_for_servers_that_are_ending(folder: Path) -> None:
+    """A Redis that ends late would take away the socket of its successor."""
+    needed = embedded.servers(folder)
+    with ExitStack() as stack:
+        for server in needed:
+            process = embedded.start(server, folder / "log")
+            stack.callback(embedded.stop, server, process)
+            # told to end while it cannot, and goes on a moment after the next start has begun
+            process.send_signal(signal.SIGSTOP)
+            process.send_signal(server.stop_signal)
+            later = threading.Timer(0.3, process.send_signal, [signal.SIGCONT])
+            later.start()
+            stack.callback(later.join)
+        with embedded.running(embedded.servers(folder), folder / "logs"):
+            assert all(process.answers() for process in needed)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give away")

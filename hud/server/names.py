@@ -1,0 +1,57 @@
+"""The names under which the web answers, and who is redirected to HTTPS."""
+
+from __future__ import annotations
+
+import ipaddress
+import platform
+from collections.abc import Mapping
+
+import psutil
+from django.http import HttpRequest, HttpResponseBase
+from django.middleware.security import SecurityMiddleware
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+def allowed_hosts(environment: Mapping[str, str], *, production: bool) -> list[str]:
+    """Return Django's ALLOWED_HOSTS: those of the variable, and this machine's own loopback names.
+
+    Without the variable, in development: the names and addresses under which others reach `BIND`. A page of
+    another site could otherwise point its own name here, and read what the visitor may read.
+    """
+    given = environment.get("ALLOWED_HOSTS", "").replace(",", " ").split()
+    bind = environment.get("BIND") or "127.0.0.1"
+    if not given and not production and bind not in {*_LOOPBACK, "::1"}:
+        addresses = [one.address for card in psutil.net_if_addrs().values() for one in card]
+        given = [platform.node(), *map(_as_host, addresses if _is_any(bind) else [bind])]
+    return [*given, *_LOOPBACK]
+
+
+def _is_any(bind: str) -> bool:
+    return bind in {"0.0.0.0", "::"}  # noqa: S104 - compared
+
+
+def _as_host(address: str) -> str:
+    return f"[{address.partition('%')[0]}]" if ":" in address else address
+
+
+class HttpsMiddleware(SecurityMiddleware):
+    """Redirect to HTTPS, except this machine's own programs, which talk to the web over the loopback.
+
+    A proxy on the same machine names the visitor in `X-Forwarded-…`, so its requests are redirected.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
+        forwarded = any(name.lower().startswith("x-forwarded-") for name in request.headers)
+        if not forwarded and _is_local(request):
+            return None
+        return super().process_request(request)
+
+
+def _is_local(request: HttpRequest) -> bool:
+    peer = request.META.get("REMOTE_ADDR", "")
+    try:
+        loopback = ipaddress.ip_address(peer).is_loopback
+    except ValueError:
+        return False
+    return loopback or peer == request.META.get("SERVER_NAME")  # BIND=10.0.0.5, from the same machine
