@@ -52,7 +52,11 @@ class ProbeMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
-        return probe(request) if probe else self._get_response(request)
+        if probe is None:
+            return self._get_response(request)
+        answer = probe(request)
+        answer["Content-Length"] = str(len(answer.content))  # for the connection to stay open
+        return answer
 
 
 def _database_problem() -> str:

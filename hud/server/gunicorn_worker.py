@@ -1,7 +1,8 @@
 """A gunicorn worker whose threads get complete requests only: a slow sender costs a socket and no thread.
 
-The main loop receives all requests concurrently, each with a deadline. Requests that gunicorn itself refuses
-are answered in problem+json, like those of the API.
+The main loop receives all requests concurrently, each with a deadline. A large body is received only from a
+sender with a valid key. Requests that gunicorn itself refuses are answered in problem+json, like those of the
+API.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import orjson
 from django.conf import settings
+from django.db import close_old_connections
 from gunicorn.http import RequestParser, errors
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -33,7 +35,8 @@ _STATUS: dict[type[Exception], HTTPStatus] = {  # of requests that gunicorn refu
 _PIECE_BYTES = 256 * 1024
 _PIECES = 8  # read from one connection before the next one
 _SLOWEST_BYTES_PER_S = 20_000  # a faster sender never meets its deadline
-_MAX_WAITING_BYTES = 2**30  # announced bodies of all requests that this worker receives
+_UNKNOWN_BYTES = 64 * 1024  # the largest body of a sender without a valid key, kept in memory
+_MAX_WAITING_BYTES = 2**30  # received of all requests that are not complete
 _LINGER_S = 2  # for the client to read its answer before the connection closes
 _SEND_BYTES = 4 * 2**20
 
@@ -74,8 +77,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
     def _receive(self, conn: TConn, sock: socket.socket) -> None:
         for _ in range(_PIECES):
             data = self._read(conn, sock)
-            if data:
-                self._feed(conn, data)
+            try:
+                if data:
+                    self._feed(conn, data)
+            except OSError as error:
+                self.log.warning("a request cannot be kept: %s", error)
+                self._refuse(conn, HTTPStatus.INSUFFICIENT_STORAGE)
             if not data or conn not in self._incoming:
                 return
 
@@ -111,12 +118,32 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
             self._expect_body(conn, incoming)
 
     def _expect_body(self, conn: TConn, incoming: Incoming) -> None:
-        """Accept or refuse the body that a complete head announces."""
-        if sum(other.body_bytes for other in self._incoming.values()) > _MAX_WAITING_BYTES:
+        """Receive the body that a complete head announces; a large one once the key is known to be valid."""
+        if incoming.body_bytes <= _UNKNOWN_BYTES:
+            _permit_body(conn, incoming)
+        elif not incoming.key:
+            incoming.refuse_body()
+            self._hand_over(conn)
+        elif sum(other.received_bytes for other in self._incoming.values()) > _MAX_WAITING_BYTES:
             self._refuse(conn, HTTPStatus.SERVICE_UNAVAILABLE)
-        elif incoming.expects_continue:
-            with suppress(OSError):
-                conn.sock.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        else:
+            self.poller.unregister(conn.sock)
+            del self._incoming[conn]
+            self.tpool.submit(_is_valid, incoming.key).add_done_callback(
+                lambda check: self.method_queue.defer(self._checked, conn, incoming, check)
+            )
+
+    def _checked(self, conn: TConn, incoming: Incoming, check: Future[bool]) -> None:
+        """Receive the rest of a large body, or let the application refuse its key."""
+        self._incoming[conn] = incoming
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._receive, conn))
+        if check.cancelled() or check.exception():
+            self._refuse(conn, HTTPStatus.SERVICE_UNAVAILABLE)
+        elif check.result():
+            _permit_body(conn, incoming)
+        else:
+            incoming.refuse_body()
+            self._hand_over(conn)
 
     def _hand_over(self, conn: TConn) -> None:
         """Give a complete request to a thread, where gunicorn parses it."""
@@ -212,6 +239,20 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
             self.log.info("refused a request of %s: %s", address[0] if address else "-", error)
         with suppress(OSError):
             client.sendall(_problem(status))
+
+
+def _permit_body(conn: TConn, incoming: Incoming) -> None:
+    if incoming.expects_continue:
+        with suppress(OSError):
+            conn.sock.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def _is_valid(key: str) -> bool:
+    """Return whether an API key is valid. Called in a thread. Raise if the database is away."""
+    from hud.accounts.keys import find_key  # noqa: PLC0415 - needs Django's applications
+
+    close_old_connections()
+    return find_key(key) is not None
 
 
 def _problem(status: HTTPStatus) -> bytes:

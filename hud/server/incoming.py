@@ -12,6 +12,7 @@ _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _ANY_LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:", re.IGNORECASE)
 _CODED = re.compile(rb"\r\nTransfer-Encoding[ \t]*:", re.IGNORECASE)
+_KEY = re.compile(rb"\r\nAuthorization[ \t]*:[ \t]*Bearer[ \t]+([^ \t\r]+)", re.IGNORECASE)
 _EXPECTS = re.compile(rb"\r\nExpect[ \t]*:[ \t]*100-continue[ \t]*(?=\r\n)", re.IGNORECASE)
 
 
@@ -27,6 +28,7 @@ class Incoming:
         self.cut = False
         self.expects_continue = False
         self.body_bytes = 0
+        self.key = ""  # of the sender; not checked
         self.received_bytes = 0
         self.rest = b""  # the beginning of the next request
         self._most_bytes = most_bytes
@@ -53,13 +55,24 @@ class Incoming:
                 return
             end += len(_END)
             data = bytes(self._head[end:])
-            self._missing = self._read_head(bytes(self._head[:end]))
+            del self._head[end:]
+            self._missing = self._read_head(bytes(self._head))
         body, self.rest = data[: self._missing], data[self._missing :]
         self._file.write(body)
         self._missing -= len(body)
         if not self._missing:
-            self.complete = True
-            self._file.seek(0)
+            self._finish()
+
+    def refuse_body(self) -> None:
+        """Let the application answer by the head alone."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._write_cut(_EXPECTS.sub(b"", bytes(self._head)))
+        self._finish()
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._file.seek(0)
 
     def _read_head(self, head: bytes) -> int:
         """Store the head for the thread; return how many bytes of a body to receive."""
@@ -69,12 +82,19 @@ class Incoming:
         unclear = len(lengths) != len(_ANY_LENGTH.findall(head)) or len(lengths) > 1
         self.cut = unclear or bool(_CODED.search(head)) or self.body_bytes > self._most_bytes
         self.expects_continue = bool(_EXPECTS.search(head)) and not self.cut
+        found = _KEY.search(head)
+        self.key = found[1].decode("latin-1") if found else ""
         head = _EXPECTS.sub(b"", head)  # the worker has answered it
         if self.cut:
-            line, _, fields = head.partition(b"\r\n")
-            head = line + b"\r\nConnection: close\r\n" + fields
+            self._write_cut(head)
+            return 0
         self._file.write(head)
-        return 0 if self.cut else self.body_bytes
+        return self.body_bytes
+
+    def _write_cut(self, head: bytes) -> None:
+        self.cut = True
+        line, _, fields = head.partition(b"\r\n")
+        self._file.write(line + b"\r\nConnection: close\r\n" + fields)
 
     def recv(self, size: int) -> bytes:
         """Read like a socket."""

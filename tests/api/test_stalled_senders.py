@@ -1,0 +1,88 @@
+"""Senders that promise large bodies and send one byte hold up nobody: neither uploads nor hosts."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import orjson
+import pytest
+
+from hud.accounts.keys import create_key
+from runner.host.client import PROTOCOL
+from tests.support.factories import create_host
+from tests.support.records import as_list, v3_record
+from tests.support.servers import Hud, RedisServer
+
+PROMISED_BYTES = 64 * 2**20
+UPLOAD_BYTES = 300_000
+UPLOADERS = 4
+
+
+def post(hud: Hud, path: str, secret: str, body: bytes) -> tuple[int, float]:
+    """Status and seconds."""
+    headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{hud.url}/api/v1/{path}", body, headers)
+    began = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, time.monotonic() - began
+    except urllib.error.HTTPError as error:
+        return error.code, time.monotonic() - began
+    except OSError:
+        return 0, time.monotonic() - began
+
+
+def upload_of(number: int) -> bytes:
+    """An upload of 300 kB with one record."""
+    record = v3_record(case=f"case_{number}")
+    return as_list(record).ljust(UPLOAD_BYTES)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("sender", ["without a key", "with a wrong key", "with a key"])
+@pytest.mark.parametrize(("sockets", "uploads"), [(40, 12), pytest.param(200, 200, marks=pytest.mark.soak)])
+def test_stalled_senders(
+    hud_process: Hud, redis_server: RedisServer, sender: str, sockets: int, uploads: int
+) -> None:
+    hud_process.start(HUD_UPLOADS_PER_MINUTE="1e9")
+    secret = create_key(name="k", scopes=["upload"], who="t")[1]
+    host = create_key(name="h", scopes=["host"], who="t", host=create_host("far"))[1]
+    beat = orjson.dumps(
+        {"protocol": PROTOCOL, "sent_at": time.time(), "facts": {}, "labels": {}, "devices": []}
+    )
+    key = {"without a key": "", "with a wrong key": "hud_wrong", "with a key": secret}[sender]
+    head = f"POST /api/v1/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {PROMISED_BYTES}\r\n"
+    head += f"Authorization: Bearer {key}\r\n\r\n[" if key else "\r\n["
+    with ExitStack() as stack, ThreadPoolExecutor(UPLOADERS) as pool:
+        for _ in range(sockets):
+            stalled = stack.enter_context(socket.create_connection(("127.0.0.1", hud_process.port), 60))
+            stalled.sendall(head.encode())
+        done = threading.Event()
+        beats: list[tuple[int, float]] = []
+
+        def send_beats() -> None:
+            while not done.is_set() or not beats:
+                beats.append(post(hud_process, "hosts/beat", host, beat))
+
+        beating = threading.Thread(target=send_beats)
+        beating.start()
+        stored = list(
+            pool.map(lambda number: post(hud_process, "results", secret, upload_of(number)), range(uploads))
+        )
+        done.set()
+        beating.join()
+    for what, answers in (("uploads", stored), ("heartbeats", beats)):
+        seconds = sorted(each for _status, each in answers)
+        wrong = sum(status not in {200, 201} for status, _seconds in answers)
+        print(
+            f"{sockets} sockets {sender}: {len(answers)} {what}, {wrong} errors, "
+            f"median {seconds[len(seconds) // 2]:.3f} s, longest {seconds[-1]:.3f} s"
+        )
+    assert {status for status, _seconds in stored} == {201}
+    assert {status for status, _seconds in beats} == {200}
