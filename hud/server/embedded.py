@@ -172,6 +172,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     settings = {"max_connections": "100", "shared_buffers": "256MB"}
     if not durable:
         settings = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes"), "off")
+    settings["unix_socket_permissions"] = "0700"
     command = [*unprivileged, *dies_with_parent("INT"), str(binaries / "postgres")]
     command += ["-D", str(cluster), "-p", str(PORT), "-h", "", "-k", str(run)]
     command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -183,7 +184,7 @@ def redis(data: Path) -> Server:
     run = _private_run_folder(make_folder(data))
     _wait_for_predecessor("redis-server", data / "redis")  # it removes the socket when it ends
     command = [*dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
-    command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "700"]
+    command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "770"]
     command += ["--dir", str(make_folder(data / "redis")), "--appendonly", "yes", "--appendfsync", "everysec"]
     command += ["--save", "", "--maxmemory-policy", "noeviction"]
     command += ["--daemonize", "no", "--loglevel", "warning"]

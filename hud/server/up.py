@@ -26,12 +26,13 @@ from typing import Any
 
 import psycopg
 
-from hud.server import embedded
+from hud.server import embedded, worker_account
 from hud.server.supervisor import Program, Supervisor
 
 BASE = Path(__file__).resolve().parent.parent.parent
 SAMPLES = BASE / "hud" / "samples"
 READY_S = 60
+KILLED_WEB_S = 10  # for the web of a killed `make up` to end; it finishes its requests
 HOST_S = 20  # to wait for this machine to attach, so that a rerun clicked at once finds it
 TAIL_LINES = 20
 _SERVERS, _WEB, _BACKGROUND, _AGENT = range(4)
@@ -89,8 +90,8 @@ def main() -> int:
             (options.data / "up.lock").touch()
         except OSError as error:
             raise UpError(f"HUD_DATA={options.data} cannot be written: {error.strerror}") from None
-        with only_one(options):
-            check_port(options)
+        with only_one(options) as killed:
+            check_port(options, patience_s=KILLED_WEB_S if killed else 0)
             with _signals_raise():
                 prepare(options)
             return asyncio.run(serve(options))
@@ -108,8 +109,9 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def only_one(options: Options) -> Iterator[None]:
-    """Hold the data folder's lock. Raise UpError if another `make up` holds it."""
+def only_one(options: Options) -> Iterator[bool]:
+    """Hold the data folder's lock; yield whether its last holder was killed. Raise UpError if another holds
+    it."""
     with (options.data / "up.lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,24 +121,38 @@ def only_one(options: Options) -> Iterator[None]:
                 f"already running on {options.data} ({lock.read().strip() or 'starting'}); "
                 "stop it first, or give this one another HUD_DATA and PORT"
             ) from None
+        lock.seek(0)
+        killed = bool(lock.read())
         lock.truncate(0)
         lock.write(f"process {os.getpid()}, {options.url}\n")
         lock.flush()
-        yield
+        try:
+            yield killed
+        finally:
+            lock.truncate(0)
 
 
-def check_port(options: Options) -> None:
-    """Raise UpError if the web cannot listen on its port."""
+def check_port(options: Options, *, patience_s: float) -> None:
+    """Raise UpError if the web cannot listen on its port within this time."""
+    deadline = time.monotonic() + patience_s
+    while error := _port_problem(options):
+        if time.monotonic() >= deadline:
+            raise UpError(
+                f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
+                "choose another one: make up PORT=8001"
+            )
+        time.sleep(0.1)
+
+
+def _port_problem(options: Options) -> OSError | None:
     family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((options.bind, options.port))
         except OSError as error:
-            raise UpError(
-                f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
-                "choose another one: make up PORT=8001"
-            ) from None
+            return error
+    return None
 
 
 def prepare(options: Options) -> None:
@@ -163,7 +179,7 @@ async def serve(options: Options) -> int:
             [Program(item.name, item.command, item.environment, item.stop_signal, 20) for item in servers],
             [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
             [_django(options, "tick"), _django(options, "imports"), _django(options, "judge")],
-            [_django(options, "attach", name="agent", stop_s=20)],
+            [_agent(options)],
         ],
         run=embedded.run_folder(options.data),
         logs=options.logs,
@@ -247,6 +263,24 @@ def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) ->
 
 def _django(options: Options, command: str, *, name: str = "", stop_s: float = 10) -> Program:
     return _python(options, name or command, str(BASE / "manage.py"), command, stop_s=stop_s)
+
+
+def _agent(options: Options) -> Program:
+    """Return the agent of this machine. Root's has an account of its own where that is possible."""
+    problem = worker_account.prepare(options.data, embedded.run_folder(options.data), BASE)
+    if os.geteuid() == 0 and problem:
+        say(
+            "Benchmarks run as root, who can read every secret of this machine, since no other user works: "
+            f"{problem}"
+        )
+    if problem:
+        return _django(options, "attach", name="agent", stop_s=20)
+    known = json.loads((options.data / "host.json").read_text())
+    command = [*worker_account.prefix(options.data, BASE), sys.executable, "-m", "runner", "attach", "--stay"]
+    command += ["--data", str(options.data / "agent"), "--name", known["name"]]
+    environment = worker_account.environment(options.data, BASE)
+    environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
+    return Program("agent", command, environment, stop_s=20)
 
 
 def _manage(options: Options, *arguments: str) -> str:

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="folder for its key, what waits for delivery, and readings; ~/.local/share/compiler-hud",
     )
+    parser.add_argument("--stay", action="store_true", help="once detached, wait for a signal")
     add_device_arguments(parser)
 
 
@@ -69,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         pythons_of(options.python), labels_of(options.label)  # checked before a token is spent
         with only_agent(data):
-            return run(attachment_of(options, data), data, options)
+            return run(attachment_of(options, data), data, options, stays=options.stay)
     except CannotAttach as error:
         _say(str(error))
         return 2

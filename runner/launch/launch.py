@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -27,6 +26,7 @@ from typing import Any
 from runner.launch import results
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import STATUSES, UNEXPECTED
+from runner.schema.secrets import without_secrets
 from runner.schema.suite import TaskSpec
 from runner.system.log import CappedLog
 from runner.system.processes import Tree, dying_with_me
@@ -35,11 +35,6 @@ GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its 
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
 _POLL_S = 0.1
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
-# A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.
-_SECRET = re.compile(
-    r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
-    re.IGNORECASE,
-)
 
 Event = dict[str, Any]
 
@@ -228,7 +223,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    variables = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    variables = without_secrets(os.environ)
     if python != sys.executable:
         variables.pop("PYTHONPATH", None)  # made for this interpreter, not for that one
         variables.pop("PYTHONHOME", None)

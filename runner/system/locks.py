@@ -91,9 +91,13 @@ def _path(folder: Path, name: str) -> Path:
 
 def _open(folder: Path, name: str) -> int:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    if folder.stat().st_uid not in {0, os.getuid()}:
         raise PermissionError(f"{folder} belongs to another user; set RUNNER_LOCKS to a folder of your own")
-    return os.open(_path(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(_path(folder, name), flags, 0o600)
+    if os.fstat(descriptor).st_uid == os.getuid():
+        os.fchmod(descriptor, 0o660)  # for the group of the folder: root and the agent that it started
+    return descriptor
 
 
 def _try(descriptor: int, kind: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import shutil
@@ -19,10 +21,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from hud.server import embedded
+from hud.server import embedded, worker_account
 from tests.support.servers import ROOT, end_process, free_port, start_process
 from tests.support.waiting import wait_for
 
+SECRET = "secret-of-the-dashboard-" + 40 * "x"
+CREATE_KEY = (
+    "import sys; from django.core.management import execute_from_command_line as run; "
+    "import os; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'hud.settings'); "
+    "run(['manage.py', 'create_key', 'k', '--scopes', 'run,read'])"
+)
 START_S = 90  # the busy machine's; the product gives up on its own after 60
 
 
@@ -40,10 +48,12 @@ class Up:
         locks = {"RUNNER_LOCKS": str(self.folder / "locks")}
         return {**kept, **locks, "HUD_DATA": str(self.data), "PORT": str(self.port), "DEMO": "0", **changes}
 
-    def start(self) -> str:
+    def start(self, **changes: str) -> str:
         """Starts it and waits for Ready; returns what it printed."""
         log = self.folder / f"up-{time.monotonic_ns()}.log"
-        self.process = start_process([sys.executable, "-m", "hud.server.up"], log, self.environment())
+        self.process = start_process(
+            [sys.executable, "-m", "hud.server.up"], log, self.environment(**changes)
+        )
         process = self.process
         wait_for(lambda: "Ready: " in log.read_text() or process.poll() is not None, "Ready", START_S)
         assert f"Ready: http://127.0.0.1:{self.port}\n" in log.read_text(), log.read_text()
@@ -118,8 +128,86 @@ def test_up_from_nothing_to_the_second_start(up: Up) -> None:
     assert password not in said
     assert "operator.json" in said
     assert _kept_rows(up) == [("kept",)]
+    assert up.process
+    up.process.kill()  # only this one: its servers and its web end by themselves, a little later
+    up.process.wait()
+    said = up.start(**_production(up))
+    assert "not attached" not in said
+    _its_own_programs_need_no_https(up)
+    _a_task_reads_no_secret(up)
     assert up.stop(signal.SIGHUP) == 0
     wait_for(lambda: not up.processes(), f"the end of {up.processes()}", 5)
+
+
+def _production(up: Up) -> dict[str, str]:
+    """Variables of a production site on one machine, whose tasks do what a hostile benchmark would do."""
+    code = up.folder / "code"
+    code.mkdir(mode=0o755)
+    up.folder.chmod(0o711)
+    found = up.folder / "found"
+    found.mkdir()
+    found.chmod(0o777)
+    (code / "sitecustomize.py").write_text(
+        f"""
+import glob, json, os, sys
+if "runner.launch.child" in sys.orig_argv:
+    import psycopg
+    def attempt(action, *arguments):
+        try:
+            return repr(action(*arguments))
+        except Exception as error:
+            return "no: " + type(error).__name__
+    data, run = {str(up.data)!r}, {str(embedded.run_folder(up.data))!r}
+    names = ("secret_key", "operator.json", "host.json")
+    found = {{name: attempt(lambda: open(data + "/" + name).read()) for name in names}}
+    found["postgres"] = attempt(lambda: psycopg.connect(host=run, user="hud", dbname="hud", port=5432))
+    found["environments"] = [
+        attempt(lambda path=path: open(path, "rb").read()) for path in glob.glob("/proc/[0-9]*/environ")
+    ]
+    found["uid"] = os.getuid()
+    found["own key"] = attempt(lambda: open(data + "/agent/registration.json").read())
+    with open({str(found / "draft")!r}, "w") as file:
+        json.dump(found, file)
+    os.rename({str(found / "draft")!r}, {str(found / "report.json")!r})
+    os._exit(3)
+"""
+    )
+    (code / "sitecustomize.py").chmod(0o644)
+    return {"HUD_ENV": "production", "SECRET_KEY": SECRET, "PYTHONPATH": str(code)}
+
+
+def _its_own_programs_need_no_https(up: Up) -> None:
+    for path, host, expected in (
+        ("/healthz", "10.1.2.3", 200),
+        ("/readyz", "10.1.2.3", 200),
+        ("/login/", "localhost", 200),
+        ("/login/", "other.example", 400),
+    ):
+        client = http.client.HTTPConnection("127.0.0.1", up.port, timeout=30)
+        client.request("GET", path, headers={"Host": host})
+        assert client.getresponse().status == expected, (path, host)
+        client.close()
+
+
+def _a_task_reads_no_secret(up: Up) -> None:
+    made = up.again(code=CREATE_KEY, HUD_ENV="production", SECRET_KEY=SECRET)
+    key = made.stdout.split()[-1]
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{up.port}/api/v1/runs",
+        json.dumps({"suite": "micro", "cases": ["layer_norm"], "device": "cpu"}).encode(),
+        {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+    )
+    report = up.folder / "found" / "report.json"
+    urllib.request.urlopen(request, timeout=30).close()
+    wait_for(report.exists, "the task", START_S)
+    found = json.loads(report.read_text())
+    if os.geteuid() != 0:
+        pytest.skip("benchmark code has the rights of whoever runs make up, unless that is root")
+    assert found["uid"] == worker_account.UID
+    assert {found[name] for name in ("secret_key", "operator.json", "host.json")} == {"no: PermissionError"}
+    assert found["postgres"] == "no: OperationalError"
+    assert SECRET not in str(found["environments"])
+    assert "hud_" in found["own key"]
 
 
 def _first_start_prints_the_password_once(up: Up, said: str) -> str:

@@ -1,0 +1,105 @@
+"""The account of the embedded host's agent where root runs `make up`: benchmark code is arbitrary code.
+
+It owns its folder below the data folder and reads the checkout. It may talk to Redis, whose messages carry no
+data, and not to PostgreSQL, whose socket is for its owner alone. Secrets are readable for root only.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from shlex import quote
+
+from runner.schema.secrets import without_secrets
+
+UID = 61_000  # in the range that systemd leaves unused; it needs no entry in /etc/passwd
+_GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
+_SETPRIV = ("setpriv", f"--reuid={UID}", f"--regid={UID}", "--no-new-privs")
+
+
+@functools.cache
+def prefix(data: Path, checkout: Path) -> tuple[str, ...]:
+    """Return a command prefix that changes to the account and ends with its parent."""
+    groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
+    change = (*_SETPRIV, f"--groups={','.join(map(str, sorted({UID, *groups})))}", "--pdeathsig=TERM")
+    return (*_way_through_closed_folders(data, checkout), *change)
+
+
+def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
+    """Return a command prefix that shows the account what it needs of folders that only root may enter.
+
+    A Python or a checkout often lies below /root. In a mount namespace of its own, the agent has an empty
+    folder there, with nothing but the data folder, the checkout and the Python in it.
+    """
+    needed = [path.resolve() for path in (data, checkout, Path(sys.prefix), Path(sys.base_prefix))]
+    closed: dict[Path, list[Path]] = {}
+    for path in dict.fromkeys(needed):
+        outermost_first = [each for each in reversed(path.parents) if not each.stat().st_mode & 0o001]
+        if outermost_first and not any(other in path.parents for other in needed):
+            closed.setdefault(outermost_first[0], []).append(path)
+    if not closed:
+        return ()
+    steps = ["umask 022"]
+    for folder, paths in closed.items():
+        # opened before it is covered; not canonicalized, since the name then leads to the cover
+        steps += [f"exec {number}<{quote(str(path))}" for number, path in enumerate(paths, 3)]
+        steps += [f"mount -t tmpfs -o mode=0711,size=1m tmpfs {quote(str(folder))}"]
+        for number, path in enumerate(paths, 3):
+            target = quote(str(path))
+            steps += [f"mkdir -p {target}", f"mount -c --bind /proc/self/fd/{number} {target}"]
+            steps += [f"exec {number}<&-"]
+    script = "; ".join([*steps, "umask 077", 'exec "$@"'])
+    return ("unshare", "--mount", "--propagation=private", "sh", "-ec", script, "sh")
+
+
+def prepare(data: Path, run: Path, checkout: Path) -> str:
+    """Give the account its folder and the way to Redis. Return why it cannot be used, or ''."""
+    if os.geteuid() != 0:
+        return "only root can change the user"
+    if not shutil.which("setpriv"):
+        return "there is no setpriv (util-linux)"
+    folder = data / "agent"
+    locks = _locks()
+    for path, mode in ((data, 0o710), (run, 0o2710), (locks, 0o2770)):
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        os.chown(path, -1, UID)
+        path.chmod(path.stat().st_mode & 0o7001 | mode)  # sockets and locks get the group of their folder
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "home").mkdir(exist_ok=True)
+    if folder.stat().st_uid != UID:
+        for path in (*folder.rglob("*"), folder):
+            os.chown(path, UID, UID, follow_symlinks=False)
+    code = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); import runner.host.attach"
+    tried = subprocess.run(
+        [*prefix(data, checkout), sys.executable, "-c", code, str(folder / "tried")],
+        env=environment(data, checkout),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return (tried.stderr.strip().splitlines() or ["it cannot run Python"])[-1] if tried.returncode else ""
+
+
+def environment(data: Path, checkout: Path) -> dict[str, str]:
+    """Return the agent's environment, without the secrets of the dashboard."""
+    own = {
+        "HOME": str(data / "agent" / "home"),
+        "USER": "compiler-hud",
+        "LOGNAME": "compiler-hud",
+        "RUNNER_LOCKS": str(_locks()),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(checkout), os.environ.get("PYTHONPATH")])),
+    }
+    dropped = ("XDG_", "TMPDIR")  # root's folders
+    kept = without_secrets(os.environ)
+    return {name: value for name, value in kept.items() if not name.startswith(dropped)} | own
+
+
+def _locks() -> Path:
+    """Return the folder of root's device locks, so that root's own `runner run` and the agent exclude each
+    other."""
+    return Path(os.environ.get("RUNNER_LOCKS") or "/tmp/compiler-hud-locks-0")  # noqa: S108 - runner/system/locks.py
