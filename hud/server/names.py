@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 
 import psutil
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.middleware.security import SecurityMiddleware
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -41,7 +41,7 @@ class HttpsMiddleware(SecurityMiddleware):
     A proxy on the same machine names the visitor in `X-Forwarded-…`, so its requests are redirected.
     """
 
-    def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         forwarded = any(name.lower().startswith("x-forwarded-") for name in request.headers)
         if not forwarded and _is_local(request):
             return None

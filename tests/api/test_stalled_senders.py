@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from hud.accounts.keys import create_key
-from runner.host.client import PROTOCOL
+from runner.schema.plan import PROTOCOL
 from tests.support.factories import create_host
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud, RedisServer
@@ -70,6 +70,7 @@ def test_stalled_senders(
             while not done.is_set() or not beats:
                 beats.append(post(hud_process, "hosts/beat", host, beat))
 
+        stack.callback(done.set)
         beating = threading.Thread(target=send_beats)
         beating.start()
         stored = list(
