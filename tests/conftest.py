@@ -48,6 +48,7 @@ LONGEST = (
     "test_api_fuzz.py",
     "test_browser_pages.py",
     "test_web_killed.py",
+    "test_stalled_senders.py",
     "test_xla.py",
 )
 FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records

@@ -60,17 +60,17 @@ class OpenRedis:
 
 @pytest.fixture
 def open_redis(tmp_path: Path, settings: Any) -> Iterator[OpenRedis]:
-    server = OpenRedis(tmp_path, _redis_binary())
+    server = OpenRedis(tmp_path, _redis_binary(tmp_path))
     server.start()
     settings.REDIS_URL = server.url
     yield server
     server.stop()
 
 
-def _redis_binary() -> str:
+def _redis_binary(folder: Path) -> str:
     from hud.server.embedded import redis
 
-    command = redis(Path(os.environ["HUD_TEST_DATA"])).command
+    command = redis(folder).command
     return next(part for part in command if part.endswith("redis-server"))
 
 
