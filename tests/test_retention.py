@@ -22,6 +22,7 @@ from hud.accounts.keys import create_key
 from hud.management.commands import tick
 from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, Task
 from hud.runs import logs
+from hud.server import worker_account
 from tests.support.factories import create_run
 
 pytestmark = pytest.mark.django_db
@@ -156,3 +157,14 @@ def test_a_crash_leaves_no_row_without_its_file(
     list(retention.batches())
     assert not any(path.exists() for path in files)
     assert not Artifact.objects.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has an agent with an account of its own")
+def test_a_link_that_benchmark_code_put_among_the_deliveries_is_not_followed(own_data: Path) -> None:
+    kept = write(own_data / "other" / "1" / "outcome.json", age=OLD)
+    os.utime(kept.parent, (0, 0))
+    (own_data / "agent").mkdir()
+    (own_data / "agent" / "refused").symlink_to(own_data / "other")
+    os.chown(own_data / "agent", worker_account.UID, worker_account.UID)
+    call_command("prune", stdout=StringIO())
+    assert kept.exists()
