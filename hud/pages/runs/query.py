@@ -15,6 +15,11 @@ from hud.runs.branches import branch_or_default, other_branch
 PAGE_ROWS = 50
 SHORT_COMMIT = 10  # characters
 Kind = Literal["", "rerun", "upload"]
+_COLUMNS = (  # without those that may be large: receipts of uploads, facts of hosts
+    "state", "reason", "title", "host_name", "source", "external_id", "branch", "commit",
+    "created", "started", "finished", "upload__filename",
+    "request__arch", "request__requested_by", "request__retry_of", "request__host__name",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class RunsPage:
 
 
 def host_of(run: Run) -> str:
-    asked = run.request_or_empty.host
+    asked = run.request.host if hasattr(run, "request") else None
     return asked.name if asked else run.host_name
 
 
@@ -123,7 +128,7 @@ def latest(limit: int) -> list[RunLine]:
 
 
 def _matching(filters: Filters) -> QuerySet[Run]:
-    runs = Run.objects.select_related("request__host", "upload").order_by("-pk")
+    runs = Run.objects.select_related("request__host", "upload").only(*_COLUMNS).order_by("-pk")
     if filters.state:
         runs = runs.filter(state=filters.state)
     if filters.kind:
