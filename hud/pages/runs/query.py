@@ -17,7 +17,7 @@ SHORT_COMMIT = 10  # characters
 Kind = Literal["", "rerun", "upload"]
 _COLUMNS = (  # without those that may be large: receipts of uploads, facts of hosts
     "state", "reason", "title", "host_name", "source", "external_id", "branch", "commit",
-    "created", "started", "finished", "upload__filename",
+    "created", "started", "finished", "order_time", "order_time_source", "upload__filename",
     "request__arch", "request__requested_by", "request__retry_of", "request__host__name",
 )  # fmt: skip
 
