@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
@@ -135,16 +135,13 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     with connection.cursor() as cursor:
         unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
         cursor.execute(unjudged, given)
-        cursor.execute(
+        touch(
             f"""
-            SELECT series_id, min(order_time), max(order_time) FROM hud_measurement
-            WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id ORDER BY series_id
+            SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
+            WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
             """,  # noqa: S608 — a constant of this function
             given,
         )
-        touched: list[tuple[int, datetime, datetime]] = cursor.fetchall()
-        given["series"] = [series_id for series_id, _first, _last in touched]
-        cursor.execute("SELECT 1 FROM hud_series WHERE id = ANY(%(series)s) ORDER BY id FOR UPDATE", given)
         cursor.execute(f"DELETE FROM hud_measurement WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608
         done.measurements = cursor.rowcount
         cursor.execute(
@@ -158,30 +155,57 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
         done.verdicts = cursor.rowcount
         cursor.execute(
             """
-            SELECT s.id, s.experiment_id FROM hud_series s WHERE s.id = ANY(%(series)s)
-                AND NOT EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = s.id)
-            """,
-            given,
+            SELECT s.id, s.experiment_id FROM hud_series s JOIN touched USING (id)
+            WHERE NOT EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = s.id)
+            """
         )
         empty = dict(cursor.fetchall())
-    done.series_judged_again = judge_again(row for row in touched if row[0] not in empty)
-    done.series = _delete(Series, pk__in=empty)
-    done.experiments = _delete(Experiment, pk__in=set(empty.values()), series=None)
+    done.series = delete_rows(Series, empty)
+    done.series_judged_again = judge_again()
+    left = Experiment.objects.filter(pk__in=set(empty.values()), series=None)
+    done.experiments = delete_rows(Experiment, left.values_list("pk", flat=True))
 
 
-def judge_again(points: Iterable[tuple[int, datetime, datetime]]) -> int:
-    """Mark series for the judge, each from its first changed point to its last; return how many."""
-    series, first, last = list(zip(*points, strict=True)) or ((), (), ())
+def touch(points: str, given: dict[str, Any]) -> None:
+    """Lock the series of a query for `id`, `first` and `last`, and keep its rows for `judge_again`."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS pg_temp.touched")
+        cursor.execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {points}", given)
+        cursor.execute("ANALYZE touched")
+        locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608
+
+
+def judge_again() -> int:
+    """Mark the series of `touch` for the judge, from the first changed point to the last; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            UPDATE hud_series s SET touched_at = least(s.touched_at, points.first),
-                touched_until = greatest(s.touched_until, points.last)
-            FROM unnest(%s::int[], %s::timestamptz[], %s::timestamptz[]) AS points(id, first, last)
-            WHERE s.id = points.id
-            """,
-            [list(series), list(first), list(last)],
+            UPDATE hud_series s SET touched_at = least(s.touched_at, touched.first),
+                touched_until = greatest(s.touched_until, touched.last)
+            FROM touched WHERE s.id = touched.id
+            """
         )
+        return int(cursor.rowcount)
+
+
+def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> int:
+    """Delete rows and what refers to them by the models' rules, in sets: Django would list 100,000 ids in
+    each statement. Return how many rows went."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS pg_temp.gone")
+        cursor.execute(
+            "CREATE TEMPORARY TABLE gone ON COMMIT DROP AS SELECT unnest(%s::int[]) AS id", [list(ids)]
+        )
+        cursor.execute("ANALYZE gone")
+        gone = RawSQL("SELECT id FROM gone", [])
+        for relation in kind._meta.related_objects:
+            rows = relation.related_model._default_manager.filter(**{f"{relation.field.attname}__in": gone})
+            if relation.on_delete is models.SET_NULL:
+                rows.update(**{relation.field.name: None})
+            else:
+                rows.delete()
+        cursor.execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608
         return int(cursor.rowcount)
 
 

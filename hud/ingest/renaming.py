@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef
 
 from hud.accounts import audit
-from hud.ingest.deletion import judge_again
+from hud.ingest.deletion import delete_rows, judge_again, touch
 from hud.ingest.resolve import changing_references
 from hud.models import Experiment, Host, Run, Series, Target
 from runner.formats.scalars import nfc
@@ -121,18 +121,17 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         )
         series: dict[int, int | None] = dict(cursor.fetchall())
         joined = {old: new for old, new in series.items() if new is not None}
-        locked = sorted({*series, *joined.values()})
-        cursor.execute("SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [locked])
+        locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608
         both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
-        cursor.execute(
+        touch(
             """
-            SELECT pair.new, min(m.order_time), max(m.order_time)
+            SELECT pair.new AS id, min(m.order_time) AS first, max(m.order_time) AS last
             FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
             JOIN hud_measurement m ON m.series_id = pair.old GROUP BY pair.new
             """,
             both,
         )
-        points = cursor.fetchall()
         cursor.execute(
             """
             UPDATE hud_measurement m SET series_id = pair.new
@@ -147,8 +146,8 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         cursor.execute("DELETE FROM hud_measurement WHERE series_id = ANY(%(old)s)", both)
         done.dropped_measurements = cursor.rowcount
         done.merged_series = len(joined)
-        judge_again(points)
-        Series.objects.filter(pk__in=joined).delete()  # with its verdicts
+        judge_again()
+        delete_rows(Series, joined)  # with their verdicts
         cursor.execute(
             """
             UPDATE hud_series s SET experiment_id = pair.new, digest = NULL
@@ -163,7 +162,7 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             """,
             pairs,
         )
-    Experiment.objects.filter(pk__in=twins).delete()
+    delete_rows(Experiment, twins)
 
 
 def _rename_targets(kind: str, old: str, new: str) -> int:

@@ -65,10 +65,9 @@ def rows() -> dict[str, int]:
 
 
 def blocks_another() -> bool:
+    mine = "pg_backend_pid() = ANY(pg_blocking_pids(pid))"
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
-        )
+        cursor.execute(f"SELECT count(*) FROM pg_locks WHERE NOT granted AND {mine}")
         return bool(cursor.fetchone()[0])
 
 
