@@ -77,7 +77,8 @@ def test_a_run_that_has_both_names_keeps_the_value_of_the_new_one() -> None:
 
 def test_a_suite_with_the_titles_of_its_runs() -> None:
     for suite in ("mirco", "micro"):
-        ingest(as_list(v3_record(model={"name": "a", "origins": [suite]})), Parameters())
+        record = v3_record(benchmark={"name": suite, "mode": "inference"}, model={"name": "a"})
+        ingest(as_list(record), Parameters(source="ci"))
     done = rename(kind="suite", old="mirco", new="micro", who="t")
     assert (done.merged_experiments, done.runs) == (1, 1)
     assert Experiment.objects.get().suite == "micro"
