@@ -10,6 +10,7 @@ from hud.accounts import sign_on
 from hud.api import api, metrics
 from hud.pages import health
 from hud.pages.audit import view as audit
+from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
@@ -52,6 +53,8 @@ urlpatterns = [
     path("runs/<int:pk>/log", runs.log, name="run_log"),
     path("runs/<int:pk>/artifacts/<int:artifact_pk>", runs.artifact, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
+    path("runs/<int:pk>/delete", delete.run, name="run_delete"),
+    path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),
     path("hosts/live", hosts.live, name="hosts_live"),

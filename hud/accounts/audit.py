@@ -23,6 +23,7 @@ KINDS = (
     "host",
     "schedule",
     "task",
+    "rename",
 )  # `key` of `key.revoke`
 
 

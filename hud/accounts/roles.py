@@ -67,6 +67,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "run_log": {"GET": "read"},
     "run_artifact": {"GET": "read"},
     "run_cancel": {"POST": "run"},
+    "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
+    "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
     "host_token": {"POST": "hosts"},
@@ -90,7 +92,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:post_results": {"POST": "upload"},
     "api:get_import": {"GET": "read"},
     "api:post_run": {"POST": "run"},
-    "api:get_run": {"GET": "read"},
+    "api:get_run": {"GET": "read", "DELETE": "upload"},  # as run_delete
+    "api:delete_upload": {"DELETE": "upload"},
     "api:cancel_run": {"POST": "run"},
     "api:get_log": {"GET": "read"},
     "api:get_artifacts": {"GET": "read"},

@@ -19,6 +19,8 @@ from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
+from hud.ingest.deletion import CannotDelete
+from hud.ingest.resolve import Busy
 from hud.problems import Problem
 from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
 from hud.runs.tasks import LeaseBroken, UnknownTask
@@ -75,6 +77,8 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     OtherProtocol: lambda error: Problem(409, str(error), code="other_protocol"),
     WrongOffset: lambda error: Problem(409, str(error), code="log_offset", size=error.size_bytes),
     KeyInUse: lambda error: Problem(409, str(error), retry_after_s=1),
+    CannotDelete: lambda error: Problem(409, str(error)),
+    Busy: lambda error: Problem(503, str(error), retry_after_s=30),
     KeyMisused: lambda error: Problem(422, str(error)),
     BadArtifact: lambda error: Problem(422, str(error)),
     TooLarge: lambda error: Problem(413, str(error)),

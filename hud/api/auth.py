@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
-from hud.accounts.keys import name_of, take_bytes, take_call
-from hud.models import ApiKey, Host
+from hud.accounts.keys import effective_scopes, name_of, take_bytes, take_call
+from hud.ingest.deletion import may_delete
+from hud.models import ApiKey, Host, Upload
 from hud.problems import Problem
 
 
@@ -42,6 +44,13 @@ def who(request: HttpRequest) -> str:
     """Return the caller's name in the audit."""
     key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the key above
     return name_of(key)
+
+
+def check_may_delete(request: HttpRequest, uploads: Sequence[Upload]) -> None:
+    """Raise Problem 403 unless the key may delete what came in these uploads."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the key above
+    if not may_delete(uploads, scopes=effective_scopes(key), owner_id=key.owner_id, key_id=key.pk):
+        raise Problem(403, "without the scope run a key deletes its owner's uploads only, within a day")
 
 
 def host_of(request: HttpRequest) -> Host:

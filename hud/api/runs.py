@@ -8,9 +8,11 @@ from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from hud.api.auth import spend_call, who
-from hud.api.schemas import ArtifactsOut, Error, RunIn, RunOut
-from hud.models import Artifact, Experiment, Host, Run, Task
+from hud.api.auth import check_may_delete, spend_call, who
+from hud.api.schemas import ArtifactsOut, DeletionOut, Error, RunIn, RunOut
+from hud.ingest import deletion
+from hud.ingest.deletion import uploads_of
+from hud.models import Artifact, Experiment, Host, Run, Task, Upload
 from hud.pages.hosts.queue import progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
@@ -87,6 +89,24 @@ def _host(name: str) -> Host | None:
 @router.get("/runs/{int:run_id}", response={200: RunOut, (401, 403, 404): Error})
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
+
+
+@router.delete("/runs/{int:run_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
+def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict[str, int]:
+    """Delete a run that has ended, with everything that only it has. Series that stay are judged again. This
+    takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
+    run = row_of(Run, run_id)
+    check_may_delete(request, uploads_of(run))
+    return deletion.delete_run(run=run, who=who(request), dry_run=dry_run).to_json()
+
+
+@router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
+def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -> dict[str, int]:
+    """Delete an upload with its measurements, and its runs unless other uploads have measurements in them.
+    The same file can then be uploaded again. Scopes as for a run."""
+    upload = row_of(Upload, upload_id, related="key")
+    check_may_delete(request, [upload])
+    return deletion.delete_upload(upload=upload, who=who(request), dry_run=dry_run).to_json()
 
 
 @router.post("/runs/{int:run_id}/cancel", response={200: RunOut, (401, 403, 404, 503): Error})

@@ -162,6 +162,22 @@ class RunOut(Schema):
     waiting: WaitingOut | None
 
 
+class DeletionOut(Schema):
+    """What went, or with `dry_run` what would go, in numbers."""
+
+    runs: int
+    uploads: int
+    measurements: int
+    verdicts: int
+    series: int
+    experiments: int
+    tasks: int
+    artifacts: int
+    file_bytes: int
+    targets: int
+    series_judged_again: int
+
+
 class ArtifactOut(Schema):
     id: int
     task: int

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from hud.ingest.parse import RecordParser
 from hud.ingest.receive import Content, Receipt
+from hud.ingest.resolve import keep_references
 from hud.ingest.store import store
 from hud.models import Accelerator, Environment, Host, Run, Task
 from hud.runs.tasks import lease_end, leased_task
@@ -96,6 +97,7 @@ def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -
     """Store what the task measured, under its lease. Results of anything else are skipped, and counted for
     the host. Raise LeaseBroken, UnknownTask, BadUpload."""
     with transaction.atomic():
+        keep_references()
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         run = Run.objects.get(pk=task.run_id)
         receipt, refused = _store(body, run, task)

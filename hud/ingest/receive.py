@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
-from hud.ingest.resolve import Runs
+from hud.ingest.resolve import Runs, keep_references
 from hud.ingest.store import Stored, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Upload
 from runner.formats import format_of, json_text
@@ -140,7 +140,7 @@ class Content:
     def request_key(self) -> str:
         """Return the request's identity, for idempotency keys and import jobs: upload key and switches."""
         switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
-        return ":".join([*(name for name, on in switches.items() if on), self.key])[:64]
+        return _request_key(self.key, [name for name, on in switches.items() if on])
 
     def check_count(self, max_records: int | None) -> None:
         """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
@@ -171,6 +171,15 @@ class Content:
         yield parser.flush()
 
 
+def _request_key(content_key: str, switches: Sequence[str]) -> str:
+    return ":".join([*switches, content_key])[:64]
+
+
+def request_keys(content_key: str) -> list[str]:
+    """Return the keys under which requests may have stored this content."""
+    return [_request_key(content_key, switches) for switches in ([], ["partial"])]
+
+
 def _check_count(count: int, max_records: int | None) -> None:
     if max_records is not None and count > max_records:
         raise TooManyRecords(f"more than {max_records} records in one upload")
@@ -193,6 +202,7 @@ def ingest(
     """
     content = Content.of(body, parameters)
     with transaction.atomic():
+        keep_references()
         if key and idempotency_key:
             known = _replay(key, idempotency_key, content.request_key)
             if known:

@@ -195,13 +195,18 @@ def _has_incoming(cursor: Any) -> bool:
     return bool(cursor.fetchone()[0])
 
 
+def target_note(upload_id: int) -> str:
+    """Return how the note of a target begins that this upload set."""
+    return f"{_TARGET_NOTE} {upload_id}:"
+
+
 def store_targets(expected: Sequence[ExpectedValue], upload_id: int) -> tuple[int, int]:
     """Store expected values as rows of the target table; return how many are new or changed, and how many
     were there already. Targets that uploads set are replaced, never one that an operator set."""
     metrics = metric_ids(sorted({item.metric for item in expected}))
     changed = 0
     for item in expected:
-        note = f"{_TARGET_NOTE} {upload_id}: {item.value:g} with a margin of {item.margin:.1%}"
+        note = f"{target_note(upload_id)} {item.value:g} with a margin of {item.margin:.1%}"
         target, new = Target.objects.get_or_create(
             metric_id=metrics[item.metric],
             case=item.case,

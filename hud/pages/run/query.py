@@ -10,6 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from hud.ingest.deletion import uploads_of
 from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs
@@ -171,7 +172,7 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
     page.artifacts = artifacts_of(run, page.tasks)
     page.waiting = read_waiting(run)
     if run.upload_id:
-        page.uploads = _uploads(run.pk)
+        page.uploads = uploads_of(run)
     _fill_results(page, results)
     if run.is_ab:
         page.pairs = pairs.read(run)
@@ -198,18 +199,6 @@ def name_of(spec: dict[str, Any]) -> str:
     )
     name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
     return f"{name}, {knobs}" if knobs else name
-
-
-def _uploads(run_id: int) -> list[Upload]:
-    """Return the upload that made a run, and every other one that brought measurements of it."""
-    statement = """
-        SELECT * FROM hud_upload
-        WHERE id IN (
-            SELECT upload_id FROM hud_run WHERE id = %(run)s
-            UNION SELECT upload_id FROM hud_measurement WHERE run_id = %(run)s)
-        ORDER BY id
-    """
-    return list(Upload.objects.raw(statement, {"run": run_id}))
 
 
 def _fill_results(page: RunPage, limit: int) -> None:

@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
-from hud.models import Artifact, Run, State, Task
+from hud.ingest.deletion import may_delete
+from hud.models import Artifact, Run, State, Task, Upload
 from hud.pages import data
 from hud.pages.forms import LogPosition, RunFilters
 from hud.pages.run import query
@@ -60,7 +61,8 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
         about["artifacts"] = [one.to_row() for one in page.artifacts]
         return data.answer(data_format, f"run-{pk}", page.to_rows(), **about)
     form = LogPosition(request.GET)
-    return render(request, "run/run.html", {"page": page, "log": _tail(page, form.kept().get("task"))})
+    context = {**_context(request, page), "log": _tail(page, form.kept().get("task"))}
+    return render(request, "run/run.html", context)
 
 
 @require_safe
@@ -69,11 +71,22 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
     page = query.read(pk)
     if page is None:
         return data.missing("", f"no run has the id {pk}")
-    response = render(request, "run/live.html", {"page": page})
+    response = render(request, "run/live.html", _context(request, page))
     response["Cache-Control"] = "no-store"
     if not page.changes:
         response["X-Poll"] = "stop"
     return response
+
+
+def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
+    """Return the page, and what of it the visitor may delete."""
+    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
+
+    def may(uploads: list[Upload]) -> bool:
+        return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)
+
+    deletable = {upload.pk for upload in page.uploads if may([upload])}
+    return {"page": page, "deletable": not page.active and may(page.uploads), "deletable_uploads": deletable}
 
 
 def _tail(page: RunPage, position: int | None) -> dict[str, Any] | None:

@@ -1,0 +1,286 @@
+"""Delete a run or an upload with everything that nothing else refers to.
+
+A dry run deletes and rolls back, so that it answers exactly what a deletion takes along. Locks are taken as
+the judge takes them: unjudged runs, series in the order of their ids, then runs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, models, transaction
+from django.db.models import Count, Q, Sum
+from django.db.models.expressions import RawSQL
+from django.utils import timezone
+
+from hud.accounts import audit
+from hud.accounts.roles import Scopes
+from hud.ingest.receive import request_keys
+from hud.ingest.resolve import changing_references
+from hud.ingest.store import target_note
+from hud.models import (
+    ACTIVE,
+    Artifact,
+    Experiment,
+    IdempotencyKey,
+    Import,
+    Run,
+    Series,
+    Target,
+    Task,
+    Upload,
+)
+
+OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
+
+
+class CannotDelete(ValueError):
+    """The run has not ended, or somebody else has deleted it meanwhile."""
+
+
+@dataclass
+class Deletion:
+    """What a deletion takes along, in numbers. Verdicts of series that stay are judged again."""
+
+    runs: int = 0
+    uploads: int = 0
+    measurements: int = 0
+    verdicts: int = 0
+    series: int = 0
+    experiments: int = 0
+    tasks: int = 0
+    artifacts: int = 0
+    file_bytes: int = 0  # of logs and artifacts
+    targets: int = 0
+    series_judged_again: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.to_json().items())
+
+
+def delete_run(*, run: Run, who: str, dry_run: bool = False) -> Deletion:
+    """Delete a run. Uploads that are left without measurements go too, so that their files can be uploaded
+    again. Raise CannotDelete, Busy."""
+    done = Deletion()
+    with changing_references():
+        _check(Run, run.pk)
+        _delete_measurements(done, [run.pk])
+        _delete_runs_and_uploads(done, [run.pk])
+        _end(done, f"run {run.pk}", who=who, action="run.delete", dry_run=dry_run)
+    return done
+
+
+def delete_upload(*, upload: Upload, who: str, dry_run: bool = False) -> Deletion:
+    """Delete an upload: its measurements, its targets, and its runs without measurements of other uploads.
+    The same content can be uploaded again. Raise CannotDelete, Busy."""
+    done = Deletion()
+    with changing_references():
+        _check(Upload, upload.pk)
+        named = upload.receipt.get("run_ids", [])
+        run_ids = list(Run.objects.filter(Q(upload=upload) | Q(pk__in=named)).values_list("pk", flat=True))
+        _delete_measurements(done, run_ids, upload)
+        emptied = _give_runs_to_other_uploads(upload)
+        _delete_runs_and_uploads(done, emptied, upload)
+        _end(done, f"upload {upload.pk}", who=who, action="upload.delete", dry_run=dry_run)
+    return done
+
+
+def may_delete(
+    uploads: Collection[Upload], *, scopes: Scopes, owner_id: int | None, key_id: int | None = None
+) -> bool:
+    """Return whether a caller may delete what came in these uploads: everything with the scope `run`, else
+    what the caller has uploaded within a day. `owner_id` is the person's or of the caller's key."""
+    if "run" in scopes:
+        return True
+    since = timezone.now() - OWN_UPLOAD_AGE
+    return bool(uploads) and all(
+        upload.created > since
+        and upload.key is not None
+        and (upload.key.pk == key_id or (owner_id is not None and upload.key.owner_id == owner_id))
+        for upload in uploads
+    )
+
+
+def uploads_of(run: Run) -> list[Upload]:
+    """Return the upload that made a run, and every other one that brought measurements of it. A run of a host
+    has none, also where its export was uploaded."""
+    if run.upload_id is None:
+        return []
+    measured = RawSQL("SELECT upload_id FROM hud_measurement WHERE run_id = %s", [run.pk])
+    found = Upload.objects.filter(Q(pk=run.upload_id) | Q(pk__in=measured))
+    return list(found.select_related("key").order_by("pk"))
+
+
+def _check(kind: type[Run] | type[Upload], pk: int) -> None:
+    found = kind.objects.filter(pk=pk).first()
+    if found is None:
+        raise CannotDelete("it is deleted already")
+    if isinstance(found, Run) and found.state in ACTIVE:  # a run that has ended never begins again
+        raise CannotDelete(f"{found} is {found.state}: cancel it first, and wait until it has ended")
+
+
+def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | None = None) -> None:
+    """Delete the measurements of these runs, or those of one upload in them, with what that leaves empty."""
+    of_upload = "" if upload is None else "AND upload_id = %(upload)s"
+    given: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
+    with connection.cursor() as cursor:
+        unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
+        cursor.execute(unjudged, given)
+        touch(
+            f"""
+            SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
+            WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
+            """,  # noqa: S608 — a constant of this function
+            given,
+        )
+        cursor.execute(f"DELETE FROM hud_measurement WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608
+        done.measurements = cursor.rowcount
+        cursor.execute(
+            """
+            DELETE FROM hud_verdict v WHERE run_id = ANY(%(runs)s) AND NOT EXISTS (
+                SELECT FROM hud_measurement m WHERE m.run_id = v.run_id AND m.series_id = v.series_id
+                    AND m.environment_id = v.environment_id)
+            """,
+            given,
+        )
+        done.verdicts = cursor.rowcount
+        cursor.execute(
+            """
+            SELECT s.id, s.experiment_id FROM hud_series s JOIN touched USING (id)
+            WHERE NOT EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = s.id)
+            """
+        )
+        empty = dict(cursor.fetchall())
+    done.series = delete_rows(Series, empty)
+    done.series_judged_again = judge_again()
+    left = Experiment.objects.filter(pk__in=set(empty.values()), series=None)
+    done.experiments = delete_rows(Experiment, left.values_list("pk", flat=True))
+
+
+def touch(points: str, given: dict[str, Any]) -> None:
+    """Lock the series of a query for `id`, `first` and `last`, and keep its rows for `judge_again`."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS pg_temp.touched")
+        cursor.execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {points}", given)
+        cursor.execute("ANALYZE touched")
+        locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608
+
+
+def judge_again() -> int:
+    """Mark the series of `touch` for the judge, from the first changed point to the last; return how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_series s SET touched_at = least(s.touched_at, touched.first),
+                touched_until = greatest(s.touched_until, touched.last)
+            FROM touched WHERE s.id = touched.id
+            """
+        )
+        return int(cursor.rowcount)
+
+
+def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> int:
+    """Delete rows and what refers to them by the models' rules, in sets: Django would list 100,000 ids in
+    each statement. Return how many rows went."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS pg_temp.gone")
+        cursor.execute(
+            "CREATE TEMPORARY TABLE gone ON COMMIT DROP AS SELECT unnest(%s::int[]) AS id", [list(ids)]
+        )
+        cursor.execute("ANALYZE gone")
+        gone = RawSQL("SELECT id FROM gone", [])
+        for relation in kind._meta.related_objects:
+            rows = relation.related_model._default_manager.filter(**{f"{relation.field.attname}__in": gone})
+            if relation.on_delete is models.SET_NULL:
+                rows.update(**{relation.field.name: None})
+            else:
+                rows.delete()
+        cursor.execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608
+        return int(cursor.rowcount)
+
+
+def _give_runs_to_other_uploads(upload: Upload) -> list[int]:
+    """Give the upload's runs to the first other one with measurements in them; return those without any."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_run r SET upload_id = others.first FROM (
+                SELECT run_id, min(upload_id) AS first FROM hud_measurement
+                WHERE run_id IN (SELECT id FROM hud_run WHERE upload_id = %(upload)s) GROUP BY run_id
+            ) AS others WHERE r.id = others.run_id
+            """,
+            {"upload": upload.pk},
+        )
+    return list(Run.objects.filter(upload=upload).values_list("pk", flat=True))
+
+
+def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload | None = None) -> None:
+    files = Artifact.objects.filter(task__run__in=run_ids).aggregate(
+        count=Count("pk"), size=Sum("size_bytes")
+    )
+    tasks = Task.objects.filter(run__in=run_ids).aggregate(count=Count("pk"), size=Sum("log_bytes"))
+    done.tasks, done.artifacts = tasks["count"], files["count"]
+    done.file_bytes = (tasks["size"] or 0) + (files["size"] or 0)
+    given: dict[str, Any] = {"upload": upload and upload.pk, "runs": run_ids}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT DISTINCT u.id, u.content_key FROM hud_upload u
+            LEFT JOIN jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]')) AS named(run) ON true
+            WHERE u.id = %(upload)s OR named.run::int = ANY(%(runs)s)
+                OR u.id IN (SELECT upload_id FROM hud_run WHERE id = ANY(%(runs)s))
+            """,
+            given,
+        )
+        content_keys = dict(cursor.fetchall())
+        done.runs = _delete(Run, pk__in=run_ids)
+        cursor.execute(
+            """
+            SELECT u.id FROM hud_upload u WHERE u.id = ANY(%s)
+                AND NOT EXISTS (SELECT FROM hud_run WHERE upload_id = u.id)
+                AND NOT EXISTS (
+                    SELECT FROM hud_measurement m WHERE m.upload_id = u.id AND m.run_id IN (
+                        SELECT jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]'))::int))
+            """,
+            [list(content_keys)],
+        )
+        emptied = [upload_id for (upload_id,) in cursor.fetchall()]
+        for upload_id in emptied:
+            done.targets += _delete(Target, note__startswith=target_note(upload_id))
+        keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
+        IdempotencyKey.objects.filter(content_key__in=keys).delete()
+        Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()
+        # not by the ORM, which would look for their measurements without an index
+        cursor.execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
+        done.uploads = len(emptied)
+    transaction.on_commit(lambda: _remove_files(run_ids))
+
+
+def _delete(kind: Any, **which: Any) -> int:
+    """Return how many rows of this kind went; what refers to them goes by the models' rules."""
+    by_kind: dict[str, int] = kind.objects.filter(**which).delete()[1]
+    return by_kind.get(kind._meta.label, 0)
+
+
+def _remove_files(run_ids: list[int]) -> None:
+    """Remove logs and artifacts. What a crash leaves behind goes as an orphan (`hud.retention`)."""
+    for run_id in run_ids:
+        for folder in ("artifacts", "tasklogs"):
+            shutil.rmtree(Path(settings.HUD_DATA) / folder / str(run_id), ignore_errors=True)
+
+
+def _end(done: Deletion, subject: str, *, who: str, action: str, dry_run: bool) -> None:
+    if dry_run:
+        transaction.set_rollback(True)
+    else:
+        audit.note(who=who, action=action, subject=subject, detail=done.to_json())

@@ -1,0 +1,194 @@
+"""Rename a misspelt suite, case, arch or host, or merge it into the one with the right name.
+
+A dry run renames and rolls back. Locks as in `hud.ingest.deletion`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef
+
+from hud.accounts import audit
+from hud.ingest.deletion import delete_rows, judge_again, touch
+from hud.ingest.resolve import changing_references
+from hud.models import Experiment, Host, Run, Series, Target
+from runner.formats.scalars import nfc
+
+KINDS = ("suite", "case", "arch", "host")
+
+
+class CannotRename(ValueError):
+    """Nothing has the old name, the new one is none, or it cannot be merged."""
+
+
+@dataclass
+class Renaming:
+    """What a renaming changes, in numbers. `dropped_measurements`: the run has them under the new name too,
+    which stay."""
+
+    experiments: int = 0  # with the new name now
+    merged_experiments: int = 0  # of those, into one that had it before
+    merged_series: int = 0
+    moved_measurements: int = 0  # from one series to another
+    dropped_measurements: int = 0
+    targets: int = 0
+    runs: int = 0  # with another title or host
+    hosts: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.to_json().items())
+
+
+def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
+    """Rename a suite, case, arch or host, with `suite` only there. Raise CannotRename, Busy."""
+    done, new = Renaming(), nfc(new).strip()
+    if not new or new == old:
+        raise CannotRename("the new name is empty or the old one")
+    if suite and kind not in {"case", "arch"}:
+        raise CannotRename("a suite is given with a case or an arch only")
+    with changing_references():
+        if kind == "host":
+            _rename_host(done, old, new)
+        else:
+            _rename_experiments(done, kind, old, new, suite)
+        if dry_run:
+            transaction.set_rollback(True)
+        else:
+            subject = f"{kind} {old} to {new}" + (f" in {suite}" if suite else "")
+            audit.note(who=who, action=f"rename.{kind}", subject=subject, detail=done.to_json())
+    return done
+
+
+def _rename_host(done: Renaming, old: str, new: str) -> None:
+    _check_length(new, Host, "name")
+    runs = Run.objects.filter(host_name=old)
+    known = Run.objects.filter(
+        host_name=new, **{name: OuterRef(name) for name in ("source", "external_id", "commit")}
+    )
+    if twice := list(runs.filter(Exists(known)).order_by("pk")[:5]):
+        numbers = ", ".join(str(run.pk) for run in twice)
+        raise CannotRename(f"{new} has the same runs as {numbers}; delete those of one name first")
+    hosts = Host.objects.filter(name=old)
+    if Host.objects.filter(name=new).exists():
+        if hosts.filter(detached_at=None).exists():
+            raise CannotRename(f"{old} and {new} are two attached machines; detach {old} first")
+    else:
+        done.hosts = hosts.update(name=new)
+    done.runs = runs.update(host_name=new)
+    if not done.runs and not done.hosts:
+        raise CannotRename(f"no host is called {old}")
+
+
+def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: str) -> None:
+    _check_length(new, Experiment, kind)
+    found = Experiment.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
+    ids = list(found.order_by("pk").values_list("pk", flat=True))
+    if not ids:
+        raise CannotRename(f"no experiment has the {kind} {old}" + (f" in {suite}" if suite else ""))
+    known = {name: OuterRef(name) for name in Experiment.IDENTITY} | {kind: new}
+    same = Experiment.objects.filter(**known).values("pk")[:1]
+    twins = dict(found.annotate(twin=same).exclude(twin=None).values_list("pk", "twin"))
+    _merge(done, twins)
+    renamed = [pk for pk in ids if pk not in twins]
+    Experiment.objects.filter(pk__in=renamed).update(**{kind: new})
+    # an upload finds them anew by their identity, and fills in the digest
+    Series.objects.filter(experiment__in=renamed).update(digest=None)
+    done.experiments, done.merged_experiments = len(ids), len(twins)
+    if kind == "suite":
+        done.runs = _rename_titles(old, new)
+    elif not Experiment.objects.filter(**{kind: old}).exists():
+        done.targets = _rename_targets(kind, old, new)
+
+
+def _merge(done: Renaming, twins: dict[int, int]) -> None:
+    """Move the series of experiments to their twins, and measurements where a twin has the same series."""
+    pairs: dict[str, Any] = {"old": list(twins), "new": list(twins.values())}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            JOIN hud_series o ON o.experiment_id = pair.old
+            LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id
+            ORDER BY o.id
+            """,
+            pairs,
+        )
+        series: dict[int, int | None] = dict(cursor.fetchall())
+        joined = {old: new for old, new in series.items() if new is not None}
+        locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608
+        both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
+        touch(
+            """
+            SELECT pair.new AS id, min(m.order_time) AS first, max(m.order_time) AS last
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            JOIN hud_measurement m ON m.series_id = pair.old GROUP BY pair.new
+            """,
+            both,
+        )
+        cursor.execute(
+            """
+            UPDATE hud_measurement m SET series_id = pair.new
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            WHERE m.series_id = pair.old AND NOT EXISTS (
+                SELECT FROM hud_measurement k WHERE k.series_id = pair.new AND k.run_id = m.run_id
+                    AND k.environment_id = m.environment_id AND k.repeat = m.repeat AND k.side = m.side)
+            """,
+            both,
+        )
+        done.moved_measurements = cursor.rowcount
+        cursor.execute("DELETE FROM hud_measurement WHERE series_id = ANY(%(old)s)", both)
+        done.dropped_measurements = cursor.rowcount
+        done.merged_series = len(joined)
+        judge_again()
+        delete_rows(Series, joined)  # with their verdicts
+        cursor.execute(
+            """
+            UPDATE hud_series s SET experiment_id = pair.new, digest = NULL
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE s.experiment_id = pair.old
+            """,
+            pairs,
+        )
+        cursor.execute(
+            """
+            UPDATE hud_runrequest r SET experiment_id = pair.new
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE r.experiment_id = pair.old
+            """,
+            pairs,
+        )
+    delete_rows(Experiment, twins)
+
+
+def _rename_targets(kind: str, old: str, new: str) -> int:
+    """Rename targets that no experiment has any more; one with the new name stays. Return how many."""
+    identity = {name: OuterRef(name) for name in ("metric", "case", "dtype", "arch", "size")} | {kind: new}
+    found = Target.objects.filter(**{kind: old})
+    count = found.count()
+    found.filter(Exists(Target.objects.filter(**identity))).delete()
+    found.update(**{kind: new})
+    return count
+
+
+def _rename_titles(old: str, new: str) -> int:
+    """Rename a suite in the titles of runs, as `hud.ingest.resolve` writes them; return how many."""
+    runs = []
+    for run in Run.objects.filter(upload__isnull=False, title__contains=old):
+        source, colon, suites = run.title.rpartition(": ")
+        names = [new if name == old else name for name in suites.split(", ")]
+        title = f"{source}{colon}{', '.join(dict.fromkeys(names))}"[:300]
+        if title != run.title:
+            run.title = title
+            runs.append(run)
+    return Run.objects.bulk_update(runs, ["title"], batch_size=1000) if runs else 0
+
+
+def _check_length(name: str, kind: Any, field: str) -> None:
+    most = kind._meta.get_field(field).max_length
+    if len(name) > most:
+        raise CannotRename(f"a name has at most {most} characters")

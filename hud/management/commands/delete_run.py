@@ -1,0 +1,29 @@
+"""`manage.py delete_run ID [--dry-run]`: delete a run, or say what would go with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from hud.ingest.deletion import CannotDelete, delete_run
+from hud.ingest.resolve import Busy
+from hud.models import Run
+
+
+class Command(BaseCommand):
+    help = "Delete a run with everything that only it has. Remaining series are judged again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("id", type=int)
+        parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+
+    def handle(self, *args: Any, id: int, dry_run: bool, **options: Any) -> None:  # noqa: A002
+        found = Run.objects.filter(pk=id).first()
+        if found is None:
+            raise CommandError(f"no run has the id {id}")
+        try:
+            done = delete_run(run=found, who="command line", dry_run=dry_run)
+        except (CannotDelete, Busy) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{'would delete' if dry_run else 'deleted'} run {id}: {done}")

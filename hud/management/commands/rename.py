@@ -1,0 +1,30 @@
+"""`manage.py rename suite|case|arch|host OLD NEW [--suite S] [--dry-run]`: correct a misspelt name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from hud.ingest.renaming import KINDS, CannotRename, rename
+from hud.ingest.resolve import Busy
+
+
+class Command(BaseCommand):
+    help = "Rename a suite, case, arch or host. Where the new name exists, both histories become one."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("kind", choices=KINDS)
+        parser.add_argument("old")
+        parser.add_argument("new")
+        parser.add_argument("--suite", default="", help="rename a case or an arch only in this suite")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+
+    def handle(
+        self, *args: Any, kind: str, old: str, new: str, suite: str, dry_run: bool, **options: Any
+    ) -> None:
+        try:
+            done = rename(kind=kind, old=old, new=new, suite=suite, who="command line", dry_run=dry_run)
+        except (CannotRename, Busy) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{'would rename' if dry_run else 'renamed'} {kind} {old} to {new}: {done}")
