@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from runner.cli.output import records_of
+from runner.formats.chunking import CannotSplit, split
 from runner.formats.parameters import Parameters
 from runner.host.client import Hud, HudError, Refused, with_retries
-from runner.schema.chunking import CannotSplit, split
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest
 

@@ -19,8 +19,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
+from runner.formats.chunking import CannotSplit, split
 from runner.formats.parameters import Parameters
-from runner.schema.chunking import CannotSplit, split
 
 MANIFEST = "manifest.json"
 _SUFFIXES = {".json", ".jsonl", ".csv", ".gz"}
