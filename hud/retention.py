@@ -37,7 +37,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is removed together: `measure` what is too old; `prune` a batch of it, and return how many."""
+    """One kind of data with an age limit: `measure` counts what is too old, `prune` removes a batch of it."""
 
     name: str
     measure: Callable[[], Size]

@@ -1,4 +1,4 @@
-"""Who may do what: the scopes of each role, and the scope that each URL and method needs.
+"""The scopes of each role, and the scope that each URL and method needs.
 
 `ROUTES` is the only place that says so. `hud.accounts.access` refuses what it does not permit, and a URL that
 has no row in it; a test walks every URL, method and role.

@@ -163,7 +163,7 @@ class RunOut(Schema):
 
 
 class DeletionOut(Schema):
-    """What went, or with `dry_run` what would go, in numbers."""
+    """Counts of what was deleted, or with `dry_run` of what would be."""
 
     runs: int
     uploads: int

@@ -46,7 +46,7 @@ class CannotDelete(ValueError):
 
 @dataclass
 class Deletion:
-    """What a deletion takes along, in numbers. Verdicts of series that stay are judged again."""
+    """Counts of what a deletion removes. Verdicts of series that stay are judged again."""
 
     runs: int = 0
     uploads: int = 0

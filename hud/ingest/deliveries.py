@@ -40,7 +40,7 @@ _GIVEN = Parameters(format="v3", source="runner", partial="1")
 
 @dataclass(frozen=True)
 class Binding:
-    """What the results of a claimed task may say.
+    """The rules that results of a claimed task must meet.
 
     Their suite, case, parameters, options, mode, dtype, backend, device and dynamic shapes are those of an
     experiment of the task, as its suite says (`Suite.problem_of`). Their time is within the lease: not before

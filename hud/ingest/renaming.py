@@ -26,7 +26,7 @@ class CannotRename(ValueError):
 
 @dataclass
 class Renaming:
-    """What a renaming changes, in numbers. `dropped_measurements`: the run has them under the new name too,
+    """Counts of what a renaming changes. `dropped_measurements`: the run has them under the new name too,
     which stay."""
 
     experiments: int = 0  # with the new name now

@@ -1,4 +1,4 @@
-"""What a run was asked to do moves into a row of its own, and models and fields get plain names."""
+"""Move the request of a run into a table of its own, and give models and fields plain names."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ApiKey(models.Model):
 
 
 class DailyUse(models.Model):
-    """What a key has sent on one day (UTC): the bytes of its uploads, or of its host's logs and artifacts."""
+    """The bytes that a key sent on one day (UTC): its uploads, or its host's logs and artifacts."""
 
     key = models.ForeignKey(ApiKey, models.CASCADE)
     day = models.DateField()

@@ -91,7 +91,7 @@ class Run(models.Model):
 
 
 class RunRequest(models.Model):
-    """What a person, program or schedule asked for. An uploaded run has none."""
+    """The request of a person, program or schedule that started a run. An uploaded run has none."""
 
     run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="request")
     selection = models.JSONField(default=dict)  # suite, cases and repeats
