@@ -78,6 +78,7 @@ def make_world() -> World:
     _key, secret = create_key(name="fuzz", scopes=list(SCOPES), who="t", host=accelerator.host)
     parts = {
         "run_id": run.pk,
+        "upload_id": 1_000_000,  # none: deleting the only upload would take the other calls' experiment
         "experiment": Experiment.objects.get().pk,
         "metric": "memory_bandwidth(GB/s)",
         "uid": str(task.uid),
@@ -134,6 +135,7 @@ def _calls() -> list[tuple[str, str]]:
     values = {
         "uid": NOWHERE,
         "run_id": "1",
+        "upload_id": "1",
         "artifact_id": "1",
         "host_id": "1",
         "schedule_id": "1",

@@ -14,8 +14,9 @@ from hud.models import Measurement, State, Task
 from hud.runs import logs, run_states
 from runner.host.client import Hud as Client
 from runner.host.client import Lease, LeaseBroken, Refused, WrongOffset
+from runner.schema.suite import TaskSpec
 from tests.faults.installation.site import Site, only_task
-from tests.support.records import as_lines, v3_record
+from tests.support.records import as_lines, task_record
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,7 +72,8 @@ def test_whatever_is_said_twice_or_out_of_order_counts_once(site: Site) -> None:
 
     with pytest.raises(WrongOffset):  # a piece before the one it follows
         client.log(lease, 6, b"world\n")
-    lines = as_lines(v3_record(values=[1.0, 2.0]), v3_record(case="gemv", values=[3.0]))
+    spec = TaskSpec.from_json(lease.spec)
+    lines = as_lines(task_record(spec), task_record(spec, "compiled_latency_ms"))
     receipts = at_once(lambda: client.results(lease, lines))  # and before any report of progress
     assert {said["stored"] + said["duplicates"] for said in receipts} == {2}
     assert set(at_once(lambda: client.log(lease, 0, b"hello\n"))) == {6}
@@ -103,7 +105,7 @@ def _cancel_races_finish(site: Site, client: Client, accelerator: int, labels: d
     run = site.request(labels=labels)
     lease = client.claim(accelerator, f"race {run.pk}")
     assert lease
-    client.results(lease, as_lines(v3_record(values=[1.0])))
+    client.results(lease, as_lines(task_record(TaskSpec.from_json(lease.spec))))
 
     def cancel() -> None:
         try:
