@@ -341,7 +341,7 @@ def test_the_pure_model_twenty_thousand_times() -> None:
 
 @pytest.mark.django_db
 def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
-    play(stored, 70)
+    play(stored, 40)
 
 
 @pytest.mark.soak

@@ -26,7 +26,7 @@ from tests.support.servers import Hud, RedisServer
 from tests.support.waiting import wait_for
 
 RECORDS = 1000
-MOMENTS, MANY_MOMENTS = 20, 200
+MOMENTS, MANY_MOMENTS = 10, 200
 UNDISTURBED = ("a", "b", "c")  # sent first, to learn how long an upload takes
 MASTER_SHARE = 0.2  # of the kills; the others hit the worker, which is quicker to come back
 
