@@ -1,4 +1,4 @@
-"""What is too old goes, row before file; what is not stays; files without a row are found."""
+"""Retention removes old data, each row before its file, keeps the rest, and finds files without a row."""
 
 from __future__ import annotations
 

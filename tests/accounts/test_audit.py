@@ -1,4 +1,4 @@
-"""Who did what: the rows that logins, keys, uploads and hosts leave, and the page that finds them."""
+"""Audit rows of logins, keys, uploads and hosts, and the page that lists them."""
 
 from __future__ import annotations
 
