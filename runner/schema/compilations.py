@@ -1,0 +1,97 @@
+"""What the compiler produced in one compilation: kernels with their choices, and facts of its graphs.
+
+A compilation is one fresh process that compiles with empty caches. It travels as JSON in the `extra_info` of
+its record of `kernel_count`, under `COMPILED`; every record of a process names its compilation by number
+(`metric.extra_info.compilation`, from 0). Standard library only, Python 3.10 syntax, like `records.py`.
+
+A kernel has three keys (the project's measuring rule C2), each of 16 hex digits:
+
+* `slot`: the place in the program: graph, origin operators, shapes, and the number among equal ones. It does
+  not change with torch or Triton.
+* `choice`: the slot and the configuration that the autotuner took.
+* `binary`: the compiled code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runner.schema.records import Json
+
+COMPILED = "compiled"  # key of extra_info that holds `Compiled.to_json`
+COMPILATION = "compilation"  # key of extra_info that holds the number
+
+KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a step. Times, bytes and FLOPs are of all its calls in one step."""
+
+    slot: str
+    choice: str
+    binary: str
+    name: str
+    kind: KernelKind
+    config: str = ""  # "XBLOCK=1 R0_BLOCK=1024 num_warps=4"; '' for a library's
+    origins: tuple[str, ...] = ()  # the operators it was made of, as aten.mm
+    calls: float = 1.0  # in one step
+    time_us: float | None = None  # None on a CPU, where nothing tells it
+    bytes: int | None = None  # that the step must move at least
+    flops: int | None = None
+    candidates: int = 0  # configurations that the autotuner timed; 0 if unknown
+    ranked: tuple[tuple[str, float], ...] = ()  # of max-autotune: configuration and µs, fastest first
+    default: str = ""  # the one among `ranked` that is taken without max-autotune
+
+
+@dataclass(frozen=True)
+class Note:
+    """A reason that the compiler gives, where it came from in the user's code, and how often."""
+
+    reason: str
+    place: str = ""  # file:line
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One compilation. `busy_us` is the time of a step in which the GPU works, `gaps_us` the time between its
+    kernels, `overlap_us` what kernels share: kernels - overlap = busy, busy + gaps = span."""
+
+    kernels: tuple[Kernel, ...] = ()
+    busy_us: float | None = None
+    gaps_us: float | None = None
+    overlap_us: float | None = None
+    graph_breaks: tuple[Note, ...] = ()
+    recompiles: tuple[Note, ...] = ()  # the guard that failed
+    cudagraph_skips: tuple[Note, ...] = ()
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # dynamo's own phases
+    caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # hits and misses by cache
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the JSON object without empty fields; `msgspec.convert` reads it back."""
+        said: dict[str, Json] = _without_empty(dataclasses.asdict(self))
+        return said
+
+    def variant(self) -> str:
+        """Return the fingerprint of the choices (the multiset of them), '' where no kernel is known."""
+        if not self.kernels:
+            return ""
+        return digest(*sorted(kernel.choice for kernel in self.kernels))
+
+
+def digest(*parts: str) -> str:
+    """Return the 16 hex digits of a key made of these texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _without_empty(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {
+            key: _without_empty(item) for key, item in value.items() if item not in ("", None, (), [], {})
+        }
+    return [_without_empty(item) for item in value] if isinstance(value, (list, tuple)) else value
