@@ -21,11 +21,11 @@ from runner.formats.format import Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, finite, invisible_in, nfc, number, text
+from runner.formats.statuses import status_of
 from runner.schema.devices import arch_key
 from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import STATUSES, UNEXPECTED, Environment, Metric, Record
 from runner.schema.statistics import value_of
-from runner.schema.statuses import status_of
 from runner.schema.suite import knobs_key, value_rule
 
 _MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700

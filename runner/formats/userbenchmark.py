@@ -19,9 +19,9 @@ from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
 from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, shortened
+from runner.formats.statuses import status_of_error
 from runner.formats.table import pointer
 from runner.schema.records import Benchmark, Metric, Model, Record
-from runner.schema.statuses import status_of_error
 
 _BENCHMARK = "torchbench userbenchmark"
 _TEST_BENCH = re.compile(

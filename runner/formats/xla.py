@@ -21,9 +21,9 @@ from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped,
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
+from runner.formats.statuses import status_of_error
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
-from runner.schema.statuses import status_of_error
 from runner.schema.suite import TaskSpec, suite_of
 
 if TYPE_CHECKING:

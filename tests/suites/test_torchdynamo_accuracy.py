@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from runner.formats.statuses import ACCURACY_CODES, status_of
 from runner.launch.failures import TaskFailure
 from runner.schema.records import STATUSES
-from runner.schema.statuses import ACCURACY_CODES, status_of
 from runner.schema.suite import OptionValue, TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import AccuracyResult, check
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel

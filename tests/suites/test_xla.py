@@ -19,13 +19,13 @@ from hud.pages.suite.matrix import MatrixPart
 from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
+from runner.formats.statuses import VERIFIER_CODES
 from runner.formats.xla import Cell, XlaFiles, cell_of
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import median
-from runner.schema.statuses import VERIFIER_CODES
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import SUITE, machine, models, verify
 from runner.suites.xla import run as xla

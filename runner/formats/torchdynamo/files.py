@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.formats.statuses import is_accuracy_code
 from runner.formats.table import csv_text
 from runner.formats.torchdynamo.backend_names import backend_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
@@ -19,7 +20,6 @@ from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json
 from runner.schema.statistics import median
-from runner.schema.statuses import is_accuracy_code
 from runner.schema.suite import TaskSpec
 
 Row = dict[str, Json]

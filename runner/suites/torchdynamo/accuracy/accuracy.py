@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from runner.formats.statuses import status_of
 from runner.launch.failures import failure_of
 from runner.schema.records import Json
-from runner.schema.statuses import status_of
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, NotComparable, Rules, compare
 from runner.suites.torchdynamo.accuracy.determinism import deterministic, reseed
