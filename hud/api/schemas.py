@@ -168,6 +168,7 @@ class DeletionOut(Schema):
     runs: int
     uploads: int
     measurements: int
+    compilations: int
     verdicts: int
     series: int
     experiments: int
