@@ -25,9 +25,8 @@ METRIC = "kernel_count"  # whose records say what was compiled
 MAX_KERNELS = 2000
 _MAX_ENTRIES = 200  # that are kept of the reasons of a kind, a kernel's origins, phases and so on
 _MAX_NAME, _MAX_TEXT = 300, 500
-_KEY = re.compile(r"[0-9a-f]{16}")
-_MOST = (1e30, 1e30, 2**63 - 1, 2**63 - 1, 2**31 - 1)  # of a kernel's numbers: what the columns hold
-_MAX_COUNT = 2**31 - 1
+_KEYS = re.compile(r"[0-9a-f]{16} [0-9a-f]{16} [0-9a-f]{16}")
+_MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
 
 
 class BadCompilation(ValueError):
@@ -53,10 +52,15 @@ def read_compiled(value: Any) -> Compiled:
 
 
 def _problem_of(kernel: Kernel) -> str:
-    if not all(map(_KEY.fullmatch, (kernel.slot, kernel.choice, kernel.binary))):
+    if not _KEYS.fullmatch(f"{kernel.slot} {kernel.choice} {kernel.binary}"):
         return "a key is not 16 hex digits"
-    numbers = (kernel.calls, kernel.time_us, kernel.bytes, kernel.flops, kernel.candidates)
-    if not all(0 <= (number or 0) <= most for number, most in zip(numbers, _MOST, strict=True)):
+    if not (
+        0 <= kernel.calls <= _MAX_REAL
+        and 0 <= (kernel.time_us or 0) <= _MAX_REAL
+        and 0 <= (kernel.bytes or 0) <= _MAX_BIGINT
+        and 0 <= (kernel.flops or 0) <= _MAX_BIGINT
+        and 0 <= kernel.candidates <= _MAX_COUNT
+    ):
         return "a number is below 0 or too large"
     return ""
 
@@ -83,9 +87,7 @@ def store_compilations(
         for key, new in found.items()
         for digest, kernel in zip(digests[key], new.compiled.kernels, strict=True)
     }
-    known = sorted(described)  # the order keeps two concurrent uploads from waiting for each other
-    rows = [_kernel_row(digest, described[digest]) for digest in known]
-    ids = dict(zip(known, ids_of("hud_kernel", _KERNEL, ["digest"], rows), strict=True))
+    ids = _kernel_ids(described)
     conflict = _REPLACE if replace else "DO NOTHING"
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -104,17 +106,30 @@ def store_compilations(
 _COLUMNS = {
     "run_id": "int4", "environment_id": "int4", "repeat": "int2", "side": "int2", "number": "int2",
     "order_time": "timestamptz", "variant": "text", "busy_us": "float8", "gaps_us": "float8",
-    "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "calls": "real[]",
+    "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "binaries": "int8[]",
     "graph_breaks": "jsonb", "recompiles": "jsonb", "cudagraph_skips": "jsonb", "phases_s": "jsonb",
     "caches": "jsonb", "upload_id": "int4",
 }  # fmt: skip
 _KERNEL = {
-    "digest": "uuid", "slot": "text", "choice": "text", "binary": "text", "name": "text", "kind": "text",
-    "config": "text", "origins": "jsonb", "bytes": "int8", "flops": "int8", "candidates": "int4",
+    "digest": "uuid", "slot": "text", "choice": "text", "name": "text", "kind": "text", "config": "text",
+    "origins": "jsonb", "calls": "real", "bytes": "int8", "flops": "int8", "candidates": "int4",
     "default_config": "text", "ranked": "jsonb",
 }  # fmt: skip
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "uncounted"))
 _REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"
+
+
+def _kernel_ids(described: Mapping[str, Kernel]) -> dict[str, int]:
+    """Return the ids of kernels by their digests; make those that are not there yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT replace(digest::text, '-', ''), id FROM hud_kernel WHERE digest = ANY(%s::uuid[])",
+            [_array(described)],
+        )
+        ids: dict[str, int] = dict(cursor.fetchall())
+    new = sorted(described.keys() - ids)  # the order keeps two concurrent uploads from waiting for each other
+    rows = [_kernel_row(digest, described[digest]) for digest in new]
+    return ids | dict(zip(new, ids_of("hud_kernel", _KERNEL, ["digest"], rows), strict=True))
 
 
 def _row(key: RowKey, new: NewCompilation, ids: list[int], upload_id: int | None) -> tuple[Any, ...]:
@@ -134,7 +149,7 @@ def _row(key: RowKey, new: NewCompilation, ids: list[int], upload_id: int | None
         compiled.overlap_us,
         _array(ids),
         _array(times),
-        _array(kernel.calls for kernel in compiled.kernels),
+        _array(_signed(kernel.binary) for kernel in compiled.kernels),
         _notes(compiled.graph_breaks),
         _notes(compiled.recompiles),
         _notes(compiled.cudagraph_skips),
@@ -165,17 +180,22 @@ def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
         digest,
         kernel.slot,
         kernel.choice,
-        kernel.binary,
         _short(kernel.name, _MAX_NAME),
         kernel.kind,
         _short(kernel.config),
         _json([_short(origin) for origin in kernel.origins[:_MAX_ENTRIES]]),
+        kernel.calls,
         kernel.bytes,
         kernel.flops,
         kernel.candidates,
         _short(kernel.default),
         _json([(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]]),
     )
+
+
+def _signed(key: str) -> int:
+    number = int(key, 16)
+    return number - 2**64 if number >= 2**63 else number
 
 
 def _array(items: Iterable[Any]) -> str:
