@@ -164,13 +164,12 @@ def _digest(kernel: Kernel) -> str:
     texts = (
         kernel.slot,
         kernel.choice,
-        kernel.binary,
         kernel.name,
         kernel.kind,
         kernel.config,
         kernel.default,
     )
-    numbers = f"{kernel.bytes} {kernel.flops} {kernel.candidates}"
+    numbers = f"{kernel.calls} {kernel.bytes} {kernel.flops} {kernel.candidates}"
     said = "\0".join((*texts, numbers, *kernel.origins))
     return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
