@@ -81,6 +81,15 @@ class AuditOut(Schema):
     next: str | None
 
 
+class CompilationOut(Schema):
+    """The value of one compilation, the median of `n` samples; `variant` is null where its kernels are not
+    known."""
+
+    variant: str | None
+    value: float
+    n: int
+
+
 class PointOut(Schema):
     run: int
     time: str
@@ -95,8 +104,10 @@ class PointOut(Schema):
     target_arch: str | None
     target_met: bool | None
     verdict: str | None
+    level: float | None
     source: str
     process: int
+    compilations: list[CompilationOut]
 
 
 class SeriesOut(Schema):
@@ -104,6 +115,35 @@ class SeriesOut(Schema):
     direction: str
     points: list[PointOut]
     next: str | None
+
+
+class KernelOut(Schema):
+    slot: str
+    choice: str
+    binary: str
+    name: str
+    kind: str
+    config: str
+    origins: list[str]
+    calls: float
+    time_us: float | None
+    bytes: int | None
+    flops: int | None
+    candidates: int
+    ranked: list[tuple[str, float]]
+    default: str
+
+
+class VariantOut(Schema):
+    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
+
+    variant: str
+    compilations: int
+    run: int
+    experiment: int
+    time: datetime
+    busy_us: float | None
+    kernels: list[KernelOut]
 
 
 class StrictBody(Schema):
