@@ -34,7 +34,14 @@ _OTHER_SUITES = (
     "compression_ratio",
     "dynamo_peak_mem",
 )
-_REST = ("device_speedup", "device_latency_ms", "compiled_latency_ms", "cold_compile_s", "warm_compile_s")
+_REST = (
+    "device_speedup",
+    "same_choice_ratio",
+    "device_latency_ms",
+    "compiled_latency_ms",
+    "cold_compile_s",
+    "warm_compile_s",
+)
 
 
 @cache

@@ -199,6 +199,10 @@ _OURS = (
     _count("cache_misses", "Cache misses", "none"),
     _count("kernel_count", "Kernels", "none"),
     _count("recompiles", "Recompiles"),
+    # computed by the dashboard from the kernels of compilations
+    _timing("same_choice_ratio", "Same-choice time", "ratio", "down", 4, 0.01),
+    _timing("autotune_regret", "Time lost by the autotuner's choices", "ratio", "down", 3, 0.15),
+    _count("kernel_variants", "Variants among the compilations of a run", "none"),
 )
 
 METRICS: dict[str, MetricInfo] = {

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
 from hud.hosts import heartbeats
-from hud.judging import judge
+from hud.judging import compilations, judge
 
 ROUND_S = 1.0
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 heartbeats.beat("judge")
-                done = judge.process_pending()
+                done = compilations.process_pending() + judge.process_pending()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

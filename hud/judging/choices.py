@@ -1,0 +1,90 @@
+"""What the autotuner's choices make of a number: same-choice time, regret, frequencies. Numbers only.
+
+A compilation is given as its kernels' (slot, choice, time of a step in µs). Measuring rules C4 and C6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from runner.schema.statistics import median, t_interval
+
+Drawn = Sequence[tuple[str, str, float]]  # slot, choice, µs of each kernel of one compilation
+Choice = tuple[str, str]  # slot and choice
+
+LEAST_KNOWN = 0.7  # of the device time of a compilation, that its known kernels must take
+LEAST_COMPILATIONS = 10  # for a regret
+_MOST_SEEN = 20  # compilations that make a median: it stays when the code gets slower later
+_RARE = 0.1
+
+
+def choice_medians(history: Iterable[Drawn]) -> dict[Choice, float]:
+    """Return the median time of each choice in the first 20 compilations with it; `history` oldest first."""
+    seen: dict[Choice, list[float]] = {}
+    for drawn in history:
+        for slot, choice, time_us in drawn:
+            times = seen.setdefault((slot, choice), [])
+            if len(times) < _MOST_SEEN:
+                times.append(time_us)
+    return {choice: median(times) for choice, times in seen.items()}
+
+
+def same_choice_ratio(drawn: Drawn, medians: Mapping[Choice, float]) -> float | None:
+    """Return the time of a compilation's known kernels ÷ the sum of their medians; None where they take less
+    than 70 % of its time."""
+    total = sum(time_us for _slot, _choice, time_us in drawn)
+    known = [(time_us, medians[slot, choice]) for slot, choice, time_us in drawn if (slot, choice) in medians]
+    observed, expected = (sum(column) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
+    return observed / expected if expected > 0 and observed >= LEAST_KNOWN * total else None
+
+
+def frequencies(history: Iterable[Drawn]) -> dict[str, Counter[str]]:
+    """Return how often each choice of a slot came."""
+    found: dict[str, Counter[str]] = {}
+    for drawn in history:
+        for slot, choice, _time_us in drawn:
+            found.setdefault(slot, Counter())[choice] += 1
+    return found
+
+
+@dataclass(frozen=True)
+class Regret:
+    """The share of the time that the best choices would save on average, with its 95 % interval over the
+    compilations. `at_least`: choices still come that were never seen before, and may be better."""
+
+    value: float
+    low: float
+    high: float
+    compilations: int
+    at_least: bool
+
+
+def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
+    """Return the regret of the compilations that have the newest one's slots; None below 10 of them.
+
+    `history` is oldest first. The best choice of a slot is that of the smallest median among those seen at
+    least twice; a slot without one counts with its mean.
+    """
+    slots = {slot for slot, _choice, _time_us in history[-1]} if history else set()
+    alike = [drawn for drawn in history if {slot for slot, _choice, _time_us in drawn} == slots]
+    if not slots or len(alike) < LEAST_COMPILATIONS:
+        return None
+    times: dict[str, dict[str, list[float]]] = {slot: {} for slot in slots}
+    for drawn in alike:
+        for slot, choice, time_us in drawn:
+            times[slot].setdefault(choice, []).append(time_us)
+    best_us = 0.0
+    for choices in times.values():
+        repeated = [median(seen) for seen in choices.values() if len(seen) > 1]
+        best_us += min(repeated) if repeated else fmean(time for seen in choices.values() for time in seen)
+    totals = [sum(time_us for _slot, _choice, time_us in drawn) for drawn in alike]
+    low_us, high_us = t_interval(totals)
+    value, low, high = (
+        max(0.0, 1 - best_us / time_us) if time_us > 0 else 0.0
+        for time_us in (fmean(totals), low_us, high_us)
+    )
+    new = sum(any(len(times[slot][choice]) == 1 for slot, choice, _time in drawn) for drawn in alike)
+    return Regret(value, low, high, len(alike), at_least=new > _RARE * len(alike))

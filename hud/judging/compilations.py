@@ -1,0 +1,144 @@
+"""Metrics of compilations that only their history tells, computed once their run is complete.
+
+`same_choice_ratio` of each compilation, `kernel_variants` and `autotune_regret` of a run. They are rows
+beside those that were measured, and judged like them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import Q, QuerySet, Value
+from django.db.models.functions import Greatest, Least
+
+from hud.judging.choices import Drawn, autotune_regret, choice_medians, same_choice_ratio
+from hud.models import ACTIVE, Compilation, Kernel, Measurement, Metric, Run, Series
+from hud.runs.branches import stored_names
+from runner.schema.metrics import metric_info
+
+logger = logging.getLogger(__name__)
+_HISTORY = 500  # compilations: 5 months of 3 a night
+_REGRET_HISTORY = 100
+_METRICS = ("same_choice_ratio", "kernel_variants", "autotune_regret")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A metric of a compilation, or of the first one for its whole run."""
+
+    metric: str
+    row: Compilation
+    value: float
+    note: str | None = None
+    of_run: bool = False
+
+
+def process_pending(limit: int = 50) -> int:
+    """Compute the metrics of up to `limit` experiments with new compilations; return how many."""
+    new = Compilation.objects.filter(uncounted=True).exclude(run__state__in=ACTIVE)
+    places = ("order_time", "run_id", "experiment_id", "environment_id")
+    pending = list(new.order_by(*places).values_list(*places).distinct()[:limit])
+    for _time, run_id, experiment_id, environment_id in pending:
+        rows = Compilation.objects.filter(
+            run_id=run_id, experiment_id=experiment_id, environment_id=environment_id
+        )
+        try:
+            with transaction.atomic():
+                _count(rows)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:  # one that cannot be computed must not stop all others
+            logger.exception("compilations of experiment %s in run %s", experiment_id, run_id)
+            rows.update(uncounted=False)
+    return len(pending)
+
+
+def _count(found: QuerySet[Compilation]) -> None:
+    """Write the metrics of an experiment's compilations in one run and environment."""
+    rows = list(found.order_by("side", "repeat").select_for_update())  # whoever deletes the run waits
+    if not rows:
+        return
+    run = Run.objects.get(pk=rows[0].run_id)
+    earlier = _earlier(rows[0])
+    drawn = _drawn([*earlier, *rows])
+    history, own = drawn[: len(earlier)], drawn[len(earlier) :]
+    medians = choice_medians(history)
+    metrics = [
+        _Found("same_choice_ratio", row, ratio)
+        for row, kernels in zip(rows, own, strict=True)
+        if (ratio := same_choice_ratio(kernels, medians)) is not None
+    ]
+    variants = {row.variant for row in rows if row.variant}
+    if not run.is_ab and len(rows) > 1 and variants:
+        metrics.append(_Found("kernel_variants", rows[0], len(variants), of_run=True))
+    if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
+        words = f"95 % interval {regret.low:.1%} to {regret.high:.1%} over {regret.compilations} compilations"
+        words += "; at least, since choices still come that were not seen before" * regret.at_least
+        metrics.append(_Found("autotune_regret", rows[0], regret.value, words, of_run=True))
+    _write(rows[0], metrics)
+    found.update(uncounted=False)
+
+
+def _earlier(row: Compilation) -> list[Compilation]:
+    """Return the compilations that a new one is compared with, oldest first: of the default branch and of its
+    environment class."""
+    before = Q(order_time__lt=row.order_time) | Q(order_time=row.order_time, run_id__lt=row.run_id)
+    found = Compilation.objects.filter(
+        before,
+        experiment_id=row.experiment_id,
+        environment__class_key=row.environment.class_key,
+        run__base_interpreter="",
+        run__branch__in=stored_names(),
+    ).only("run", "experiment", "environment", "repeat", "side", "kernels", "times_us")
+    return list(found.order_by("-order_time", "-run", "-repeat")[:_HISTORY])[::-1]
+
+
+def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
+    """Return slot, choice and time of each kernel that has a time."""
+    ids = {pk for row in rows for pk in row.kernels}
+    choices = {
+        pk: (slot, choice)
+        for pk, slot, choice in Kernel.objects.filter(pk__in=ids).values_list("pk", "slot", "choice")
+    }
+    return [
+        [
+            (*choices[pk], time_us)
+            for pk, time_us in zip(row.kernels, row.times_us, strict=True)
+            if time_us is not None
+        ]
+        for row in rows
+    ]
+
+
+def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
+    """Replace the computed measurements of these compilations, and have the judge look at their series."""
+    place = {"run_id": first.run_id, "environment_id": first.environment_id}
+    known = Series.objects.filter(experiment_id=first.experiment_id, metric__name__in=_METRICS)
+    Measurement.objects.filter(series__in=known, **place).delete()
+    series = {name: _series(first.experiment_id, name) for name in {found.metric for found in metrics}}
+    Measurement.objects.bulk_create(
+        Measurement(
+            series=series[found.metric],
+            order_time=first.order_time,
+            value=found.value,
+            repeat=0 if found.of_run else found.row.repeat,
+            side=found.row.side,
+            compilation=None if found.of_run else found.row.number,
+            note=found.note,
+            upload_id=found.row.upload_id,
+            **place,
+        )
+        for found in metrics
+    )
+    time = Value(first.order_time)
+    Series.objects.filter(pk__in=[one.pk for one in series.values()]).update(
+        touched_at=Least("touched_at", time), touched_until=Greatest("touched_until", time)
+    )
+
+
+def _series(experiment_id: int, name: str) -> Series:
+    metric = Metric.objects.get_or_create(name=name, defaults=metric_info(name).to_row())[0]
+    return Series.objects.get_or_create(experiment_id=experiment_id, metric=metric)[0]

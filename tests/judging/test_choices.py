@@ -1,0 +1,80 @@
+"""Same-choice time and regret, by kernels that an H200 measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from hud.judging.choices import autotune_regret, choice_medians, frequencies, same_choice_ratio
+
+# gather_gemv[D=4096] int8 in 14 compilations on one H200: GB/s by configuration
+GATHER_GEMV = {
+    "MLLLS": [2904],
+    "1/1024/4": [2872],
+    "4/4096/8": [2859, 2854, 2859, 2853],
+    "8/4096/8": [2680, 2680],
+    "8/2048/8": [2645],
+    "1/2048/8": [2482],
+    "1/4096/8": [2363],
+    "2/2048/16": [1801, 1807, 1808],
+}
+DRAWS = [[("slot", choice, 16_777.0 / gbps)] for choice, seen in GATHER_GEMV.items() for gbps in seen]
+# Five kernels of mobilenetv2_100 in four compilations in a row, ms: each has two levels
+MOBILENET = {
+    "hardtanh_11": (0.138, 0.138, 0.138, 0.215),
+    "hardtanh_18": (0.104, 0.104, 0.160, 0.104),
+    "hardtanh_5": (0.086, 0.054, 0.054, 0.055),
+    "hardtanh_22": (0.057, 0.057, 0.085, 0.085),
+    "no_training_3": (0.033, 0.054, 0.053, 0.033),
+}
+COMPILATIONS = [
+    [
+        (name, "slow" if times[place] > 1.2 * min(times) else "fast", 1000 * times[place])
+        for name, times in MOBILENET.items()
+    ]
+    for place in range(4)
+]
+
+
+def test_the_regret_of_one_kernel() -> None:
+    found = autotune_regret(DRAWS)
+    assert found is not None
+    assert found.value == pytest.approx(0.14, abs=0.02)  # of choices seen twice the best has 2856.5 GB/s
+    assert 0.02 < found.low < found.value < found.high < 0.25
+    assert (found.compilations, found.at_least) == (14, True)
+    assert autotune_regret(DRAWS[:9]) is None
+
+
+def test_the_regret_of_a_model_adds_the_best_of_each_slot_and_leaves_other_programs_out() -> None:
+    other = [[("another", "fast", 1.0)]] * 20
+    found = autotune_regret([*other, *(COMPILATIONS * 3)])
+    assert found is not None
+    assert (found.compilations, found.at_least) == (12, False)
+    best = sum(1000 * min(times) for times in MOBILENET.values())
+    mean = sum(1000 * sum(times) / 4 for times in MOBILENET.values())
+    assert found.value == pytest.approx(1 - best / mean, abs=0.003)
+
+
+def test_the_same_choices_take_the_same_time_and_slower_code_shows_under_any_draw() -> None:
+    medians = choice_medians(COMPILATIONS)
+    totals = [sum(time for _slot, _choice, time in drawn) for drawn in COMPILATIONS]
+    assert max(totals) / min(totals) > 1.15
+    for drawn in COMPILATIONS:
+        assert same_choice_ratio(drawn, medians) == pytest.approx(1, abs=0.01)
+        slower = [(slot, choice, 1.03 * time) for slot, choice, time in drawn]
+        assert same_choice_ratio(slower, medians) == pytest.approx(1.03, abs=0.01)
+
+
+def test_the_medians_stay_when_the_code_gets_slower_for_good() -> None:
+    slower = [[("slot", "choice", 12.0)]] * 200
+    assert choice_medians([[("slot", "choice", 10.0)]] * 15 + slower) == {("slot", "choice"): 10.0}
+
+
+def test_choices_that_are_not_known_leave_no_ratio_where_they_take_most_of_the_time() -> None:
+    medians = {("a", "x"): 1.0, ("b", "x"): 2.0}
+    assert same_choice_ratio([("a", "x", 7.0), ("c", "x", 3.0)], medians) == 7.0
+    assert same_choice_ratio([("a", "x", 6.9), ("c", "x", 3.1)], medians) is None
+    assert same_choice_ratio([], medians) is None
+
+
+def test_how_often_each_choice_came() -> None:
+    assert frequencies(DRAWS)["slot"] == {choice: len(seen) for choice, seen in GATHER_GEMV.items()}
