@@ -25,7 +25,8 @@ METRIC = "kernel_count"  # whose records say what was compiled
 MAX_KERNELS = 2000
 _MAX_ENTRIES = 200  # that are kept of the reasons of a kind, a kernel's origins, phases and so on
 _MAX_NAME, _MAX_TEXT = 300, 500
-_KEYS = re.compile(r"[0-9a-f]{16} [0-9a-f]{16} [0-9a-f]{16}")
+KEY = re.compile(r"[0-9a-f]{16}")
+_KEYS = re.compile(rf"{KEY.pattern} {KEY.pattern} {KEY.pattern}")
 _MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
 
 
@@ -149,7 +150,7 @@ def _row(key: RowKey, new: NewCompilation, ids: list[int], upload_id: int | None
         compiled.overlap_us,
         _array(ids),
         _array(times),
-        _array(_signed(kernel.binary) for kernel in compiled.kernels),
+        _array(signed(kernel.binary) for kernel in compiled.kernels),
         _notes(compiled.graph_breaks),
         _notes(compiled.recompiles),
         _notes(compiled.cudagraph_skips),
@@ -192,7 +193,8 @@ def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
     )
 
 
-def _signed(key: str) -> int:
+def signed(key: str) -> int:
+    """Return the 16 hex digits of a key as a signed number of 8 bytes."""
     number = int(key, 16)
     return number - 2**64 if number >= 2**63 else number
 
