@@ -133,6 +133,8 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
                 continue
             item.arch, item.run, item.repeat = binding.arch_of(item), own, task.repeat
             item.side = item.side if run.is_ab else 0
+            if item.compilation is not None:  # each pair compiles both sides anew
+                item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
         receipt.add_stored(store(kept, run_ids={own: (run.pk, run.order_time)}, replace=True))
     receipt.warnings += parser.warnings

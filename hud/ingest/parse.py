@@ -148,7 +148,6 @@ class RecordParser:
             run=run,
             repeat=repeat,
             side=side,
-            compilation=_compilation(extra),
             environment=self._environment(record, facts, device_name, given),
             mode=record.benchmark.mode or given.mode,
             dtype=record.benchmark.dtype or given.dtype,
@@ -181,13 +180,19 @@ class RecordParser:
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
         _normalise_names(measurement)
         _check_limits(measurement)
-        if COMPILED in extra and measurement.metric == METRIC:
-            self._add_compiled(measurement, extra[COMPILED])
+        self._add_compilation(measurement, extra)
         self.measurements.append(measurement)
 
-    def _add_compiled(self, measurement: ParsedMeasurement, value: Any) -> None:
+    def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
+        number = _compilation(extra)
+        is_ab = measurement.run.base_interpreter and number is not None
+        measurement.compilation = (
+            measurement.repeat if is_ab else number
+        )  # each pair compiles both sides anew
+        if COMPILED not in extra or measurement.metric != METRIC:
+            return
         try:
-            measurement.compiled = read_compiled(value)
+            measurement.compiled = read_compiled(extra[COMPILED])
         except BadCompilation as error:
             place = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
             self._warn(f"{place}: what was compiled is left out: {error}")

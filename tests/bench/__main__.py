@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.bench.application import Application, running
+from tests.bench.compilations import compilations
 from tests.bench.figures import Figure
 from tests.bench.imports import imports
 from tests.bench.ingest import ingest
@@ -22,6 +23,7 @@ OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"
 PARTS: dict[str, Callable[[Application], Iterator[Figure]]] = {
     "start": start,
     "ingest": ingest,
+    "kernels": compilations,
     "import": imports,
     "judge": judge,
     "pages": pages,
