@@ -82,7 +82,8 @@ def _rows(name: str, old: QuerySet[Any]) -> Kind:
 
     def prune() -> int:
         batch = list(old.order_by("pk").values_list("pk", flat=True)[:_BATCH])
-        return old.model._default_manager.filter(pk__in=batch).delete()[0] if batch else 0
+        old.model._default_manager.filter(pk__in=batch).delete()
+        return len(batch)
 
     return Kind(name, measure, prune)
 

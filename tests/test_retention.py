@@ -20,7 +20,16 @@ from hud import retention
 from hud.accounts import audit
 from hud.accounts.keys import create_key
 from hud.management.commands import tick
-from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, Task
+from hud.models import (
+    Artifact,
+    Audit,
+    DailyUse,
+    IdempotencyKey,
+    Import,
+    KernelBinary,
+    KernelCode,
+    Task,
+)
 from hud.runs import logs
 from hud.server import worker_account
 from tests.support.factories import create_run
@@ -75,6 +84,8 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
         Import.objects.filter(pk=job.pk).update(created=moment)
         DailyUse.objects.create(key=key, day=moment.date())
         Session.objects.create(session_key=f"s{number}", session_data="", expire_date=moment + OLD / 2)
+        code = KernelCode.objects.create(digest=uuid.uuid4(), text="", delivered=moment)
+        KernelBinary.objects.create(binary=f"{number:016}", code=code)
         audit.note(who="me", action="test", subject=f"{number}")
         Audit.objects.filter(subject=f"{number}").update(at=moment)
         files.append(write(own_data / "agent" / "refused" / f"{number}" / "outcome.json", age=age))
@@ -93,12 +104,12 @@ def plant(own_data: Path) -> tuple[list[Path], list[Path]]:
 
 
 def counts() -> list[int]:
-    models = (Artifact, IdempotencyKey, DailyUse, Session, Audit.objects.filter(action="test"))
+    models = (Artifact, IdempotencyKey, DailyUse, Session, KernelBinary, Audit.objects.filter(action="test"))
     return [model.count() if hasattr(model, "count") else model.objects.count() for model in models]
 
 
 def assert_pruned(stay: list[Path], go: list[Path]) -> None:
-    assert counts() == [1, 1, 1, 1, 1]
+    assert counts() == [1] * 6
     assert Import.objects.count() == 2
     assert sorted(Task.objects.values_list("log_bytes", flat=True)) == [0, 1000]
     assert [path for path in stay if not path.exists()] == []
@@ -110,7 +121,7 @@ def test_a_dry_run_prints_what_prune_then_removes(own_data: Path) -> None:
     printed = StringIO()
     call_command("prune", "--dry-run", stdout=printed)
     assert all(path.exists() for path in stay + go)
-    assert counts() == [2, 2, 2, 2, 2]
+    assert counts() == [2] * 6
     said = {line[:18].strip(): line[18:].split() for line in printed.getvalue().splitlines()}
     assert said["artifacts"][:2] == said["task logs"][:2] == said["refused files"][:2] == ["1", "1000"]
     assert said["orphan files"][:2] == ["3", "3000"]

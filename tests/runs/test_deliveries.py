@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hud.ingest import deliveries
-from hud.models import Accelerator, Measurement, Task
+from hud.models import Accelerator, Compilation, Measurement, Task
 from hud.runs import logs
 from runner.schema.suite import TaskSpec
 from tests.support.claims import claim, end, request
@@ -51,6 +51,21 @@ def test_repeats_are_processes_of_one_run(accelerator: Accelerator) -> None:
         end(task, accelerator)
     points = Measurement.objects.filter(run=run).order_by("repeat")
     assert [(point.repeat, point.value) for point in points] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+
+
+def test_a_compilation_is_that_of_its_task_whatever_the_record_says(accelerator: Accelerator) -> None:
+    run = request()
+    task = claim(accelerator)
+    assert task.token
+    for compiled, warned in (({"kernels": "none"}, True), ({"graph_breaks": [{"reason": "print"}]}, False)):
+        said = {"compilation": 7, "compiled": compiled}
+        metric = {"name": "kernel_count", "benchmark_values": [3], "extra_info": said}
+        body = as_lines(task_record(TaskSpec.from_json(task.spec), metric=metric))
+        receipt = deliveries.take_results(uid=task.uid, token=task.token, host=accelerator.host, body=body)
+        assert (receipt.stored, receipt.skipped, bool(receipt.warnings)) == (1, [], warned)
+    (found,) = Compilation.objects.all()
+    assert (found.run_id, found.number, found.graph_breaks[0]["reason"]) == (run.pk, 0, "print")
+    assert Measurement.objects.get().compilation == 0
 
 
 def test_a_repeated_log_piece_changes_nothing(accelerator: Accelerator) -> None:
