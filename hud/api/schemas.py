@@ -48,8 +48,7 @@ class ImportOut(Schema):
     links: dict[str, str]
 
 
-class ExperimentOut(Schema):
-    id: int
+class ExperimentFields(Schema):
     suite: str
     case: str
     knobs: dict[str, Any]
@@ -59,6 +58,10 @@ class ExperimentOut(Schema):
     device: str
     arch: str
     dynamic: bool
+
+
+class ExperimentOut(ExperimentFields):
+    id: int
 
 
 class ExperimentsOut(Schema):
@@ -104,6 +107,77 @@ class SeriesOut(Schema):
     direction: str
     points: list[PointOut]
     next: str | None
+
+
+class AttributionSideOut(ExperimentFields):
+    side: str
+    run: int
+    experiment: int
+    commit: str
+    time: str
+    host: str
+    torch: str
+    environment: str
+    compilations: list[int]
+    variants: list[str]
+
+
+class BusyTimeOut(Schema):
+    """Means over the compilations, in µs of a step: kernels - overlap = busy."""
+
+    busy_us: float | None
+    kernels_us: float | None
+    overlap_us: float
+    gaps_us: float | None
+    call_us: float | None
+    overhead_us: float | None
+
+
+class CauseOut(Schema):
+    change_us: float
+    share: float | None
+
+
+class KernelChangeOut(Schema):
+    """A kernel, or the part of it that has this cause. `group`: moved work that shares operators."""
+
+    cause: str
+    kernel: str
+    kind: str
+    origins: list[str]
+    base_us: float | None
+    head_us: float | None
+    change_us: float | None
+    share: float | None
+    beyond_noise: bool
+    portion: float
+    group: int | None
+    slot: str
+    base_choice: str | None
+    head_choice: str | None
+    base_config: str | None
+    head_config: str | None
+    base_binary: str | None
+    head_binary: str | None
+    base_calls: float | None
+    head_calls: float | None
+
+
+class AttributionOut(Schema):
+    base: AttributionSideOut
+    head: AttributionSideOut
+    totals: dict[str, BusyTimeOut]
+    busy_change_us: float | None
+    gaps_change_us: float | None
+    overhead_change_us: float | None
+    causes: dict[str, CauseOut]
+    remainder_us: float | None
+    adds_up: bool | None
+    card_ratio: float | None
+    environment: list[str]
+    graph: dict[str, list[dict[str, Any]]]
+    compile: dict[str, Any]
+    kernels: list[KernelChangeOut]
 
 
 class StrictBody(Schema):

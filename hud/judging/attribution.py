@@ -8,7 +8,7 @@ of each choice, as often as that choice came, and the part that both sides share
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -136,8 +136,7 @@ def attribute(
     before, after = _slots(base), _slots(head)
     changes: list[Change] = []
     for slot in dict.fromkeys((*before, *after)):
-        there = before.get(slot), after.get(slot)
-        changes += _of_slot(slot, *there)
+        changes += _of_slot(slot, before.get(slot, {}), after.get(slot, {}))
     changes, ratio = _judge_noise(changes, same_card=same_card)
     changes, groups = _move(changes)
     sides = [_side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)]
@@ -184,42 +183,49 @@ def _choice(found: list[Kernel], portion: float) -> _Choice:
     return _Choice(found[-1], portion, median(times) if times else None, {kernel.binary for kernel in found})
 
 
-def _of_slot(slot: str, before: _Slot | None, after: _Slot | None) -> Iterable[Change]:
+def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
     """Yield the parts of a slot: what both sides drew alike, then what they drew differently."""
-    if before is None or after is None:
-        cause: Cause = "appeared" if before is None else "vanished"
-        base, head = before and _mean(before), after and _mean(after)
-        kernels = base and base.kernel, head and head.kernel
-        yield Change(slot, cause, *kernels, base and base.time_us, head and head.time_us)
+    if not before or not after:
+        yield _change(slot, "appeared" if after else "vanished", _mean(before), _mean(after))
         return
-    rest = [{choice: one.portion for choice, one in side.items()} for side in (before, after)]
+    left = dict(before), dict(after)
     for choice in before.keys() & after.keys():
         base, head = before[choice], after[choice]
         portion = min(base.portion, head.portion)
-        for side in rest:
-            side[choice] -= portion
-        times = [one.time_us and one.time_us * portion for one in (base, head)]
-        cause = "unchanged" if base.binaries & head.binaries else "code"
-        yield Change(slot, cause, base.kernel, head.kernel, times[0], times[1], portion)
-    left = [
-        _mean({name: replace(side[name], portion=share) for name, share in shares.items() if share > 1e-9})
-        for side, shares in zip((before, after), rest, strict=True)
-    ]
+        cause: Cause = "unchanged" if base.binaries & head.binaries else "code"
+        yield _change(slot, cause, _mean({choice: base}, portion), _mean({choice: head}, portion))
+        for side in left:
+            rest = side.pop(choice)
+            if rest.portion - portion > 1e-9:
+                side[choice] = replace(rest, portion=rest.portion - portion)
     if left[0] or left[1]:
-        kernels = tuple(one.kernel if one else None for one in left)
-        times = [one.time_us if one else None for one in left]
-        portion = max(one.portion for one in left if one)
-        yield Change(slot, "choice", kernels[0], kernels[1], times[0], times[1], portion)
+        yield _change(slot, "choice", _mean(left[0]), _mean(left[1]))
 
 
-def _mean(slot: _Slot) -> _Choice | None:
-    """Return the choices as one, named after the most frequent; None without any."""
+def _change(slot: str, cause: Cause, base: _Choice | None, head: _Choice | None) -> Change:
+    portion = max(one.portion for one in (base, head) if one)
+    return Change(
+        slot,
+        cause,
+        base.kernel if base else None,
+        head.kernel if head else None,
+        base.time_us if base else None,
+        head.time_us if head else None,
+        portion,
+    )
+
+
+def _mean(slot: _Slot, portion: float | None = None) -> _Choice | None:
+    """Return the choices as one, named after the most frequent, with the sum of their times, each as often as
+    it came, or `portion` as often. None without any."""
     if not slot:
         return None
+    if portion is not None:
+        slot = {choice: replace(one, portion=portion) for choice, one in slot.items()}
     most = max(slot.values(), key=lambda one: one.portion)
     times = [one.time_us * one.portion for one in slot.values() if one.time_us is not None]
-    portion = sum(one.portion for one in slot.values())
-    return _Choice(most.kernel, portion, sum(times) if times else None, most.binaries)
+    whole = sum(one.portion for one in slot.values())
+    return _Choice(most.kernel, whole, sum(times) if times else None, most.binaries)
 
 
 def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change], float | None]:

@@ -80,6 +80,15 @@ class ExperimentChoice(FilterForm):
         return {name: value for name, value in self.kept().items() if name != "table"}
 
 
+class CodeSides(FilterForm):
+    """Two points, as `hud.pages.code.sides` reads them, and the slot of the kernel whose code to show."""
+
+    base = _word(300)
+    head = _word(300)
+    kernel = _word(16)
+    q = _word()  # of the chooser
+
+
 class RunFilters(FilterForm):
     state = forms.ChoiceField(required=False, choices=[(state.value, state.value) for state in State])
     kind = forms.ChoiceField(required=False, choices=[("rerun", "rerun"), ("upload", "upload")])

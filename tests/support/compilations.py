@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from hud.models import Compilation, Environment, Experiment, KernelBinary, KernelCode, Run
+from hud.models import Kernel as KernelRow
 from runner.schema.compilations import Compiled, Kernel, digest
+from tests.support.factories import create_environment, create_experiment, create_run
 
 MOBILENET = Path(__file__).parents[1] / "judging" / "mobilenetv2_100_h200.json"
 OTHER_CHOICE = 1.2  # the autotuner's configurations of that model lie 25 to 66 % apart
@@ -54,3 +59,57 @@ def mobilenet() -> list[Compiled]:
             kernels.append(kernel(name, time_us, config=config, origins=origins, **about))
         found.append(compiled(*kernels))
     return found
+
+
+def store(
+    found: Compiled,
+    *,
+    experiment: Experiment | None = None,
+    run: Run | None = None,
+    environment: Environment | None = None,
+    repeat: int = 0,
+    side: int = 0,
+    code: Mapping[str, str] = MappingProxyType({}),
+) -> Compilation:
+    """Store a compilation of a run, with the source of binaries by the kernel's name in `code`."""
+    owner = run or create_run()
+    pks = []
+    for one in found.kernels:
+        said = {name: getattr(one, name) for name in ("slot", "choice", "binary", "name", "kind", "config")}
+        counts = {"bytes": one.bytes, "flops": one.flops, "candidates": one.candidates}
+        place = uuid.UUID(digest(*map(str, (*said.values(), *counts.values()))) * 2)
+        row = KernelRow.objects.get_or_create(
+            digest=place, defaults={**said, **counts, "origins": list(one.origins)}
+        )
+        pks.append(row[0].pk)
+        if one.name in code:
+            text = code[one.name]
+            source = KernelCode.objects.get_or_create(
+                digest=uuid.UUID(digest(text) * 2), defaults={"text": text}
+            )
+            KernelBinary.objects.get_or_create(binary=one.binary, defaults={"code": source[0]})
+    said = found.to_json()
+    return Compilation.objects.create(
+        run=owner,
+        experiment=experiment or create_experiment(),
+        environment=environment or create_environment(gpu_uuid="GPU-1"),
+        repeat=repeat,
+        side=side,
+        number=None if side else repeat,
+        order_time=owner.order_time,
+        variant=found.variant(),
+        kernels=pks,
+        times_us=[one.time_us for one in found.kernels],
+        calls=[one.calls for one in found.kernels],
+        **{name: getattr(found, name) for name in ("busy_us", "gaps_us", "overlap_us")},
+        **{
+            name: said.get(name, empty)
+            for name, empty in (
+                ("graph_breaks", []),
+                ("recompiles", []),
+                ("cudagraph_skips", []),
+                ("phases_s", {}),
+                ("caches", {}),
+            )
+        },
+    )
