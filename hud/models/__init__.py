@@ -5,7 +5,7 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 
 from __future__ import annotations
 
-from hud.models.compilations import Compilation, Kernel, KernelBinary, KernelCode
+from hud.models.compilations import Compilation, Kernel, KernelBinary, KernelCode, kernels_of
 from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, DailyUse, SignOn
 from hud.models.measurements import (
@@ -16,6 +16,7 @@ from hud.models.measurements import (
     Measurement,
     UnjudgedRun,
     Verdict,
+    compilation_key,
     words_are_reason,
 )
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
@@ -59,5 +60,7 @@ __all__ = [
     "UnjudgedRun",
     "Upload",
     "Verdict",
+    "compilation_key",
+    "kernels_of",
     "words_are_reason",
 ]

@@ -6,6 +6,7 @@ those of `runner.schema.compilations`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
@@ -16,6 +17,7 @@ from django.db.models.functions import Now
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
 from hud.models.uploads import Upload
+from runner.schema import compilations as schema
 
 
 class Real(models.FloatField):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -48,6 +50,25 @@ class Kernel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def in_step(self, time_us: float | None, calls: float) -> schema.Kernel:
+        """Return the kernel as a compilation has it."""
+        return schema.Kernel(
+            slot=self.slot,
+            choice=self.choice,
+            binary=self.binary,
+            name=self.name,
+            kind=self.kind,  # type: ignore[arg-type]  # ingestion has checked the word
+            config=self.config,
+            origins=tuple(self.origins),
+            calls=calls,
+            time_us=time_us,
+            bytes=self.bytes,
+            flops=self.flops,
+            candidates=self.candidates,
+            ranked=tuple((config, time_us) for config, time_us in self.ranked),
+            default=self.default_config,
+        )
 
 
 class Compilation(models.Model):
@@ -91,6 +112,26 @@ class Compilation(models.Model):
 
     def __str__(self) -> str:
         return f"compilation {self.repeat} of {self.experiment_id} in run {self.run_id}"
+
+    def compiled(self, kernels: Mapping[int, Kernel]) -> schema.Compiled:
+        """Return the compilation as its record said it; `kernels` has its kernels by id."""
+        in_step = zip(self.kernels, self.times_us, self.calls, strict=True)
+        return schema.Compiled(
+            kernels=tuple(kernels[pk].in_step(time_us, calls) for pk, time_us, calls in in_step),
+            busy_us=self.busy_us,
+            gaps_us=self.gaps_us,
+            overlap_us=self.overlap_us,
+            graph_breaks=tuple(schema.Note(**note) for note in self.graph_breaks),
+            recompiles=tuple(schema.Note(**note) for note in self.recompiles),
+            cudagraph_skips=tuple(schema.Note(**note) for note in self.cudagraph_skips),
+            phases_s=self.phases_s,
+            caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
+        )
+
+
+def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
+    """Return the kernels of these compilations by id; 1 query."""
+    return Kernel.objects.in_bulk({pk for one in compilations for pk in one.kernels})
 
 
 class KernelCode(models.Model):

@@ -29,6 +29,11 @@ def words_are_reason(status: int, value: float | None) -> bool:
     return status != 0 or value is None
 
 
+def compilation_key(number: int | None, repeat: int) -> int:
+    """Return what tells the compilations of a run apart. A process that names none counts as one."""
+    return -1 - repeat if number is None else number
+
+
 class Measurement(models.Model):
     """One metric of one experiment in one run: its value, samples, spread and target, or a status.
 

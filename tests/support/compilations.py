@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -55,7 +56,7 @@ def mobilenet() -> list[Compiled]:
             slow = triton and time_us > OTHER_CHOICE * min(said["us"])
             config = ("XBLOCK=512 num_warps=8" if slow else "XBLOCK=1024 num_warps=4") if triton else ""
             about = {"kind": "pointwise" if triton else "library", "bytes": said.get("bytes")}
-            origins = (f"aten.{name.rpartition('_')[0].removeprefix('triton_poi_fused_')}",)
+            origins = (f"aten.{name.partition('_fused_')[2].rpartition('_')[0] or name}",)
             kernels.append(kernel(name, time_us, config=config, origins=origins, **about))
         found.append(compiled(*kernels))
     return found
@@ -113,3 +114,48 @@ def store(
             )
         },
     )
+
+
+BEFORE = """@triton.jit
+def triton_poi_fused__native_batch_norm_legit_no_training_hardtanh_7(
+    in_ptr0, in_ptr1, in_ptr2, in_ptr3, in_ptr4, out_ptr0,
+    xnumel, XBLOCK : tl.constexpr):
+    xnumel = 57802752
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 144)
+    tmp0 = tl.load(in_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp3 = tl.load(in_ptr2 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 - tmp1
+    tmp4 = 1e-05
+    tmp5 = tmp3 + tmp4
+    tmp6 = tl.sqrt_rn(tmp5)
+    tl.store(out_ptr0 + (x2), tmp6, None)
+"""
+AFTER = (
+    BEFORE.replace("tl.program_id(0) * XBLOCK", "tl.program_id(0).to(tl.int64) * XBLOCK")
+    .replace("[:]\n    xmask", "[:].to(tl.int64)\n    xmask")
+    .replace("tl.full([XBLOCK], True, tl.int1)[:]", "xindex < xnumel")
+    .replace("(x2), None).to", "(x2), xmask).to")
+)
+
+
+def planted(found: Compiled) -> Compiled:
+    """Return a compilation of mobilenetv2_100 with new code in two kernels and a lost fusion."""
+    kernels = []
+    for one in found.kernels:
+        if one.name.endswith(("hardtanh_7", "hardtanh_4")):
+            time_us = (one.time_us or 0.0) * 1.212
+            kernels.append(replace(one, binary=digest(one.binary, "64 bits"), time_us=time_us))
+        elif one.name.endswith("mean_25"):
+            head, origin = "triton_poi_fused_", one.origins[0]
+            kernels += [
+                kernel(f"{head}hardtanh_25", 19.0, origins=(origin, "aten.hardtanh")),
+                kernel(f"{head}mean_26", 16.4, origins=(origin, "aten.mean"), kind="reduction"),
+            ]
+        else:
+            kernels.append(one)
+    return replace(found, kernels=tuple(kernels), busy_us=total_us(kernels))

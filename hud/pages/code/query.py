@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, phase_changes
-from hud.models import Compilation, Environment, Experiment, Kernel, KernelBinary, Metric
+from hud.models import Compilation, Environment, Experiment, KernelBinary, Metric, kernels_of
 from hud.pages.code.diff import Diff, Line, compare, whole
-from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse
+from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse, same_card
 from hud.pages.code.table import short_name
 from hud.pages.experiment.query import changes
 from hud.pages.sql import fetch
 from hud.pages.suite.query import identity
-from runner.schema.compilations import Compiled, Note
-from runner.schema.compilations import Kernel as KernelOfStep
+from runner.schema.compilations import Compiled, Kernel
 from runner.schema.statistics import median
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
@@ -268,7 +267,7 @@ def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> Cod
     attribution = attribute(
         before.compiled,
         after.compiled,
-        same_card=_same_card(before.environment, after.environment),
+        same_card=same_card(before.environment, after.environment),
         base_call_us=_call_us(before),
         head_call_us=_call_us(after),
     )
@@ -304,49 +303,14 @@ def _parsed(text: str, name: Literal["base", "head"]) -> tuple[Side, list[Compil
 
 def _points(sides: Sequence[tuple[Side, list[Compilation]]]) -> list[Point]:
     rows = [row for _side, found in sides for row in found]
-    kernels = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
+    kernels = kernels_of(rows)
     experiments = Experiment.objects.in_bulk({row.experiment_id for row in rows})
     points = [
-        Point(side, found, [compiled_of(row, kernels) for row in found], experiments[found[0].experiment_id])
+        Point(side, found, [row.compiled(kernels) for row in found], experiments[found[0].experiment_id])
         for side, found in sides
     ]
     _fill_values(points)
     return points
-
-
-def compiled_of(row: Compilation, kernels: Mapping[int, Kernel]) -> Compiled:
-    """Return a stored compilation as the runner described it."""
-    return Compiled(
-        kernels=tuple(
-            _kernel_of(kernels[pk], time_us, calls)
-            for pk, time_us, calls in zip(row.kernels, row.times_us, row.calls, strict=True)
-        ),
-        busy_us=row.busy_us,
-        gaps_us=row.gaps_us,
-        overlap_us=row.overlap_us,
-        graph_breaks=tuple(Note(**note) for note in row.graph_breaks),
-        recompiles=tuple(Note(**note) for note in row.recompiles),
-        cudagraph_skips=tuple(Note(**note) for note in row.cudagraph_skips),
-        phases_s=row.phases_s,
-        caches=row.caches,
-    )
-
-
-def _kernel_of(row: Kernel, time_us: float | None, calls: float) -> KernelOfStep:
-    return KernelOfStep(
-        row.slot,
-        row.choice,
-        row.binary,
-        row.name,
-        row.kind,  # type: ignore[arg-type]  # stored as the runner's own word
-        row.config,
-        tuple(row.origins),
-        calls,
-        time_us,
-        row.bytes,
-        row.flops,
-        row.candidates,
-    )
 
 
 @dataclass(slots=True)
@@ -396,11 +360,6 @@ def _counts(base: Point, head: Point) -> list[Count]:
     return sorted(found, key=lambda one: one.base == one.head)
 
 
-def _same_card(base: Environment, head: Environment) -> bool:
-    uuids = base.facts.get("gpu_uuid"), head.facts.get("gpu_uuid")
-    return base.pk == head.pk or (bool(uuids[0]) and uuids[0] == uuids[1])
-
-
 def _call_us(point: Point) -> float | None:
     call_ms = point.values.get(CALL_TIME)
     return None if call_ms is None else call_ms * 1e3
@@ -413,7 +372,7 @@ def _codes(found: Sequence[Change]) -> list[Code]:
     rows = KernelBinary.objects.filter(binary__in=binaries).select_related("code")
     texts = {row.binary: row.code.text for row in rows}
 
-    def text_of(kernel: KernelOfStep | None) -> str:
+    def text_of(kernel: Kernel | None) -> str:
         return texts.get(kernel.binary, "") if kernel else ""
 
     codes = [Code(one, text_of(one.base), text_of(one.head)) for one in changed]

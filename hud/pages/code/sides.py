@@ -8,7 +8,7 @@ from typing import Literal
 
 from django.db.models import QuerySet
 
-from hud.models import Compilation, Experiment, Run
+from hud.models import Compilation, Environment, Experiment, Run
 from hud.runs.branches import stored_names
 
 _SIDE = re.compile(
@@ -115,3 +115,9 @@ def _of_run(run_id: int, found: QuerySet[Compilation]) -> list[Compilation]:
 def number_of(row: Compilation) -> int:
     """Return the number by which a compilation is named, from 0."""
     return row.repeat if row.number is None else row.number
+
+
+def same_card(base: Environment, head: Environment) -> bool:
+    """Return whether both are known to be one card."""
+    uuids = base.facts.get("gpu_uuid"), head.facts.get("gpu_uuid")
+    return base.pk == head.pk or (bool(uuids[0]) and uuids[0] == uuids[1])
