@@ -51,8 +51,20 @@ def thousandths(value: float | None, longest: float) -> str:
 
 
 @register.filter
-def whole_percent(share: float) -> str:
-    return f"{share:.0%}"
+def share(part: float | None) -> str:
+    """Format a part of 1: ``94 %``, small ones as ``2.9 %``."""
+    return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.2 else 1}f} %".replace("-", "−")
+
+
+@register.filter
+def part_of(value: float, whole: float) -> str:
+    """Format a share of a ceiling: ``0.55``."""
+    return f"{value / whole:.2f}" if whole else NONE
+
+
+@register.filter
+def milliseconds(us: float) -> str:
+    return f"{us / 1e3:.{1 if us >= 1e4 else 3}f}"
 
 
 def signed(value: float, digits: int) -> str:

@@ -58,7 +58,7 @@ class Row:
     def binaries(self) -> tuple[str, str]:
         one = self.change
         return tuple(  # type: ignore[return-value]  # two
-            kernel.binary[:7] if kernel else "" for kernel in ((one.base, one.head) if one else ())
+            kernel.binary[:5] if kernel else "" for kernel in ((one.base, one.head) if one else ())
         )
 
 

@@ -152,7 +152,8 @@ def _trace(
 def _hover(mark: Mark, value: str) -> str:
     expected = ""
     if mark.expected_us is not None and mark.same_choice is not None:
-        expected = f"expected from its choices {mark.expected_us / 1e3:.4g} ms, {100 * (mark.same_choice - 1):+.2f} %"
+        above = 100 * (mark.same_choice - 1)
+        expected = f"expected from its choices {mark.expected_us / 1e3:.4g} ms, {above:+.2f} %"
     lines = [
         f"<b>{escape(value)}</b>",
         escape(mark.config),

@@ -1,4 +1,4 @@
-"""The compilations of an experiment: each with its choices, how often those came, and what the newest changed."""
+"""The compilations of an experiment: their choices, how often those came, and what the newest changed."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ class ExperimentPage:
 
 
 def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
-    """Return the page, in 12 statements, one more for uploaded points and up to 3 for compilations; None for no
-    such experiment.
+    """Return the page, in 12 statements, one more for uploaded points and up to 3 for compilations; None for
+    no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first.
     """
