@@ -23,7 +23,7 @@ from django.db.models import BigIntegerField, Count, QuerySet, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, Task
+from hud.models import Artifact, Audit, DailyUse, IdempotencyKey, Import, KernelCode, Task
 
 _BATCH = 500
 _ORPHAN_AGE_S = 24 * 3600  # a younger file may be one whose row is not committed yet
@@ -50,6 +50,9 @@ def kinds() -> list[Kind]:
     return [
         _task_logs(_before(settings.HUD_KEEP_LOGS_DAYS)),
         _artifacts(_before(settings.HUD_KEEP_ARTIFACTS_DAYS)),
+        _rows(
+            "kernel code", KernelCode.objects.filter(delivered__lt=_before(settings.HUD_KEEP_ARTIFACTS_DAYS))
+        ),
         _files("refused files", lambda: _refused(_before(settings.HUD_KEEP_REFUSED_DAYS))),
         _rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         _rows("ended imports", Import.objects.filter(finished__lt=requests)),

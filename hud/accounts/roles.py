@@ -104,6 +104,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_export": {"GET": "read"},
     "api:get_series": {"GET": "read"},
     "api:get_attribution": {"GET": "read"},
+    "api:get_variant": {"GET": "read"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import date
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -13,10 +14,11 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.openapi import parameter
-from hud.api.schemas import Error, ExperimentsOut, SeriesOut
+from hud.api.schemas import Error, ExperimentsOut, SeriesOut, VariantOut
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment
-from hud.pages.experiment.series import series_points, series_stamp
+from hud.pages import compilations
+from hud.pages.experiment.series import BadCursor, Filters, series_points, series_stamp
 from hud.problems import Problem
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
@@ -135,6 +137,9 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
 
 class SeriesFilter(Schema):
     branch: str = Field("", max_length=200)
+    since: date | None = Field(None, alias="from")
+    until: date | None = Field(None, alias="to")
+    cursor: str = Field("", max_length=100)
 
 
 @router.get(
@@ -145,9 +150,12 @@ class SeriesFilter(Schema):
 def get_series(
     request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[SeriesFilter]
 ) -> Any:
-    """Get the points of a series, ordered by commit date, then run time."""
+    """Get the points of a series, ordered by commit date, then run time: the latest ones, and by `next` as
+    `cursor` those before them. `from` and `to` are days, both included. A point is a run; its value is the
+    median over its compilations."""
     known = experiment < 2**31 and "\0" not in metric
-    stamp = series_stamp(experiment, metric, branch_name(given.branch)) if known else None
+    filters = Filters(**{**given.model_dump(), "branch": branch_name(given.branch)})
+    stamp = series_stamp(experiment, metric, filters) if known else None
     if stamp is None:
         raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
     etag = f'"{stamp.etag}"'
@@ -155,4 +163,17 @@ def get_series(
     if etag in asked or "*" in asked:  # a compressed answer has a weak tag
         return HttpResponse(status=304, headers={"ETag": etag})
     response["ETag"] = etag
-    return series_points(stamp)
+    try:
+        return series_points(stamp)
+    except BadCursor as error:
+        raise Problem(422, str(error), errors=[Fault("?cursor", str(error))]) from error
+
+
+@router.get("/variants/{variant}", response={200: VariantOut, (401, 403, 404): Error})
+def get_variant(request: HttpRequest, variant: str) -> dict[str, Any]:
+    """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
+    a series name it."""
+    found = compilations.of_variant(variant)
+    if found is None:
+        raise Problem(404, f"no compilation has the variant {variant[:40]!r}")
+    return found

@@ -48,7 +48,8 @@ class ImportOut(Schema):
     links: dict[str, str]
 
 
-class ExperimentFields(Schema):
+class ExperimentOut(Schema):
+    id: int
     suite: str
     case: str
     knobs: dict[str, Any]
@@ -58,10 +59,6 @@ class ExperimentFields(Schema):
     device: str
     arch: str
     dynamic: bool
-
-
-class ExperimentOut(ExperimentFields):
-    id: int
 
 
 class ExperimentsOut(Schema):
@@ -84,6 +81,15 @@ class AuditOut(Schema):
     next: str | None
 
 
+class CompilationOut(Schema):
+    """The value of one compilation, the median of `n` samples; `variant` is null where its kernels are not
+    known."""
+
+    variant: str | None
+    value: float
+    n: int
+
+
 class PointOut(Schema):
     run: int
     time: str
@@ -98,8 +104,10 @@ class PointOut(Schema):
     target_arch: str | None
     target_met: bool | None
     verdict: str | None
+    level: float | None
     source: str
     process: int
+    compilations: list[CompilationOut]
 
 
 class SeriesOut(Schema):
@@ -109,75 +117,33 @@ class SeriesOut(Schema):
     next: str | None
 
 
-class AttributionSideOut(ExperimentFields):
-    side: str
+class KernelOut(Schema):
+    slot: str
+    choice: str
+    binary: str
+    name: str
+    kind: str
+    config: str
+    origins: list[str]
+    calls: float
+    time_us: float | None
+    bytes: int | None
+    flops: int | None
+    candidates: int
+    ranked: list[tuple[str, float]]
+    default: str
+
+
+class VariantOut(Schema):
+    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
+
+    variant: str
+    compilations: int
     run: int
     experiment: int
-    commit: str
-    time: str
-    host: str
-    torch: str
-    environment: str
-    compilations: list[int]
-    variants: list[str]
-
-
-class BusyTimeOut(Schema):
-    """Means over the compilations, in µs of a step: kernels - overlap = busy."""
-
+    time: datetime
     busy_us: float | None
-    kernels_us: float | None
-    overlap_us: float
-    gaps_us: float | None
-    call_us: float | None
-    overhead_us: float | None
-
-
-class CauseOut(Schema):
-    change_us: float
-    share: float | None
-
-
-class KernelChangeOut(Schema):
-    """A kernel, or the part of it that has this cause. `group`: moved work that shares operators."""
-
-    cause: str
-    kernel: str
-    kind: str
-    origins: list[str]
-    base_us: float | None
-    head_us: float | None
-    change_us: float | None
-    share: float | None
-    beyond_noise: bool
-    portion: float
-    group: int | None
-    slot: str
-    base_choice: str | None
-    head_choice: str | None
-    base_config: str | None
-    head_config: str | None
-    base_binary: str | None
-    head_binary: str | None
-    base_calls: float | None
-    head_calls: float | None
-
-
-class AttributionOut(Schema):
-    base: AttributionSideOut
-    head: AttributionSideOut
-    totals: dict[str, BusyTimeOut]
-    busy_change_us: float | None
-    gaps_change_us: float | None
-    overhead_change_us: float | None
-    causes: dict[str, CauseOut]
-    remainder_us: float | None
-    adds_up: bool | None
-    card_ratio: float | None
-    environment: list[str]
-    graph: dict[str, list[dict[str, Any]]]
-    compile: dict[str, Any]
-    kernels: list[KernelChangeOut]
+    kernels: list[KernelOut]
 
 
 class StrictBody(Schema):
@@ -242,6 +208,7 @@ class DeletionOut(Schema):
     runs: int
     uploads: int
     measurements: int
+    compilations: int
     verdicts: int
     series: int
     experiments: int

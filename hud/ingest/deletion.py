@@ -1,7 +1,7 @@
 """Delete a run or an upload with everything that nothing else refers to.
 
 A dry run deletes and rolls back, so that it answers exactly what a deletion takes along. Locks are taken as
-the judge takes them: unjudged runs, series in the order of their ids, then runs.
+the judge takes them: compilations, unjudged runs, series in the order of their ids, then runs.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Deletion:
     runs: int = 0
     uploads: int = 0
     measurements: int = 0
+    compilations: int = 0
     verdicts: int = 0
     series: int = 0
     experiments: int = 0
@@ -133,6 +134,9 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     of_upload = "" if upload is None else "AND upload_id = %(upload)s"
     given: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
     with connection.cursor() as cursor:
+        # the judge locks them before it adds measurements of its own to their runs
+        cursor.execute(f"DELETE FROM hud_compilation WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608
+        done.compilations = cursor.rowcount
         unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
         cursor.execute(unjudged, given)
         touch(

@@ -135,6 +135,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             item.side = item.side if run.is_ab else 0
             kept.append(item)
         receipt.add_stored(store(kept, run_ids={own: (run.pk, run.order_time)}, replace=True))
+    receipt.warnings += parser.warnings
     receipt.skip(parser.skipped, parser.skipped_total)
     receipt.skip((item.to_json() for item in refused), len(refused))
     marked = [item for item in parser.skipped if item["reason"] == reasons.UNEXPECTED]

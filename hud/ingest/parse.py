@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.exported import exported
 from hud.ingest.resolve import RunKeys
 from hud.models import FIRST_RUN_ONLY
@@ -22,6 +23,7 @@ from runner.formats.measurement import ParsedMeasurement, device_name_of, device
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, finite, invisible_in, nfc, number, text
 from runner.formats.statuses import status_of
+from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
 from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import STATUSES, UNEXPECTED, Environment, Metric, Record
@@ -73,6 +75,7 @@ class RecordParser:
         """`any_time` accepts all times; the caller checks them."""
         self.parameters = parameters
         self.measurements: list[ParsedMeasurement] = []
+        self.kernels = 0  # of these measurements' compilations
         self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
         self.skipped_total = 0
         self.faults: list[Fault] = []
@@ -85,7 +88,7 @@ class RecordParser:
 
     def flush(self) -> list[ParsedMeasurement]:
         """Return the measurements since the last flush."""
-        taken, self.measurements = self.measurements, []
+        taken, self.measurements, self.kernels = self.measurements, [], 0
         return taken
 
     def skip_faults(self) -> None:
@@ -178,7 +181,18 @@ class RecordParser:
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
         _normalise_names(measurement)
         _check_limits(measurement)
+        if COMPILED in extra and measurement.metric == METRIC:
+            self._add_compiled(measurement, extra[COMPILED])
         self.measurements.append(measurement)
+
+    def _add_compiled(self, measurement: ParsedMeasurement, value: Any) -> None:
+        try:
+            measurement.compiled = read_compiled(value)
+        except BadCompilation as error:
+            place = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
+            self._warn(f"{place}: what was compiled is left out: {error}")
+        else:
+            self.kernels += len(measurement.compiled.kernels)
 
     def _warn(self, words: str) -> None:
         if words and words not in self.warnings and len(self.warnings) < _MAX_WARNINGS:
@@ -255,7 +269,7 @@ def _number(value: float | str) -> float | None:
 
 
 def _compilation(extra: dict[str, Any]) -> int | None:
-    said = extra.get("compilation")
+    said = extra.get(COMPILATION)
     return said if type(said) is int and 0 <= said < 2**15 else None
 
 

@@ -27,6 +27,7 @@ from runner.formats.parameters import Parameters
 
 _MAX_FAULTS = 20
 _PIECE = 5000  # measurements that are stored together; bounds the memory of a large upload
+_PIECE_KERNELS = 50_000  # of their compilations
 _MAX_RATIO = 100  # inflated bytes for each byte on the wire
 _OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -162,7 +163,8 @@ class Content:
                 parser.skip_faults()
             if len(parser.faults) >= _MAX_FAULTS:
                 break
-            if len(parser.measurements) >= _PIECE and not parser.faults:
+            full = len(parser.measurements) >= _PIECE or parser.kernels >= _PIECE_KERNELS
+            if full and not parser.faults:
                 yield parser.flush()
         if parser.faults:
             malformed = any(fault.malformed for fault in parser.faults)

@@ -112,6 +112,16 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """
+            UPDATE hud_compilation c SET experiment_id = pair.new
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            WHERE c.experiment_id = pair.old AND NOT EXISTS (
+                SELECT FROM hud_compilation k WHERE k.experiment_id = pair.new AND k.run_id = c.run_id
+                    AND k.environment_id = c.environment_id AND k.repeat = c.repeat AND k.side = c.side)
+            """,
+            pairs,
+        )
+        cursor.execute(
+            """
             SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
             JOIN hud_series o ON o.experiment_id = pair.old
             LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id

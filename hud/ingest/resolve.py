@@ -305,17 +305,18 @@ def _new_series(missing: Mapping[str, ParsedMeasurement]) -> dict[str, int]:
     (1 and 1.0) are one series, which keeps its first digest."""
     metrics = metric_ids(sorted({item.metric for item in missing.values()}))
     identities = sorted({item.identity for item in missing.values()})
-    ids = _ids("hud_experiment", _EXPERIMENT, [*_EXPERIMENT], identities)
+    ids = ids_of("hud_experiment", _EXPERIMENT, [*_EXPERIMENT], identities)
     experiments = dict(zip(identities, ids, strict=True))
     pairs = {digest: (experiments[item.identity], metrics[item.metric]) for digest, item in missing.items()}
     series = _series_ids({pair: digest for digest, pair in pairs.items()})
     return {digest: series[pair] for digest, pair in pairs.items()}
 
 
-def _ids(
+def ids_of(
     table: str, columns: Mapping[str, str], key: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> list[int]:
-    """Return the ids of distinct rows in their order; `columns` have their types, `key` tells rows apart.
+    """Return the ids of distinct rows in their order; `columns` have their types, `key` tells rows apart, by
+    the first of them.
 
     Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
     waited for by ON CONFLICT and seen by the second look.
@@ -324,20 +325,24 @@ def _ids(
         return []
     names = ", ".join(f'"{name}"' for name in columns)
     values = {name: f'given."{name}"{"::jsonb" * (kind == "jsonb")}' for name, kind in columns.items()}
-    arrays = ", ".join(f"%s::{'text' if kind == 'jsonb' else kind}[]" for kind in columns.values())
+    types = {name: "text" if kind == "jsonb" else kind for name, kind in columns.items()}
+    arrays, key_arrays = (", ".join(f"%s::{types[name]}[]" for name in of) for of in (columns, key))
     same = " AND ".join(f'known."{name}" = {values[name]}' for name in key)
-    select = f"""SELECT given.place, known.id FROM unnest({arrays}) WITH ORDINALITY AS given({names}, place)
+    key_names = ", ".join(f'"{name}"' for name in key)
+    select = f"""SELECT given.place, known.id
+        FROM unnest({key_arrays}) WITH ORDINALITY AS given({key_names}, place)
         JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text
     insert = f"""INSERT INTO {table} ({names}) SELECT {", ".join(values.values())}
         FROM unnest({arrays}) AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
     given = [list(column) for column in zip(*rows, strict=True)]
+    keys = given[: len(key)]
     with connection.cursor() as cursor:
-        cursor.execute(select, given)
+        cursor.execute(select, keys)
         found = dict(cursor.fetchall())
         if len(found) < len(rows):
             missing = [place for place in range(len(rows)) if place + 1 not in found]
             cursor.execute(insert, [[column[place] for place in missing] for column in given])
-            cursor.execute(select, given)
+            cursor.execute(select, keys)
             found = dict(cursor.fetchall())
     return [found[place + 1] for place in range(len(rows))]
 
@@ -361,14 +366,14 @@ def metric_ids(names: list[str]) -> dict[str, int]:
     """Return the ids of these distinct names; an unknown one is registered without direction."""
     infos = map(metric_info, names)
     rows = [[getattr(info, column) for column in _METRIC] for info in infos]
-    return dict(zip(names, _ids("hud_metric", _METRIC, ["name"], rows), strict=True))
+    return dict(zip(names, ids_of("hud_metric", _METRIC, ["name"], rows), strict=True))
 
 
 def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:
     """Return the series of these pairs of experiment and metric, each with the digest it is found by."""
     pairs = sorted(digests)
     rows = [(*pair, digests[pair]) for pair in pairs]
-    ids = _ids("hud_series", _SERIES, ["experiment_id", "metric_id"], rows)
+    ids = ids_of("hud_series", _SERIES, ["experiment_id", "metric_id"], rows)
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -396,7 +401,9 @@ def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:
         for fingerprint in fingerprints
         for found in [environments[fingerprint]]
     ]
-    return dict(zip(fingerprints, _ids("hud_environment", _ENVIRONMENT, ["fingerprint"], rows), strict=True))
+    return dict(
+        zip(fingerprints, ids_of("hud_environment", _ENVIRONMENT, ["fingerprint"], rows), strict=True)
+    )
 
 
 def class_key(environment: Environment) -> str:

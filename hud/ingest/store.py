@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import connection
 
+from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.parse import ExpectedValue
 from hud.ingest.resolve import RowKey, metric_ids, row_keys
 from hud.models import STATUS_CODES, Target
@@ -66,6 +67,12 @@ def store(
     stored = _copy_measurements(list(rows.values()), replace=replace)
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
+    compilations = {
+        key: NewCompilation(item.compiled, item.compilation, run_ids[item.run][1])
+        for key, item in places.items()
+        if item.compiled and key in rows and key[0] not in closed and key not in clashing
+    }
+    store_compilations(compilations, replace=replace, upload_id=upload_id)
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
 
 

@@ -1,7 +1,8 @@
 """What the compiler produced: compilations, the kernels in them, and the kernels' code.
 
-A kernel's description is stored once, and a compilation holds arrays of 12 bytes a kernel. The words are
-those of `runner.schema.compilations`.
+A kernel's description is stored once, and a compilation holds arrays of 16 bytes a kernel: the description,
+the time and the binary, which is another with every version of torch. The words are those of
+`runner.schema.compilations`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Real(models.FloatField):  # type: ignore[type-arg]  # not subscriptable wh
 
 
 class Kernel(models.Model):
-    """A kernel as compilations describe it: `runner.schema.compilations.Kernel` without times and calls.
+    """A kernel as compilations describe it: `runner.schema.compilations.Kernel` without time and binary.
 
     Rows stay when the last compilation with them is deleted; the next one is likely to bring them again.
     """
@@ -36,11 +37,11 @@ class Kernel(models.Model):
     digest = models.UUIDField(unique=True)  # over all that follows but `ranked`
     slot = models.CharField(max_length=16)
     choice = models.CharField(max_length=16)
-    binary = models.CharField(max_length=16)
     name = models.CharField(max_length=300)
     kind = models.CharField(max_length=12)
     config = models.CharField(max_length=500)
     origins = models.JSONField(default=list)  # operators, as aten.mm
+    calls = Real()  # in one step
     bytes = models.BigIntegerField(null=True)  # like `flops` of all its calls in one step
     flops = models.BigIntegerField(null=True)
     candidates = models.IntegerField(default=0)  # configurations that the autotuner timed; 0 if unknown
@@ -51,17 +52,17 @@ class Kernel(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def in_step(self, time_us: float | None, calls: float) -> schema.Kernel:
+    def compiled(self, binary: int, time_us: float | None) -> schema.Kernel:
         """Return the kernel as a compilation has it."""
         return schema.Kernel(
             slot=self.slot,
             choice=self.choice,
-            binary=self.binary,
+            binary=f"{binary % 2**64:016x}",
             name=self.name,
             kind=self.kind,  # type: ignore[arg-type]  # ingestion has checked the word
             config=self.config,
             origins=tuple(self.origins),
-            calls=calls,
+            calls=self.calls,
             time_us=time_us,
             bytes=self.bytes,
             flops=self.flops,
@@ -94,7 +95,7 @@ class Compilation(models.Model):
     overlap_us = models.FloatField(null=True)
     kernels = ArrayField(models.IntegerField(), default=list)  # ids of `Kernel`
     times_us = ArrayField(Real(null=True), default=list)  # of all calls in one step; NULL on a CPU
-    calls = ArrayField(Real(), default=list)  # in one step
+    binaries = ArrayField(models.BigIntegerField(), default=list)  # the 16 hex digits as a signed number
     graph_breaks = models.JSONField(default=list)
     recompiles = models.JSONField(default=list)
     cudagraph_skips = models.JSONField(default=list)
@@ -115,9 +116,9 @@ class Compilation(models.Model):
 
     def compiled(self, kernels: Mapping[int, Kernel]) -> schema.Compiled:
         """Return the compilation as its record said it; `kernels` has its kernels by id."""
-        in_step = zip(self.kernels, self.times_us, self.calls, strict=True)
+        found = zip(self.kernels, self.binaries, self.times_us, strict=True)
         return schema.Compiled(
-            kernels=tuple(kernels[pk].in_step(time_us, calls) for pk, time_us, calls in in_step),
+            kernels=tuple(kernels[pk].compiled(binary, time_us) for pk, binary, time_us in found),
             busy_us=self.busy_us,
             gaps_us=self.gaps_us,
             overlap_us=self.overlap_us,
@@ -148,7 +149,7 @@ class KernelCode(models.Model):
 class KernelBinary(models.Model):
     """The source of a binary. Binaries of different configurations share one."""
 
-    binary = models.CharField(max_length=16, primary_key=True)  # `Kernel.binary`
+    binary = models.CharField(max_length=16, primary_key=True)  # 16 hex digits
     code = models.ForeignKey(KernelCode, models.CASCADE, related_name="binaries")
 
     def __str__(self) -> str:

@@ -9,7 +9,15 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Self, TypeVar
 
-from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric, Series, words_are_reason
+from hud.models import (
+    NEVER_RAN,
+    STATUS_NAMES,
+    Experiment,
+    Metric,
+    Series,
+    compilation_key,
+    words_are_reason,
+)
 from hud.pages.sql import fetch
 from hud.pages.targets import AppliedTarget, Targets
 from hud.runs.branches import stored_names
@@ -55,6 +63,7 @@ class MetricValue:
     environment_id: int
     repeat: int
     side: int
+    compilation: int | None  # number of the compilation in its run
     median: float | None
     spread: float | None  # relative, of the samples of one process
     n: int
@@ -159,7 +168,7 @@ V = TypeVar("V", bound=MetricValue)
 # Columns of `MetricValue` for measurement m of series s, judged by v.
 VALUE_COLUMNS = """
     s.id series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side,
-    m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
+    m.compilation, m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
     m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
@@ -208,13 +217,14 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
 
 
 def by_run(values: Iterable[V]) -> list[V]:
-    """Return one value for each run and environment of a series, as the judge takes them: the median over
-    the fresh processes that gave a number. Those of one run stand together in `values`."""
+    """Return one value for each run and environment of a series, over the fresh processes that gave a number.
+    Those of one run stand together in `values`."""
     groups = groupby(values, key=lambda value: (value.series_id, value.run_id, value.environment_id))
-    return [_over_processes(list(group)) for _place, group in groups]
+    return [over_processes(list(group)) for _place, group in groups]
 
 
-def _over_processes(values: list[V]) -> V:
+def over_processes(values: list[V]) -> V:
+    """Return the value of a point: the median over its compilations, each the median of its processes."""
     if len(values) == 1:
         return values[0]
     there = [value for value in values if value.median is not None]
@@ -227,11 +237,20 @@ def _over_processes(values: list[V]) -> V:
         repeat=0,
         side=0,
         processes=len(values),
-        median=median([value.median for value in there if value.median is not None]) if there else None,
+        median=median([middle for _key, middle in compilation_medians(there)]) if there else None,
         spread=median(spreads) if spreads else None,
         n=sum(value.n for value in values),
         note=_joined(list(dict.fromkeys(filter(None, notes)))),
     )
+
+
+def compilation_medians(values: Iterable[MetricValue]) -> list[tuple[int, float]]:
+    """Return each compilation's `compilation_key` with the median of its processes that gave a number."""
+    found: dict[int, list[float]] = {}
+    for value in values:
+        if value.median is not None:
+            found.setdefault(compilation_key(value.compilation, value.repeat), []).append(value.median)
+    return [(key, median(medians)) for key, medians in found.items()]
 
 
 def _joined(notes: list[str]) -> str | None:

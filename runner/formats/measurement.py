@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
+from runner.schema.compilations import Compiled
 from runner.schema.records import Environment, Record
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
@@ -68,6 +69,7 @@ class ParsedMeasurement:
     repeat: int = 0  # like `side` and `compilation` as `Measurement` has them
     side: int = 0
     compilation: int | None = None
+    compiled: Compiled | None = None  # of one measurement of the compilation
     pointer: str = ""
     line: int | None = None
     warning: str = ""  # for the receipt

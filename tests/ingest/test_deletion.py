@@ -21,6 +21,7 @@ from hud.judging.judge import judge_series, process_pending
 from hud.models import (
     Artifact,
     Audit,
+    Compilation,
     Experiment,
     IdempotencyKey,
     Import,
@@ -45,6 +46,7 @@ COUNTED: dict[str, Any] = {
     "runs": Run,
     "uploads": Upload,
     "measurements": Measurement,
+    "compilations": Compilation,
     "verdicts": Verdict,
     "series": Series,
     "experiments": Experiment,

@@ -76,8 +76,8 @@ def store(
     owner = run or create_run()
     pks = []
     for one in found.kernels:
-        said = {name: getattr(one, name) for name in ("slot", "choice", "binary", "name", "kind", "config")}
-        counts = {"bytes": one.bytes, "flops": one.flops, "candidates": one.candidates}
+        said = {name: getattr(one, name) for name in ("slot", "choice", "name", "kind", "config")}
+        counts = {"calls": one.calls, "bytes": one.bytes, "flops": one.flops, "candidates": one.candidates}
         place = uuid.UUID(digest(*map(str, (*said.values(), *counts.values()))) * 2)
         row = KernelRow.objects.get_or_create(
             digest=place, defaults={**said, **counts, "origins": list(one.origins)}
@@ -101,7 +101,7 @@ def store(
         variant=found.variant(),
         kernels=pks,
         times_us=[one.time_us for one in found.kernels],
-        calls=[one.calls for one in found.kernels],
+        binaries=[_signed(one.binary) for one in found.kernels],
         **{name: getattr(found, name) for name in ("busy_us", "gaps_us", "overlap_us")},
         **{
             name: said.get(name, empty)
@@ -114,6 +114,11 @@ def store(
             )
         },
     )
+
+
+def _signed(key: str) -> int:
+    number = int(key, 16)
+    return number - 2**64 if number >= 2**63 else number
 
 
 BEFORE = """@triton.jit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from runner.schema.compilations import COMPILATION, COMPILED, Compiled
 from runner.schema.suite import TaskSpec
 from runner.suites import micro
 
@@ -42,6 +43,21 @@ def task_record(spec: TaskSpec, name: str = "speedup", **over: Any) -> dict[str,
         "runners": [{"name": "here", "extra_info": {"python": "3"}}],
         **over,
     }
+
+
+def compiled_record(
+    found: Compiled | None, number: int | None = None, *, metric: str = "kernel_count", **over: Any
+) -> dict[str, Any]:
+    """One record of compilation `number` of a run, as our runner writes it."""
+    values = over.pop("values", [float(len(found.kernels)) if found else 1.0])
+    record = v3_record(metric, values, **over)
+    said: dict[str, Any] = {} if found is None else {COMPILED: found.to_json()}
+    said |= {} if number is None else {COMPILATION: number}
+    record["benchmark"] = {**record["benchmark"], "name": "Compiler HUD micro"}
+    record["model"] = {**record["model"], "backend": "inductor", "origins": ["micro"]}
+    record["metric"] = {"name": metric, "benchmark_values": values, "extra_info": said}
+    facts = {"driver": "580.159.04", **({"process": number} if number else {})}
+    return {"runners": [{"name": "h1", "type": "NVIDIA H200", "extra_info": facts}], **record}
 
 
 def as_list(*records: Any) -> bytes:

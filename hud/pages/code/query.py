@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, phase_changes
-from hud.models import Compilation, Environment, Experiment, KernelBinary, Metric, kernels_of
+from hud.models import Compilation, Environment, Experiment, Metric, kernels_of
+from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
 from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse, same_card
 from hud.pages.code.table import short_name
+from hud.pages.compilations import code_of
 from hud.pages.experiment.query import changes
 from hud.pages.sql import fetch
 from hud.pages.suite.query import identity
@@ -21,7 +22,6 @@ from runner.schema.compilations import Compiled, Kernel
 from runner.schema.statistics import median
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
-_OFFERED = 60  # points to choose from
 _TABS = 8  # kernels whose code is one click away
 
 
@@ -90,28 +90,6 @@ class Point:
         }
 
 
-@dataclass(slots=True)
-class OfferedPoint:
-    """A point that may be chosen as a side."""
-
-    run: int
-    experiment: int
-    backend: str
-    order_time: datetime
-    commit: str
-    is_ab: bool
-    numbers: list[int]
-
-    @property
-    def side(self) -> str:
-        return f"run:{self.run}/experiment:{self.experiment}"
-
-    @property
-    def name(self) -> str:
-        commit = f", {self.commit[:7]}" if self.commit else ""
-        return f"{self.order_time:%Y-%m-%d}{commit}, run {self.run}"
-
-
 @dataclass(frozen=True)
 class Code:
     """The source of one kernel on both sides; '' where it is not stored."""
@@ -175,6 +153,17 @@ class CodePage:
     @property
     def longest_phase_s(self) -> float:
         return max((max(one.base_s or 0.0, one.head_s or 0.0) for one in self.phases), default=0.0)
+
+    @property
+    def one_point(self) -> bool:
+        """Return whether both sides are the same, so that the page describes one."""
+        return str(self.base.side) == str(self.head.side)
+
+    @property
+    def tabs(self) -> list[Code]:
+        """Return the first kernels with code, and the one that is shown."""
+        first = self.codes[:_TABS]
+        return first if self.code in (None, *first) else [*first, self.code]
 
     @property
     def slots_with_code(self) -> set[str]:
@@ -260,7 +249,7 @@ class CodePage:
 
 
 def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> CodePage:
-    """Return the comparison of two sides, in 11 statements or fewer. Raise BadSide for a side without
+    """Return the comparison of two sides, in at most 11 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
     points = _points([_parsed(base, "base"), _parsed(head, "head")])
     before, after = points
@@ -288,7 +277,7 @@ def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> Cod
             point.numbers = next(
                 (one.numbers for one in page.offered if (one.run, one.experiment) == place), []
             )
-        page.codes = _codes(attribution.changes)
+        page.codes = _codes(attribution.changes, slot)
         wanted = [one for one in page.codes if one.change.slot == slot] or page.codes
         page.code = wanted[0] if wanted else None
     return page
@@ -365,91 +354,19 @@ def _call_us(point: Point) -> float | None:
     return None if call_ms is None else call_ms * 1e3
 
 
-def _codes(found: Sequence[Change]) -> list[Code]:
-    """Return the kernels with stored code: new code first, then moved work and choices, the largest first."""
-    changed = [one for one in found if has_other_code(one)]
+def _codes(found: Sequence[Change], slot: str) -> list[Code]:
+    """Return the kernels with stored code: new code first, then moved work and choices, the largest first.
+    A kernel without a change is among them if its slot is asked for."""
+    changed = [one for one in found if has_other_code(one) or one.slot == slot]
     binaries = {kernel.binary for one in changed for kernel in (one.base, one.head) if kernel}
-    rows = KernelBinary.objects.filter(binary__in=binaries).select_related("code")
-    texts = {row.binary: row.code.text for row in rows}
+    texts = code_of(binaries)
 
     def text_of(kernel: Kernel | None) -> str:
         return texts.get(kernel.binary, "") if kernel else ""
 
     codes = [Code(one, text_of(one.base), text_of(one.head)) for one in changed]
-    return [code for code in codes if code.base or code.head][:_TABS]
+    return [code for code in codes if code.base or code.head]
 
 
 def has_other_code(change: Change) -> bool:
     return change.cause not in ("unchanged", "slower", "faster")
-
-
-def offered(experiments: set[int]) -> list[OfferedPoint]:
-    """Return the newest points of these experiments, and of other backends of the same case: 1 statement."""
-    return fetch(
-        OfferedPoint,
-        """
-        SELECT c.run_id run, c.experiment_id experiment, e.backend, c.order_time, r.commit,
-            r.base_interpreter <> '' is_ab, array_agg(coalesce(c.number, c.repeat) ORDER BY c.repeat) numbers
-        FROM hud_compilation c
-        JOIN hud_experiment e ON e.id = c.experiment_id
-        JOIN hud_run r ON r.id = c.run_id
-        WHERE c.experiment_id IN (
-            SELECT other.id FROM hud_experiment own JOIN hud_experiment other USING
-                (suite, "case", knobs, mode, dtype, device, arch, dynamic)
-            WHERE own.id = ANY(%(experiments)s)
-        ) AND c.side = 0
-        GROUP BY c.run_id, c.experiment_id, e.backend, c.order_time, r.commit, is_ab
-        ORDER BY c.order_time DESC, c.run_id DESC, e.backend LIMIT %(limit)s
-        """,
-        {"experiments": list(experiments), "limit": _OFFERED},
-    )
-
-
-@dataclass(slots=True)
-class ChooserLine:
-    """An experiment with points to compare, and its newest two; of an A/B run both sides."""
-
-    experiment: Experiment
-    points: int
-    newest: str  # sides
-    before: str
-    newest_time: datetime
-
-
-@dataclass(slots=True)
-class _ChooserRow:
-    experiment: int
-    points: int
-    runs: list[int]
-    ab: list[bool]
-    newest_time: datetime
-
-
-def chooser(text: str = "", limit: int = 100) -> list[ChooserLine]:
-    """Return the experiments with compilations to compare, the newest first: 2 statements."""
-    rows = fetch(
-        _ChooserRow,
-        """
-        SELECT experiment_id experiment, count(*) points,
-            (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
-            (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
-            max(order_time) newest_time
-        FROM (
-            SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab
-            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id
-            JOIN hud_experiment e ON e.id = c.experiment_id
-            WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
-            GROUP BY c.experiment_id, c.run_id, c.order_time, ab
-        ) point
-        GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab)
-        ORDER BY newest_time DESC, experiment_id LIMIT %(limit)s
-        """,
-        {"text": text, "limit": limit},
-    )
-    experiments = Experiment.objects.in_bulk({row.experiment for row in rows})
-    lines = []
-    for row in rows:
-        sides = [f"run:{run}/experiment:{row.experiment}" for run in row.runs]
-        before, newest = (sides[0], sides[0]) if row.ab[0] else (sides[-1], sides[0])
-        lines.append(ChooserLine(experiments[row.experiment], row.points, newest, before, row.newest_time))
-    return lines

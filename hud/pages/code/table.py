@@ -10,6 +10,7 @@ from hud.judging.attribution import Attribution, Cause, Change
 from runner.schema.compilations import Kernel
 
 _MOST_ROWS = 12  # of one group
+_LONGEST = 100  # kernels of one point
 _SMALL = 0.0005  # of the busy time: rows below are one line
 _WORTH_SAYING = 0.003  # of the busy time
 _NAME = 40
@@ -130,6 +131,24 @@ class Table:
         table.before, table.after = at(base_us or 0.0), at(attribution.head.busy_us or 0.0)
         table.ticks = [(at(value), value) for value in (low + length * share for share in (0.25, 0.5, 0.75))]
         return table
+
+    @property
+    def longest(self) -> list[Row]:
+        """Return the kernels that take longest, for a page of one point."""
+        found = sorted(self.attribution.changes, key=lambda one: -(one.head_us or 0.0))[:_LONGEST]
+        most_us = (found[0].head_us if found else None) or 1.0
+        return [
+            Row(
+                _plain_name(one.kernel.name),
+                0.0,
+                "same",
+                0.0,
+                _WIDTH * (one.head_us or 0.0) / most_us,
+                0,
+                one,
+            )
+            for one in found
+        ]
 
     @property
     def sums(self) -> list[Sum]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from hud.pages import data
-from hud.pages.code import query
+from hud.pages.code import chooser, query
 from hud.pages.code.sides import BadSide
 from hud.pages.code.table import Table
 from hud.pages.forms import CodeSides
-from hud.pages.suite.query import identity
 from hud.problems import Problem
 
 
@@ -39,18 +36,8 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def _chooser(request: HttpRequest, data_format: str, text: str, complaints: list[str]) -> HttpResponse:
-    lines = query.chooser(text)
+    lines = chooser.read(text)
     if data_format:
-        rows: list[dict[str, Any]] = [
-            {
-                **identity(line.experiment),
-                "points": line.points,
-                "base": line.before,
-                "head": line.newest,
-                "time": line.newest_time,
-            }
-            for line in lines
-        ]
-        return data.answer(data_format, "code", rows)
+        return data.answer(data_format, "code", [line.to_row() for line in lines])
     context = {"lines": lines, "text": text, "complaints": complaints}
     return render(request, "code/chooser.html", context)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from hud.judging.attribution import Attribution, attribute
-from hud.judging.regret import Regret, autotune_regret, by_slot, saving_us
 from hud.models import Compilation, Series, kernels_of
 from hud.pages.code.sides import same_card
 from hud.pages.code.table import Table, short_name
@@ -53,7 +53,6 @@ class Choice:
     config: str
     n: int
     median_us: float
-    only_in: int | None
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,6 @@ class Compilations:
     chosen: list[ChosenKernel] = field(default_factory=list)  # that lose most
     steady: int = 0  # kernels with one choice in all compilations
     counted: int = 0  # compilations in which choices were counted
-    regret: Regret | None = None
     table: Table | None = None  # what the newest point changed
     sides: tuple[str, str] = ("", "")  # of that comparison
 
@@ -90,7 +88,6 @@ class Compilations:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page's JSON says of them."""
-        regret = self.regret
         return {
             "compilations": [
                 {
@@ -116,15 +113,6 @@ class Compilations:
                 }
                 for kernel in self.chosen
             ],
-            "autotune_regret": {
-                "value": regret.value,
-                "low": regret.low,
-                "high": regret.high,
-                "at_least": regret.at_least,
-                "compilations": regret.compilations,
-            }
-            if regret
-            else None,
         }
 
 
@@ -138,21 +126,27 @@ def read(experiment_id: int, shown: Series | None) -> Compilations:
     if not marks:
         return found
     choices, found.counted = _choices(experiment_id), min(len(marks), _OF_CHOICES)
-    slots = by_slot(choices)
+    slots: dict[str, list[Choice]] = {}
+    for choice in choices:
+        slots.setdefault(choice.slot, []).append(choice)
     drawn = {slot: one for slot, one in slots.items() if len(one) > 1}
     found.steady = len(slots) - len(drawn)
     found.chosen = sorted(
         (
-            ChosenKernel(one[0].name, sorted(one, key=lambda c: -c.n), saving_us(one, found.counted))
+            ChosenKernel(one[0].name, sorted(one, key=lambda c: -c.n), _lost_us(one, found.counted))
             for one in drawn.values()
         ),
         key=lambda kernel: -kernel.lost_us,
     )
-    totals = [mark.busy_us for mark in marks[-_OF_CHOICES:] if mark.busy_us is not None]
-    if len(totals) == found.counted:
-        found.regret = autotune_regret(totals, choices)
     _compare_newest(experiment_id, found)
     return found
+
+
+def _lost_us(choices: Sequence[Choice], compilations: int) -> float:
+    """Return what a kernel loses in the mean compilation against its best choice that was seen twice."""
+    known = [choice.median_us for choice in choices if choice.n > 1]
+    best_us = min(known, default=0.0)
+    return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
 def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
@@ -203,8 +197,7 @@ def _choices(experiment_id: int) -> list[Choice]:
             ) c
         )
         SELECT k.slot, k.choice, min(k.name) "name", min(k.config) config, count(DISTINCT newest.place) n,
-            percentile_cont(0.5) WITHIN GROUP (ORDER BY one.time_us::float8) median_us,
-            CASE WHEN count(DISTINCT newest.place) = 1 THEN min(newest.place) END only_in
+            percentile_cont(0.5) WITHIN GROUP (ORDER BY one.time_us::float8) median_us
         FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
         JOIN hud_kernel k ON k.id = one.id
         WHERE one.time_us IS NOT NULL

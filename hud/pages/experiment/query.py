@@ -103,6 +103,11 @@ class ExperimentPage:
     more_points: bool = False  # older ones were left out
     compilations: Compilations = field(default_factory=Compilations)
 
+    @property
+    def regret(self) -> MetricValue | None:
+        """Return the time lost by the autotuner's choices; its note has the interval."""
+        return next((value for value in self.metrics if value.metric.name == "autotune_regret"), None)
+
 
 def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
     """Return the page, in 12 statements, one more for uploaded points and up to 3 for compilations; None for

@@ -9,7 +9,6 @@ from hud.models import Experiment
 from hud.pages.code.table import short_name
 from hud.pages.limits.ceilings import Ceilings
 from hud.pages.suite.query import identity
-from runner.schema.statistics import t_interval
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class KernelLine:
 
     @property
     def floor_us(self) -> float:
-        """Return the time at the ceiling. A kernel that only reads may beat a copy, and loses nothing then."""
+        """Return the time at the ceiling, at most its own: a kernel that only reads may beat a copy."""
         return min(self.time_us, max(self.memory_us or 0.0, self.compute_us or 0.0))
 
     @property
@@ -129,21 +128,9 @@ class RegretLine:
 
     experiment_id: int
     value: float
+    note: str | None  # has the interval
     busy_us: list[float] | None
     experiment: Experiment = field(init=False)
-
-    @property
-    def compilations(self) -> int:
-        return len(self.busy_us or ())
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval, by that of the mean compilation's time."""
-        if self.busy_us is None or len(self.busy_us) < 2:
-            return None
-        low_us, high_us = t_interval(self.busy_us)
-        best_us = (1 - self.value) * sum(self.busy_us) / len(self.busy_us)
-        return (max(1 - best_us / low_us, 0.0) if low_us > 0 else 0.0), 1 - best_us / high_us
 
     @property
     def low_us(self) -> float | None:

@@ -73,7 +73,7 @@ class LimitsPage:
 
 
 def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
-    """Return the page, in 7 statements, 2 without kernels; without an arch, of the one with most experiments."""
+    """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
     combinations = fetch_tuples(
         """
         SELECT e.arch, e.mode, e.dtype, e.backend, e.suite, count(*) FROM hud_experiment e
@@ -126,7 +126,7 @@ _KERNELS = f"""
     WITH newest AS (
         SELECT e.id experiment_id, e.dtype, c.*
         FROM hud_experiment e JOIN LATERAL (
-            SELECT c.run_id, c.kernels, c.times_us, c.calls, c.busy_us, coalesce(c.gaps_us, 0) gaps_us
+            SELECT c.run_id, c.kernels, c.times_us, c.busy_us, coalesce(c.gaps_us, 0) gaps_us
             FROM hud_compilation c
             JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
             WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
@@ -134,11 +134,11 @@ _KERNELS = f"""
         ) c ON true
         WHERE {_OF_FILTERS}
     ), step AS (
-        SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, one.calls,
+        SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
             one.time_us::float8 time_us,
             k.bytes / (%(copy)s::float8 * 1e3) memory_us, k.flops / (peak.tflops * 1e6) compute_us
         FROM newest
-        JOIN LATERAL unnest(newest.kernels, newest.times_us, newest.calls) one(id, time_us, calls) ON true
+        JOIN LATERAL unnest(newest.kernels, newest.times_us) one(id, time_us) ON true
         JOIN hud_kernel k ON k.id = one.id
         LEFT JOIN unnest(%(dtypes)s::text[], %(peaks)s::float8[]) peak(dtype, tflops)
             ON peak.dtype = newest.dtype
@@ -189,12 +189,12 @@ def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
     return fetch(
         RegretLine,
         f"""
-        SELECT e.id experiment_id, newest.value, spread.busy_us
+        SELECT e.id experiment_id, newest.value, newest.note, spread.busy_us
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
             AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
         JOIN LATERAL (
-            SELECT value FROM hud_measurement WHERE series_id = s.id AND value IS NOT NULL
+            SELECT value, note FROM hud_measurement WHERE series_id = s.id AND value IS NOT NULL
             ORDER BY order_time DESC, run_id DESC LIMIT 1
         ) newest ON true
         LEFT JOIN LATERAL (

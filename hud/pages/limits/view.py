@@ -55,8 +55,7 @@ def _data(page: LimitsPage, data_format: str) -> HttpResponse:
             {
                 **identity(line.experiment),
                 "regret": line.value,
-                "interval": line.interval,
-                "compilations": line.compilations,
+                "note": line.note,
             }
             for line in page.regrets
         ],

@@ -1,0 +1,223 @@
+"""Compilations: what a record says of one, checked, → a row, and rows for kernels that are new.
+
+A compilation belongs to the measurement whose record brought it: it is stored, replaced and left out with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+import orjson
+from django.db import connection
+
+from hud.ingest.resolve import RowKey, ids_of
+from runner.formats.scalars import INVISIBLE
+from runner.schema.compilations import Compiled, Kernel, Note
+
+METRIC = "kernel_count"  # whose records say what was compiled
+MAX_KERNELS = 2000
+_MAX_ENTRIES = 200  # that are kept of the reasons of a kind, a kernel's origins, phases and so on
+_MAX_NAME, _MAX_TEXT = 300, 500
+_KEYS = re.compile(r"[0-9a-f]{16} [0-9a-f]{16} [0-9a-f]{16}")
+_MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
+
+
+class BadCompilation(ValueError):
+    """What a record says of its compilation cannot be stored; its measurement can."""
+
+
+def read_compiled(value: Any) -> Compiled:
+    """Return what `Compiled.to_json` wrote. Raise BadCompilation."""
+    try:
+        found = msgspec.convert(value, Compiled)
+    except msgspec.ValidationError as error:
+        raise BadCompilation(str(error)[:200]) from error
+    if len(found.kernels) > MAX_KERNELS:
+        raise BadCompilation(f"{len(found.kernels)} kernels are more than {MAX_KERNELS}")
+    for place, kernel in enumerate(found.kernels):
+        if problem := _problem_of(kernel):
+            raise BadCompilation(f"{problem} - at `$.kernels[{place}]`")
+    counts = [note.count for note in (*found.graph_breaks, *found.recompiles, *found.cudagraph_skips)]
+    counts += [count for cache in found.caches.values() for count in cache]
+    if not all(0 <= count <= _MAX_COUNT for count in counts):
+        raise BadCompilation(f"a count is not 0 to {_MAX_COUNT}")
+    return found
+
+
+def _problem_of(kernel: Kernel) -> str:
+    if not _KEYS.fullmatch(f"{kernel.slot} {kernel.choice} {kernel.binary}"):
+        return "a key is not 16 hex digits"
+    if not (
+        0 <= kernel.calls <= _MAX_REAL
+        and 0 <= (kernel.time_us or 0) <= _MAX_REAL
+        and 0 <= (kernel.bytes or 0) <= _MAX_BIGINT
+        and 0 <= (kernel.flops or 0) <= _MAX_BIGINT
+        and 0 <= kernel.candidates <= _MAX_COUNT
+    ):
+        return "a number is below 0 or too large"
+    return ""
+
+
+@dataclass(frozen=True)
+class NewCompilation:
+    """A compilation for the row of its measurement, with its number and the time of its run."""
+
+    compiled: Compiled
+    number: int | None
+    order_time: datetime
+
+
+def store_compilations(
+    found: Mapping[RowKey, NewCompilation], *, replace: bool, upload_id: int | None
+) -> None:
+    """Write compilations by the keys of their measurements; `replace` lets a task's later attempt supersede
+    an earlier one."""
+    if not found:
+        return
+    digests = {key: [_digest(kernel) for kernel in new.compiled.kernels] for key, new in found.items()}
+    described = {
+        digest: kernel
+        for key, new in found.items()
+        for digest, kernel in zip(digests[key], new.compiled.kernels, strict=True)
+    }
+    ids = _kernel_ids(described)
+    conflict = _REPLACE if replace else "DO NOTHING"
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"""
+            INSERT INTO hud_compilation (experiment_id, uncounted, {", ".join(_COLUMNS)})
+            SELECT experiment_id, true, {", ".join(f"%s::{kind}" for kind in _COLUMNS.values())}
+            FROM hud_series WHERE id = %s ON CONFLICT {conflict}
+            """,  # noqa: S608 — only constants of this module are put into the text
+            [
+                (*_row(key, new, [ids[digest] for digest in digests[key]], upload_id), key[1])
+                for key, new in found.items()
+            ],
+        )
+
+
+_COLUMNS = {
+    "run_id": "int4", "environment_id": "int4", "repeat": "int2", "side": "int2", "number": "int2",
+    "order_time": "timestamptz", "variant": "text", "busy_us": "float8", "gaps_us": "float8",
+    "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "binaries": "int8[]",
+    "graph_breaks": "jsonb", "recompiles": "jsonb", "cudagraph_skips": "jsonb", "phases_s": "jsonb",
+    "caches": "jsonb", "upload_id": "int4",
+}  # fmt: skip
+_KERNEL = {
+    "digest": "uuid", "slot": "text", "choice": "text", "name": "text", "kind": "text", "config": "text",
+    "origins": "jsonb", "calls": "real", "bytes": "int8", "flops": "int8", "candidates": "int4",
+    "default_config": "text", "ranked": "jsonb",
+}  # fmt: skip
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "uncounted"))
+_REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"
+
+
+def _kernel_ids(described: Mapping[str, Kernel]) -> dict[str, int]:
+    """Return the ids of kernels by their digests; make those that are not there yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT replace(digest::text, '-', ''), id FROM hud_kernel WHERE digest = ANY(%s::uuid[])",
+            [_array(described)],
+        )
+        ids: dict[str, int] = dict(cursor.fetchall())
+    new = sorted(described.keys() - ids)  # the order keeps two concurrent uploads from waiting for each other
+    rows = [_kernel_row(digest, described[digest]) for digest in new]
+    return ids | dict(zip(new, ids_of("hud_kernel", _KERNEL, ["digest"], rows), strict=True))
+
+
+def _row(key: RowKey, new: NewCompilation, ids: list[int], upload_id: int | None) -> tuple[Any, ...]:
+    run_id, _series_id, environment_id, repeat, side = key
+    compiled = new.compiled
+    times = ("NULL" if kernel.time_us is None else kernel.time_us for kernel in compiled.kernels)
+    return (
+        run_id,
+        environment_id,
+        repeat,
+        side,
+        new.number,
+        new.order_time,
+        compiled.variant(),
+        compiled.busy_us,
+        compiled.gaps_us,
+        compiled.overlap_us,
+        _array(ids),
+        _array(times),
+        _array(_signed(kernel.binary) for kernel in compiled.kernels),
+        _notes(compiled.graph_breaks),
+        _notes(compiled.recompiles),
+        _notes(compiled.cudagraph_skips),
+        _named(compiled.phases_s),
+        _named(compiled.caches),
+        upload_id,
+    )
+
+
+def _digest(kernel: Kernel) -> str:
+    """Return 32 hex digits over what makes a row of its own. NUL, which no text holds, keeps parts apart."""
+    texts = (
+        kernel.slot,
+        kernel.choice,
+        kernel.name,
+        kernel.kind,
+        kernel.config,
+        kernel.default,
+    )
+    numbers = f"{kernel.calls} {kernel.bytes} {kernel.flops} {kernel.candidates}"
+    said = "\0".join((*texts, numbers, *kernel.origins))
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+
+
+def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
+    return (
+        digest,
+        kernel.slot,
+        kernel.choice,
+        _short(kernel.name, _MAX_NAME),
+        kernel.kind,
+        _short(kernel.config),
+        _json([_short(origin) for origin in kernel.origins[:_MAX_ENTRIES]]),
+        kernel.calls,
+        kernel.bytes,
+        kernel.flops,
+        kernel.candidates,
+        _short(kernel.default),
+        _json([(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]]),
+    )
+
+
+def _signed(key: str) -> int:
+    number = int(key, 16)
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _array(items: Iterable[Any]) -> str:
+    """Return PostgreSQL's text of an array of numbers; psycopg takes three times as long."""
+    return f"{{{','.join(map(str, items))}}}"
+
+
+def _notes(notes: Sequence[Note]) -> str:
+    return _json(
+        [
+            {"reason": _short(note.reason), "place": _short(note.place), "count": note.count}
+            for note in notes[:_MAX_ENTRIES]
+        ]
+    )
+
+
+def _named(values: Mapping[str, Any]) -> str:
+    return _json({_short(name): value for name, value in islice(values.items(), _MAX_ENTRIES)})
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _short(text: str, limit: int = _MAX_TEXT) -> str:
+    return (text if text.isascii() else INVISIBLE.sub("", text))[:limit]

@@ -1,0 +1,71 @@
+"""Compilations with their kernels: of a point, the newest of an experiment, those of a variant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from hud.models import Compilation, KernelBinary, kernels_of
+from hud.runs.branches import stored_names
+from runner.schema.compilations import Compiled
+
+
+@dataclass(frozen=True)
+class Produced:
+    """A compilation and what it produced."""
+
+    row: Compilation
+    compiled: Compiled
+
+
+def newest(experiment_id: int, limit: int = 50) -> list[Produced]:
+    """Return the newest compilations of an experiment, newest first, without A/B runs and other branches; 2
+    queries."""
+    rows = Compilation.objects.filter(
+        experiment_id=experiment_id, run__base_interpreter="", run__branch__in=stored_names()
+    )
+    return _with_kernels(rows.select_related("run").order_by("-order_time", "-run", "-repeat")[:limit])
+
+
+def of_point(run_id: int, experiment_id: int, *, number: int | None = None) -> list[Produced]:
+    """Return the compilations of an experiment in a run, or the one with this number; 2 queries."""
+    rows = Compilation.objects.filter(run_id=run_id, experiment_id=experiment_id)
+    if number is not None:
+        rows = rows.filter(number=number)
+    return _with_kernels(rows.order_by("environment", "side", "repeat"))
+
+
+def of_variant(variant: str) -> dict[str, Any] | None:
+    """Return the kernels of a variant for the API, None if no compilation has it; 3 queries."""
+    if not variant.isalnum():  # such as a NUL, which the database refuses
+        return None
+    rows = Compilation.objects.filter(variant=variant)
+    found = _with_kernels(rows.order_by("-order_time", "-run", "-repeat")[:1])
+    return (
+        {
+            "variant": variant,
+            "compilations": rows.count(),
+            "run": found[0].row.run_id,
+            "experiment": found[0].row.experiment_id,
+            "time": found[0].row.order_time,
+            "busy_us": found[0].row.busy_us,
+            "kernels": [asdict(kernel) for kernel in found[0].compiled.kernels],
+        }
+        if found
+        else None
+    )
+
+
+def code_of(binaries: Collection[str]) -> dict[str, str]:
+    """Return the source of these binaries, as far as it was kept."""
+    found = KernelBinary.objects.filter(binary__in=binaries).select_related("code")
+    return {one.binary: one.code.text for one in found}
+
+
+def _with_kernels(found: QuerySet[Compilation]) -> list[Produced]:
+    rows = list(found)
+    kernels = kernels_of(rows)
+    return [Produced(row, row.compiled(kernels)) for row in rows]

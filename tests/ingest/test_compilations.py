@@ -1,0 +1,160 @@
+"""What was compiled arrives with its measurements, comes back as it was said, and goes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hud.ingest import ingest
+from hud.ingest.deletion import delete_run, delete_upload
+from hud.ingest.renaming import rename
+from hud.models import Compilation, Experiment, Kernel, Measurement, Run, Upload, kernels_of
+from runner.formats.parameters import Parameters
+from runner.schema import compilations as schema
+from runner.schema.compilations import Compiled, Note, digest
+from tests.ingest.test_export import empty, exported
+from tests.support.records import as_lines, as_list, compiled_record
+
+pytestmark = pytest.mark.django_db
+
+
+def kernel(
+    name: str, time_us: float | None = 12.5, config: str = "XBLOCK=1024 num_warps=4", **more: Any
+) -> Any:
+    choice = digest(name, config)
+    given: dict[str, Any] = {"kind": "pointwise", "origins": ("aten.add", "aten.mul"), "bytes": 2**33, **more}
+    return schema.Kernel(digest(name), choice, digest(choice), name, config=config, time_us=time_us, **given)
+
+
+MM = kernel(
+    "triton_tem_fused_mm_1",
+    86.233,
+    kind="template",
+    flops=2**40,
+    candidates=21,
+    ranked=(("BLOCK_M=64", 86.1), ("aten", 90.5)),
+    default="aten",
+    calls=3.0,
+)
+FULL = Compiled(
+    (
+        kernel("triton_poi_fused_add_0"),
+        MM,
+        kernel("convolution", None, kind="library", config="", bytes=None),
+    ),
+    busy_us=98.7,
+    gaps_us=0.5,
+    overlap_us=0.0,
+    graph_breaks=(Note("Unsupported: é builtin print", "model.py:12", 2),),
+    recompiles=(Note("L['x'].size()[0] == 8"),),
+    cudagraph_skips=(Note("mutated inputs", "model.py:3"),),
+    phases_s={"inductor_compile": 1.25},
+    caches={"fxgraph": (1, 2)},
+)
+OTHER = Compiled((kernel("triton_poi_fused_add_0", 13.0, "XBLOCK=512 num_warps=8"), MM), busy_us=99.2)
+
+
+def run_of(*compilations: Compiled | None, **over: Any) -> bytes:
+    """The lines of a run with these compilations, each with a latency beside."""
+    return as_lines(
+        *(
+            record
+            for number, one in enumerate(compilations)
+            for record in (
+                compiled_record(None, number, metric="device_latency_ms", values=[1.0 + number], **over),
+                compiled_record(one, number, **over),
+            )
+        )
+    )
+
+
+def stored() -> list[tuple[int | None, str, Compiled]]:
+    rows = list(Compilation.objects.order_by("run", "experiment", "repeat"))
+    kernels = kernels_of(rows)
+    return [(row.number, row.variant, row.compiled(kernels)) for row in rows]
+
+
+def test_compilations_are_stored_as_they_were_said_and_exported_again() -> None:
+    receipt = ingest(run_of(FULL, OTHER, FULL), Parameters())
+    assert (receipt.stored, receipt.skipped, receipt.warnings) == (6, [], [])
+    said = [(0, FULL.variant(), FULL), (1, OTHER.variant(), OTHER), (2, FULL.variant(), FULL)]
+    assert stored() == said
+    assert Kernel.objects.count() == 4, "each description once"
+    rows = Measurement.objects.order_by("series", "repeat").values_list("repeat", "compilation")
+    assert list(rows) == [(0, 0), (1, 1), (2, 2)] * 2
+    body = exported()
+    assert ingest(body, Parameters()).stored == 0
+    assert stored() == said
+    empty()
+    assert not Compilation.objects.exists()
+    assert ingest(body, Parameters()).stored == 6
+    assert stored() == said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "text",
+        {"kernels": 5},
+        {"kernels": [{"slot": "ab"}]},
+        {"kernels": [{**kernel("k").__dict__, "slot": "NOT 16 HEX DIGITS"}]},
+        {"kernels": [{**kernel("k").__dict__, "kind": "unheard of"}]},
+        {"kernels": [{**kernel("k").__dict__, "time_us": -1.0}]},
+        {"kernels": [{**kernel("k").__dict__, "calls": 1e300}]},
+        {"kernels": [{**kernel("k").__dict__, "flops": 2**63}]},
+        {"kernels": [{**kernel("k").__dict__, "candidates": 2**40}]},
+        {"kernels": [kernel("k").__dict__] * 2001},
+        {"graph_breaks": [{"reason": "x", "count": -1}]},
+        {"caches": {"fxgraph": [1]}},
+        {"busy_us": "long"},
+    ],
+)
+def test_what_cannot_be_stored_of_a_compilation_costs_no_measurement(wrong: Any) -> None:
+    record = compiled_record(None, 1)
+    record["metric"]["extra_info"]["compiled"] = wrong
+    receipt = ingest(as_list(record, compiled_record(FULL, 2)), Parameters())
+    assert (receipt.stored, receipt.skipped) == (2, [])
+    (warning,) = receipt.warnings
+    assert warning.startswith("/0: ")
+    assert [number for number, *_rest in stored()] == [2]
+
+
+def test_long_texts_and_lists_are_cut_and_invisible_characters_left_out() -> None:
+    long = kernel("x" * 5000, config="\u202eX=1 " * 500, origins=("aten.add",) * 900)
+    notes = tuple(Note("why " * 1000, "a.py:1") for _ in range(900))
+    ingest(as_list(compiled_record(Compiled((long,), graph_breaks=notes))), Parameters())
+    ((_number, variant, found),) = stored()
+    (kept,) = found.kernels
+    assert variant == Compiled((long,)).variant()
+    assert (len(kept.name), len(kept.config), len(kept.origins)) == (300, 500, 200)
+    assert "\u202e" not in kept.config
+    assert (len(found.graph_breaks), len(found.graph_breaks[0].reason)) == (200, 500)
+
+
+def test_a_measurement_that_is_left_out_brings_no_compilation() -> None:
+    ingest(as_list(compiled_record(None, 0, values=[7.0], timestamp=1.7e9)), Parameters(run_id="1"))
+    receipt = ingest(as_list(compiled_record(FULL, 0, values=[9.0], timestamp=1.7e9)), Parameters(run_id="1"))
+    assert [entry["reason"] for entry in receipt.skipped]
+    assert not Compilation.objects.exists()
+
+
+def test_compilations_go_with_their_run_or_upload() -> None:
+    kept = ingest(run_of(FULL, case="gemv"), Parameters()).run_ids[0]
+    run = Run.objects.get(pk=ingest(run_of(FULL, OTHER), Parameters()).run_ids[0])
+    assert delete_run(run=run, who="ada", dry_run=True).compilations == 2
+    assert Compilation.objects.count() == 3
+    assert delete_run(run=run, who="ada").compilations == 2
+    assert Compilation.objects.get().run_id == kept
+    upload = Upload.objects.get()
+    assert delete_upload(upload=upload, who="ada").compilations == 1
+    assert not Compilation.objects.exists()
+    assert not Experiment.objects.exists()
+
+
+def test_compilations_move_to_the_experiment_that_theirs_is_merged_with() -> None:
+    ingest(run_of(FULL, case="layer_nrom"), Parameters())
+    ingest(run_of(OTHER), Parameters())
+    rename(kind="case", old="layer_nrom", new="layer_norm", who="ada")
+    assert [found for _number, _variant, found in stored()] == [FULL, OTHER]
+    assert set(Compilation.objects.values_list("experiment__case", flat=True)) == {"layer_norm"}
