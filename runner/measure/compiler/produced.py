@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import traceback
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -15,13 +16,17 @@ from runner.measure.compiler import formulas, tuning
 from runner.measure.compiler.profile import Owner, owners
 from runner.measure.compiler.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.compiler.tuning import Ranking
+from runner.measure.recorder import Result
+from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
 from runner.measure.timing.gpu_active_time import Work, union
-from runner.schema.compilations import Compiled, Kernel, KernelKind, digest
+from runner.schema.compilations import COMPILED, Compiled, Kernel, KernelKind, digest
 from runner.schema.records import Json
 
 CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
 _MOST_CODE = 10  # of the largest kernels
 _MOST_NAME = 200
+_STEPS = 3
 _AGREES = 0.005  # of the busy time
 _HEURISTIC = re.compile(r"@triton_heuristics\.(?P<name>\w+)\(")
 _KINDS: dict[str, KernelKind] = {  # by inductor's heuristic
@@ -42,14 +47,21 @@ class Produced:
     compiled: Compiled
     code: dict[str, str]
 
-    def facts(self) -> dict[str, Json]:
-        """Return what stands beside `compiled`: how far the kernels' times miss the busy time."""
+    def facts(self, results: Sequence[Result]) -> dict[str, Json]:
+        """Return what a record says of the compilation: the GPU's share of the call time among `results`, and
+        by how much the kernels' times miss the busy time, if they do."""
         compiled = self.compiled
+        facts: dict[str, Json] = {COMPILED: compiled.to_json()}
         if compiled.busy_us is None:
-            return {}
+            return facts
         total_us = sum(kernel.time_us or 0.0 for kernel in compiled.kernels)
         missed_us = total_us - (compiled.overlap_us or 0.0) - compiled.busy_us
-        return {"unaccounted_us": round(missed_us, 3)} if abs(missed_us) > _AGREES * compiled.busy_us else {}
+        if abs(missed_us) > _AGREES * compiled.busy_us:
+            facts["unaccounted_us"] = round(missed_us, 3)
+        for result in results:
+            if result.metric == "compiled_latency_ms":
+                facts["busy_share_of_call"] = compiled.busy_us / 1e3 / median(result.values)
+        return facts
 
     def known_share(self, *, generated_only: bool) -> float:
         """Return the share of the kernels' time in those with known bytes."""
@@ -61,8 +73,24 @@ class Produced:
         )
         return known / (sum(time_us for _kernel, time_us in times) or 1.0)
 
-    def code_file(self) -> bytes:
-        return gzip.compress(json.dumps(self.code).encode(), mtime=0)
+
+def code_file(code: Mapping[str, str]) -> bytes:
+    """Return the artifact of kernels' code by binary."""
+    return gzip.compress(json.dumps(dict(code)).encode(), mtime=0)
+
+
+def profiled_steps(
+    call: Callable[[], Any], device: Device, before_call: Callable[[], None] = lambda: None
+) -> list[list[Work]]:
+    """Return what a call's steps run on the GPU; none on a CPU or where the profiler fails."""
+    if device.type != "cuda":
+        return []
+    try:
+        trace = gpu_active_time.profile(call, before_call=before_call, steps=_STEPS)
+        return gpu_active_time.active_time(trace, _STEPS).steps
+    except Exception:  # noqa: BLE001 - a kernel without a time is still one
+        traceback.print_exc()
+        return []
 
 
 def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
