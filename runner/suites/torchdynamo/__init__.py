@@ -18,8 +18,12 @@ KEPT_CACHES = "RUNNER_CACHES"  # in a child's environment: not its own, so that 
 # A stage with the metrics that it has on every device, a GPU, a CPU.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "accuracy": (("accuracy",), (), ()),
-    "cold": (("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"), (), ()),
-    "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes", "gpu_busy_ms"), ("peak_rss_bytes",)),
+    "cold": (
+        ("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"),
+        ("gpu_busy_ms",),
+        (),
+    ),
+    "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes",), ("peak_rss_bytes",)),
     "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
 }
 _TESTS = {
