@@ -54,6 +54,7 @@ class Recorder:
         self._backend = backend or spec.backend
         self._host = os.environ.get("RUNNER_HOST") or platform.node()
         self._environment = known_environment or environment(device)
+        self._compilation = spec.compilation_facts(os.environ)
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
 
@@ -111,7 +112,12 @@ class Recorder:
                 name=metric,
                 benchmark_values=None if values is None else list(values),
                 target_value=target,
-                extra_info={"unit": known.unit, "direction": known.direction, **info},
+                extra_info={
+                    "unit": known.unit,
+                    "direction": known.direction,
+                    **self._compilation,
+                    **info,
+                },
             ),
             timestamp=self._timestamp,
             **self._environment.to_record_fields(self._host),

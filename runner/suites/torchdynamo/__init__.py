@@ -10,17 +10,23 @@ from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
+from runner.schema.plan import KEPT_CACHES
 from runner.schema.suite import Expected, Option, OptionValue, Suite, TaskSpec
 from runner.suites.torchdynamo.options import OPTIONS
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
-KEPT_CACHES = "RUNNER_CACHES"  # in a child's environment: not its own, so that no compile is cold
 # A stage with the metrics that it has on every device, a GPU, a CPU.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "accuracy": (("accuracy",), (), ()),
     "cold": (("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"), (), ()),
     "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes", "gpu_busy_ms"), ("peak_rss_bytes",)),
     "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
+    # the only stage of a further compilation
+    "further": (
+        ("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"),
+        ("gpu_busy_ms",),
+        (),
+    ),
 }
 _TESTS = {
     "both": ("accuracy", "cold", "warm", "eager"),
@@ -53,6 +59,7 @@ class HarnessSuite(Suite):
     backend_pattern: str = r"[A-Za-z][A-Za-z0-9_]{0,79}"
     options: tuple[Option, ...] = OPTIONS
     inductor_options: bool = True
+    compiles: bool = True
     dynamic: bool = True
     timeout_s: int = 2400
     headline_metrics: tuple[str, ...] = (
@@ -103,10 +110,15 @@ class HarnessSuite(Suite):
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         fresh = not variables.get(KEPT_CACHES) and task.setting("caches") != "kept"
-        stages = _TESTS[str(task.setting("test"))]
+        stages = ("further",) if task.compilation else _TESTS[str(task.setting("test"))]
         metrics = [metric for stage in stages for metric in stage_metrics(stage, task.device, fresh=fresh)]
         backend, knobs = self.result_backend(task), self.stored_knobs(task)
         return [Expected(task.case, backend, task.device, knobs, tuple(metrics))]
+
+    def has_compilations(self, task: TaskSpec) -> bool:
+        """Return whether inductor compiles it for a clock, and from empty caches."""
+        timed = task.setting("test") != "accuracy" and task.setting("caches") == "fresh"
+        return timed and backend_of(task).is_inductor
 
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return backend_of(task).is_inductor
@@ -118,5 +130,5 @@ class HarnessSuite(Suite):
 def stage_metrics(stage: str, device: str, *, fresh: bool) -> tuple[str, ...]:
     """Return the metrics of a stage; with `fresh` caches the first compile is a cold one."""
     metrics, on_cuda, on_cpu = _STAGES[stage]
-    cold = ("cold_compile_s",) if stage == "cold" and fresh else ()
+    cold = ("cold_compile_s",) if stage in {"cold", "further"} and fresh else ()
     return (*metrics, *(on_cuda if device == "cuda" else on_cpu), *cold)

@@ -55,13 +55,16 @@ class StageRunner:
         self._warning = ""
 
     def run(self) -> TaskFailure | None:
-        """Run the stages that the knob `test` asks for. Return the worst failure, if any."""
+        """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst
+        failure, if any."""
         (self._report.folder / FOUND).unlink(missing_ok=True)  # an earlier attempt's
-        test = str(self._spec.setting("test"))
-        total = {"both": 4, "accuracy": 1, "performance": 3}[test]
-        if test != "performance":
+        test = "further" if self._spec.compilation else str(self._spec.setting("test"))
+        total = {"both": 4, "accuracy": 1, "performance": 3, "further": 1}[test]
+        if test == "further":
+            self._measure("further", 0, total)
+        if test in {"both", "accuracy"}:
             self._check(total)
-        if test != "accuracy":
+        if test in {"both", "performance"}:
             self._perform(total - 3, total)
         self._report.event("finished", total, total)
         return max(self._failures, key=lambda failure: severity(failure.status), default=None)

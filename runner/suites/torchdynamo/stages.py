@@ -2,7 +2,7 @@
 
 accuracy: the check, by a compile of its own. cold: compile time with empty caches, then eager and compiled in
 turn. warm: compile time with full caches, memory and GPU time of the compiled step alone. eager: the same of
-eager mode, and its FLOPs.
+eager mode, and its FLOPs. further, the only one of a further compilation: cold, then the GPU time.
 """
 
 from __future__ import annotations
@@ -101,10 +101,13 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
         results += _call_results(setup, call, first)
-        if spec.dynamic:
+        if spec.dynamic and not spec.compilation:
             results += _other_batch(setup, compiler, call)
         if graphs:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
+        if spec.compilation and spec.device == "cuda":
+            trace = gpu_active_time.profile(call, before_call=setup.step.begin)
+            results.append(_busy_result(gpu_active_time.active_time(trace)))
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
     not_kept = _keep(spec, report, counted, first, _inductor_modules()[loaded:])
@@ -176,7 +179,13 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
-STAGES: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
+STAGES: dict[str, Callable[..., Json]] = {
+    "accuracy": accuracy,
+    "cold": cold,
+    "warm": warm,
+    "eager": eager,
+    "further": cold,
+}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
@@ -292,12 +301,16 @@ def _busy_results(
         report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     table = bandwidths(found.kernels_ms, moved)
     report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
-    facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
     covered = {"clock_of_bytes": "sizes of the operands of Triton kernels"}
     return [
-        Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts),
+        _busy_result(found),
         Result("triton_time_share", [table.covered], gpu_active_time.CLOCK, facts=covered),
     ]
+
+
+def _busy_result(found: gpu_active_time.GpuActiveTime) -> Result:
+    facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
+    return Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts)
 
 
 def _keep(
