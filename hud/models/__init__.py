@@ -5,6 +5,7 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 
 from __future__ import annotations
 
+from hud.models.compilations import Compilation, Kernel, KernelBinary, KernelCode
 from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, DailyUse, SignOn
 from hud.models.measurements import (
@@ -33,6 +34,7 @@ __all__ = [
     "ApiKey",
     "Artifact",
     "Audit",
+    "Compilation",
     "DailyUse",
     "Environment",
     "Experiment",
@@ -40,6 +42,9 @@ __all__ = [
     "Host",
     "IdempotencyKey",
     "Import",
+    "Kernel",
+    "KernelBinary",
+    "KernelCode",
     "Measurement",
     "Metric",
     "Run",
