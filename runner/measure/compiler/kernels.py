@@ -44,7 +44,7 @@ def kernels(modules: list[Any]) -> list[Kernel]:
         if not path or not hasattr(module, "call"):
             continue
         if path not in sources:
-            sources[path] = _sources(Path(path).read_text())
+            sources[path] = kernel_sources(Path(path).read_text())
         for name, source in sources[path].items():
             # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
             launchers = getattr(getattr(module, name, None), "launchers", None) or []
@@ -59,7 +59,7 @@ def kernels_hash(found: Iterable[Kernel]) -> str:
     return f"{_HASH_RULE}:{_digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
 
 
-def _sources(wrapper: str) -> dict[str, str]:
+def kernel_sources(wrapper: str) -> dict[str, str]:
     """Return each kernel's source in a wrapper module's text, without what differs between two caches."""
     lines = wrapper.split("\n")
     found: dict[str, str] = {}

@@ -1,0 +1,329 @@
+"""The calls of kernels in inductor's wrapper modules, and the slot of each.
+
+A slot is a place in the program: graph, origin operators, operands, and the number among equal ones. It is
+read from the text of the wrapper, in Python or in C++, which is the same from a cache and from a compilation.
+Names of kernels, paths, devices and switches are not part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.measure.compiler.kernels import kernel_sources
+from runner.schema.compilations import digest
+
+# Views do no work, and releases of torch list different ones among a kernel's origins.
+_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("t", "transpose", "permute", "view", "_unsafe_view", "reshape", "_reshape_alias", "expand"),
+        *("select", "unsqueeze", "squeeze", "slice", "split", "unbind", "alias", "as_strided", "detach"),
+    )
+)
+_SAME_OPERATOR = {"bias_addmm": "addmm", "_mm_plus_mm": "mm_plus_mm"}  # inductor's → ATen's
+
+_SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
+_AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
+_ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
+_SOURCE = re.compile(r"= async_compile\.\w+\([^\n]*'''.*?\n'''", re.DOTALL)  # of a generated kernel
+_ARGUMENT = re.compile(  # of `get_args`
+    rf"^ *(?P<name>\w+) = rand_strided\({_SIZES % 'sizes'}, {_SIZES % 'strides'}, "
+    r"device=[^,]*, dtype=torch\.(?P<dtype>\w+)"
+)
+_SYMBOL_OF_ARGUMENT = re.compile(r"^ *(?P<name>\w+) = (?P<value>\d+)$")
+_SYMBOL = re.compile(r"^ *(?:int64_t )?(?P<symbol>[su]\d+) = (?P<argument>\w+)")
+_ARRAY = re.compile(rf"int64_t (?P<name>int_array_\d+)\[\] = {_SIZES % 'sizes'}")
+_ALLOCATED = re.compile(
+    rf"^ *(?P<name>\w+) = empty_strided_\w+\({_SIZES % 'sizes'}, {_SIZES % 'strides'}, "
+    r"torch\.(?P<dtype>\w+)\)"
+)
+_ALLOCATED_CPP = re.compile(
+    r"aoti_torch_empty_strided\w*\(\d+, (?P<sizes>int_array_\d+), (?P<strides>int_array_\d+), "
+    r"cached_torch_dtype_(?P<dtype>\w+),.*&(?P<name>\w+)_handle"
+)
+_RENAMED = re.compile(r"^ *(?:auto )?(?P<name>\w+) = (?:std::move\()?(?P<value>\w+)\)?;.*reuse")
+_SAME_CPP = re.compile(r"aoti_torch_new_tensor_handle\((?P<value>\w+), &(?P<name>\w+)\)")
+_VIEW = re.compile(r"^ *(?:auto )?(?P<name>\w+) = (?P<value>.*reinterpret_tensor.*)")
+_ITEM = re.compile(r"^ *(?P<name>\w+) = (?P<value>\w+)\[(?P<place>\d+)\]$")
+_SIZE_CHECK = re.compile(rf"^ *assert_size_stride\((?P<name>\w+), {_SIZES % 'sizes'}, {_SIZES % 'strides'}")
+_GENERATED = re.compile(
+    r"^ *(?:(?P<triton>\w+)\.run|call_(?P<triton_cpp>\w+)|(?P<cpp>cpp_\w+))\((?P<operands>.*)\);?$"
+)
+_LIBRARY = re.compile(
+    r"^ *(?:(?P<result>\w+) = )?(?:extern_kernels\.(?P<extern>\w+)"
+    r"|(?:torch\.ops\.)?(?P<space>[a-z]\w*)\.(?P<op>\w+)(?:\.\w+)?)\((?P<operands>.*)\)$"
+)
+_LIBRARY_CPP = re.compile(
+    r"aoti_torch_(?:cuda|cpu|xpu|mps)_(?P<op>\w+)\((?P<operands>.*)\)\);"
+    r"|aoti_torch_call_dispatcher\(\"(?P<called>\w+::\w+)\"(?P<rest>.*)"
+)
+_LIBRARIES = ("aten", "prims", "mkldnn", "quantized", "inductor_ops", "inductor")  # or any with torch.ops
+_OPERAND = re.compile(
+    rf"reinterpret_tensor(?:_wrapper)?\((?P<base>\w+), (?:{_SIZES % 'sizes'}, {_SIZES % 'strides'}"
+    r"|\d+, (?P<size_array>\w+), (?P<stride_array>\w+))|(?P<name>[A-Za-z_]\w*)"
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a kernel reads or writes. A size is -1 where it is not known before the call."""
+
+    dtype: str
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int | None:
+        if any(size < 0 for size in self.sizes):
+            return None
+        dtype = getattr(torch, self.dtype, None)
+        return prod(self.sizes) * dtype.itemsize if isinstance(dtype, torch.dtype) else None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(str(size) for size in self.sizes if size != 1)}]"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in a wrapper: of a generated kernel, or of a library's operator."""
+
+    name: str  # the kernel's variable, or the operator as `addmm` or `mkldnn._linear_pointwise`
+    generated: bool
+    origins: tuple[str, ...]
+    operands: tuple[Operand, ...]  # with `out=` last
+    results: tuple[Operand, ...] = ()  # of an operator without `out=`, where the wrapper says their sizes
+    slot: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A compiled graph: its calls in order, and the source of each generated kernel by its variable."""
+
+    ordinal: int
+    direction: str  # inference, forward, backward
+    calls: tuple[Call, ...]
+    module: Any = field(default=None, compare=False, repr=False)
+    sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def slot(self, name: str) -> str:
+        """Return the slot of a generated kernel, '' if no call of it was found."""
+        return next((call.slot for call in self.calls if call.name == name and call.generated), "")
+
+
+def graphs(modules: Iterable[Any]) -> list[Graph]:
+    """Return the graphs of inductor's wrapper modules, in the order in which they were loaded.
+
+    A backward graph has the ordinal of its forward graph, since caches load the two in another order.
+    """
+    found: list[Graph] = []
+    ordinals: dict[str, int] = {}
+    for module in modules:
+        path = getattr(module, "__file__", None)
+        if not path or not hasattr(module, "call"):
+            continue
+        number, direction, calls, sources = _of_wrapper(Path(path).read_text())
+        ordinal = ordinals.get(number, -1) if direction == "backward" else -1
+        if ordinal < 0:
+            ordinal = sum(graph.direction != "backward" for graph in found)
+        if direction != "backward":
+            ordinals[number] = ordinal
+        found.append(Graph(ordinal, direction, _with_slots(f"{ordinal}_{direction}", calls), module, sources))
+    return found
+
+
+def slot_of(autotuner: Any, modules: Iterable[Any]) -> str:
+    """Return the slot of a `CachingAutotuner` of the modules that this compilation has loaded so far.
+
+    It is known from the kernel's first call on, which is when inductor tunes it. '' for a kernel of a wrapper
+    in C++, which inductor tunes before it writes the wrapper, and for one of no wrapper, as of a template
+    that max-autotune tries.
+    """
+    for graph in graphs(modules):
+        for name, value in vars(graph.module).items():
+            if value is autotuner:
+                return graph.slot(name)
+    return ""
+
+
+def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
+    """Give each call its slot: all calls of a generated kernel have one, each call of a library its own."""
+    seen: Counter[str] = Counter()
+    of_kernel: dict[str, str] = {}
+    found = []
+    for call in calls:
+        slot = of_kernel.get(call.name) if call.generated else None
+        if slot is None:
+            origins = sorted(set(call.origins) - _VIEWS) or sorted(set(call.origins))
+            # A set: whether a kernel writes in place, and so has an operand less, is no other place.
+            key = digest(graph, *origins, "", *sorted({str(operand) for operand in call.operands}))
+            slot = digest(key, str(seen[key]))
+            seen[key] += 1
+            if call.generated:
+                of_kernel[call.name] = slot
+        found.append(replace(call, slot=slot))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _of_wrapper(text: str) -> tuple[str, str, tuple[Call, ...], dict[str, str]]:
+    """Return the number, direction, calls and kernels' sources of a wrapper's text."""
+    sources = kernel_sources(text)
+    known = _AOT_ID.search(text)
+    number = known["number"] if known else ""
+    direction = known["direction"] if known else "inference"
+    if not known and "tangents_1" in text:
+        direction = "backward"
+    elif not known and "primals_1" in text:
+        direction = "forward"
+    return number, direction, tuple(_Scan(text, set(sources)).calls), sources
+
+
+class _Scan:
+    """Reads a wrapper line by line, knowing each tensor's type and sizes."""
+
+    def __init__(self, text: str, generated: set[str]) -> None:
+        self.calls: list[Call] = []
+        self._generated = generated
+        self._tensors: dict[str, Operand] = {}
+        self._numbers: dict[str, int] = {}
+        self._arrays: dict[str, str] = {}
+        self._outputs: dict[str, str] = {}  # of a library's call: a name of its tuple → of its first operand
+        self._origins: tuple[str, ...] = ()
+        # What a wrapper in C++ has before its source tunes the kernels, in calls of its own.
+        lines = _SOURCE.sub("", text.partition("cpp_wrapper_src")[2] or text).split("\n")
+        for line in lines:
+            self._argument(line)
+        for line in lines:
+            self._line(line)
+
+    def _argument(self, line: str) -> None:
+        if found := _ARGUMENT.match(line):
+            self._tensors[found["name"]] = self._operand(found["dtype"], found["sizes"], found["strides"])
+        elif found := _SYMBOL_OF_ARGUMENT.match(line):
+            self._numbers[found["name"]] = int(found["value"])
+
+    def _line(self, line: str) -> None:
+        if found := _ORIGINS.search(line):
+            self._origins = tuple(filter(None, (name.strip() for name in found["origins"].split(","))))
+        elif not self._call(line):
+            self._tensor(line)
+
+    def _call(self, line: str) -> bool:
+        """Add the call in this line; return whether there is one."""
+        if found := _GENERATED.match(line):
+            name = found["triton"] or found["triton_cpp"] or found["cpp"]
+            if name in self._generated:
+                self._add(name, True, self._origins, self._operands(found["operands"]))
+                return True
+        if found := _LIBRARY_CPP.search(line):
+            self._library_cpp(found)
+            return True
+        found = _LIBRARY.match(line)
+        if found and (found["extern"] or "torch.ops." in line or found["space"] in _LIBRARIES):
+            self._library(found)
+            return True
+        return False
+
+    def _tensor(self, line: str) -> None:
+        """Note the tensor, the size or the array that this line names."""
+        if found := _ARRAY.search(line):
+            self._arrays[found["name"]] = found["sizes"]
+        elif found := _ALLOCATED.match(line) or _ALLOCATED_CPP.search(line):
+            sizes, strides = (self._array(found[part]) for part in ("sizes", "strides"))
+            self._tensors[found["name"]] = self._operand(found["dtype"], sizes, strides)
+        elif found := _SYMBOL.match(line):
+            self._numbers[found["symbol"]] = self._numbers.get(found["argument"], -1)
+        elif found := _VIEW.match(line):
+            for operand in self._operands(found["value"])[:1]:
+                self._tensors[found["name"]] = operand
+        elif found := _ITEM.match(line):
+            self._outputs[found["name"]] = self._outputs.get(found["value"], "")
+        elif found := _SIZE_CHECK.match(line):
+            self._result(found["name"], found["sizes"], found["strides"])
+        elif (found := _RENAMED.match(line) or _SAME_CPP.search(line)) and found["value"] in self._tensors:
+            self._tensors[found["name"]] = self._tensors[found["value"]]
+
+    def _library(self, found: re.Match[str]) -> None:
+        space = "" if found["space"] in {None, "aten"} else f"{found['space']}."
+        name = found["extern"] or f"{space}{found['op']}"
+        arguments, _, out = found["operands"].rpartition("out=")
+        operands = self._operands(arguments) + self._operands(out) if arguments else self._operands(out)
+        self._add_library(name, operands)
+        if found["result"]:
+            self._outputs[found["result"]] = operands[0].dtype if operands else ""
+
+    def _library_cpp(self, found: re.Match[str]) -> None:
+        if found["called"]:
+            name, arguments = found["called"].replace("::", ".").removeprefix("aten."), found["rest"]
+        else:
+            name, arguments = found["op"], found["operands"]
+        operands = self._operands(arguments)
+        if name.endswith("_out"):  # first of the arguments is what the last is in Python
+            name, operands = name.removesuffix("_out"), [*operands[1:], *operands[:1]]
+        self._add_library(name, operands)
+        for handle in re.findall(r"&(\w+)_handle", arguments):
+            self._outputs[handle] = operands[0].dtype if operands else ""
+            # its sizes are not written; the first result of most operators is like the first operand
+            self._tensors.setdefault(handle, operands[0] if operands else Operand("", (-1,)))
+
+    def _add_library(self, name: str, operands: list[Operand]) -> None:
+        name = _SAME_OPERATOR.get(name, name)
+        self._add(name, False, (name if "." in name else f"aten.{name}",), operands)
+
+    def _add(self, name: str, generated: bool, origins: tuple[str, ...], operands: list[Operand]) -> None:
+        self.calls.append(Call(name, generated, origins, tuple(operands)))
+        self._origins = ()
+
+    def _result(self, name: str, sizes: str, strides: str) -> None:
+        """Note the sizes of a library's result, which inductor checks after the call."""
+        dtype = self._outputs.pop(name, "")
+        if not dtype:
+            return
+        self._tensors[name] = self._operand(dtype, sizes, strides)
+        if self.calls and not self.calls[-1].generated:
+            last = self.calls[-1]
+            self.calls[-1] = replace(last, results=(*last.results, self._tensors[name]))
+
+    def _operands(self, arguments: str) -> list[Operand]:
+        found = []
+        for match in _OPERAND.finditer(arguments):
+            base = self._tensors.get(match["base"] or match["name"] or "")
+            if base is None:
+                continue
+            if match["name"]:
+                found.append(base)
+            elif match["size_array"]:
+                sizes, strides = (self._array(match[part]) for part in ("size_array", "stride_array"))
+                found.append(self._operand(base.dtype, sizes, strides))
+            else:
+                found.append(self._operand(base.dtype, match["sizes"], match["strides"]))
+        return found
+
+    def _array(self, text: str) -> str:
+        """Return the elements of an array of C++; of a scalar it is a null pointer. Other text as it is."""
+        return self._arrays.get(text, "") if text.startswith("int_array") else text
+
+    def _operand(self, dtype: str, sizes: str, strides: str) -> Operand:
+        """Return an operand; a dimension with stride 0 repeats one element."""
+        numbers = [self._number(text) for text in sizes.split(",") if text.strip()]
+        steps = [text.strip().rstrip("L") for text in strides.split(",") if text.strip()]
+        repeated = [step == "0" for step in steps] if len(steps) == len(numbers) else [False] * len(numbers)
+        return Operand(
+            dtype, tuple(1 if again else size for size, again in zip(numbers, repeated, strict=True))
+        )
+
+    def _number(self, text: str) -> int:
+        """Return a size: a number, a symbol's value in the example inputs, or a product of these."""
+        factors = [
+            int(part) if part.isdigit() else self._numbers.get(part, -1)
+            for part in (part.strip().rstrip("L") for part in text.split("*"))
+        ]
+        return -1 if min(factors) < 0 else prod(factors)
