@@ -132,6 +132,7 @@ class RunIn(StrictBody):
     compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
     repeats: int | None = Field(None, ge=1, le=20)
     caches: Caches = "fresh"
+    pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
 
 

@@ -11,7 +11,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("hud", "0007_roles")]
+    dependencies: ClassVar = [("hud", "0008_compilations")]
     operations: ClassVar = [
         migrations.AddField(
             "schedule", "compilations", models.PositiveSmallIntegerField(null=True, blank=True)
@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             "runrequest", "caches", models.CharField(max_length=6, db_default="fresh", default="fresh")
         ),
+        migrations.AddField("runrequest", "pinned", models.JSONField(default=dict)),
         migrations.AddField(
             "task", "caches", models.CharField(max_length=6, db_default="fresh", default="fresh")
         ),

@@ -99,6 +99,7 @@ class RunRequest(models.Model):
     arch = models.CharField(max_length=100, blank=True)  # that an accelerator must have; '' any
     device = models.CharField(max_length=40, blank=True)
     caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # runner.schema.plan.Caches
+    pinned = models.JSONField(default=dict)  # of pinned caches: source, and choices by slot
     labels = models.JSONField(default=dict)  # that an accelerator must have
     candidate_options = models.JSONField(default=dict)  # inductor options of an A/B comparison's candidate
     experiment = models.ForeignKey(Experiment, models.SET_NULL, null=True)  # whose rerun this is

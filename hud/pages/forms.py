@@ -165,6 +165,12 @@ class RerunForm(forms.Form):
         choices=[("fresh", "fresh"), ("kept", "kept")],
         help_text="kept: compile once for all repeats, also in A/B",
     )
+    pinned = forms.CharField(
+        label="Pin choices of",
+        required=False,
+        max_length=60,
+        help_text="a compilation whose configurations are forced, as run:12/experiment:5/compilation:2",
+    )
 
     def __init__(
         self,
@@ -183,7 +189,7 @@ class RerunForm(forms.Form):
         if not inductor:
             del self.fields["new_options"]
         if not compiles:
-            del self.fields["compilations"]
+            del self.fields["compilations"], self.fields["pinned"]
         self.places = {place.key: place for place in places}
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -17,6 +18,7 @@ from hud.hosts import registration
 from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Task
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
+from hud.runs.pinned import NoChoices, choices_of
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.plan import Caches, Process, Replication, Selection, plan
@@ -54,6 +56,7 @@ class RunOptions:
     repeats: int | None = None
     compilations: int | None = None
     caches: Caches = "fresh"
+    pinned: str = ""  # the compilation whose choices are forced, as `hud.runs.pinned` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
@@ -62,7 +65,8 @@ class RunOptions:
     @property
     def replication(self) -> Replication:
         is_ab = bool(self.resources.base_interpreter or self.candidate_options)
-        return Replication(self.compilations, self.repeats, self.caches, is_ab=is_ab)
+        caches: Caches = "pinned" if self.pinned else self.caches
+        return Replication(self.compilations, self.repeats, caches, is_ab=is_ab)
 
 
 def request_rerun(
@@ -108,6 +112,7 @@ def request_run(
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
     processes = processes_of(specs, options.replication)
+    pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
     resources = replace(options.resources, device=options.resources.device or specs[0].device)
     if resources.base_interpreter or candidate_options:
@@ -151,7 +156,8 @@ def request_run(
             host=resources.host,
             arch=resources.arch,
             device=resources.device,
-            caches=options.caches,
+            caches=options.replication.caches,
+            pinned=pinned,
             labels=dict(resources.labels),
             candidate_options=candidate_options,
             experiment=experiment,
@@ -173,6 +179,20 @@ def request_run(
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
+    """Return the choices to force and where they come from; {} where none are. Raise InvalidRunRequest."""
+    if not options.pinned:
+        if options.caches == "pinned":
+            raise InvalidRunRequest("say whose choices are pinned: run:ID/experiment:ID/compilation:NUMBER")
+        return {}
+    if options.caches == "kept" or len(specs) != 1:
+        raise InvalidRunRequest("the choices of a compilation are pinned in one task, compiled afresh")
+    try:
+        return {"source": options.pinned, "choices": choices_of(options.pinned)}
+    except NoChoices as error:
+        raise InvalidRunRequest(str(error)) from error
 
 
 def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Process]:

@@ -32,6 +32,7 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
         _option("--new-opt", *options.new_opt),
         _option("--repeats", options.repeats),
         _option("--caches", options.caches if options.caches != "fresh" else ""),
+        _option("--pinned", options.pinned),
         # the commands go on with one file, which only one of --format ours can be
         *([_option("--output", options.output), "--resume"] if ours else []),
     ]

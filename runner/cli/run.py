@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.cli import dry_run, request, resume, tables, terminal
+from runner.cli import dry_run, pinned, request, resume, tables, terminal
 from runner.cli.output import FORMATS, Output, records_of
 from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
@@ -56,8 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--opt", **several, dest="options", metavar="NAME=VALUE", help="an option for every case")
     add("--compilations", type=int, metavar="N", help="processes that compile with empty caches")
     add("--repeats", type=int, metavar="N", help="processes over the first one's caches, or A/B pairs")
+    add("--caches", choices=CACHES[:2], default="fresh", help="kept: of earlier commands; of all A/B pairs")
     add(
-        "--caches", choices=CACHES[:2], default="fresh", help="kept: those of earlier commands; A/B: of pairs"
+        "--pinned", type=Path, metavar="FILE", help="force the kernels' configurations of an earlier --output"
     )
 
     add = parser.add_argument_group("where").add_argument
@@ -104,13 +105,17 @@ def main(options: argparse.Namespace) -> int:
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
     replication = _replication(options, is_ab=bool(base))
+    choices = pinned.read(options.pinned, tasks) if options.pinned else {}
     replicated = partial(Job, python=python, base_python=base, new_options=new_options)
     jobs = [
         replicated(
             process.task,
             process.number,
             caches=process.caches,
-            measured_with=resume.measured_with(process.task, sides, caches=options.caches),
+            pinned=choices.get(process.task.fingerprint(), {}),
+            measured_with=resume.measured_with(
+                process.task, sides, caches=pinned.digest_of(choices, process.task) or options.caches
+            ),
         )
         for process in replication.processes(tasks)
     ]
@@ -150,7 +155,12 @@ def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
     compilations = options.compilations
     if compilations is None and options.format == "upstream":
         compilations = 1  # a file of an outside system has one place for each case
-    return Replication(compilations, options.repeats, options.caches, is_ab=is_ab)
+    caches = options.caches
+    if options.pinned:
+        if caches == "kept":
+            raise BadRequest("--pinned compiles anew: not with --caches kept")
+        caches = "pinned"
+    return Replication(compilations, options.repeats, caches, is_ab=is_ab)
 
 
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:

@@ -41,6 +41,7 @@ class Job:
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
     measured_with: str = ""  # a digest: `resume.measured_with`
     caches: Caches = "fresh"
+    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot
 
     @property
     def plain_key(self) -> str:
@@ -157,6 +158,7 @@ def _run_job(
             pair=pair if job.base_python else None,
             process=job.process,
             caches=job.caches,
+            pinned=job.pinned,
         )
     )
     process = 0 if job.base_python else job.process

@@ -30,6 +30,7 @@ from runner.host.worker_config import WorkerConfig
 from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.schema import inductor_options
+from runner.schema.compilations import pinned_from_json
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
@@ -170,6 +171,7 @@ def _launch(
     try:
         spec = TaskSpec.from_json(lease.spec)
         options = inductor_options.checked(lease.new_options, None)  # the child knows its torch
+        pinned = pinned_from_json(lease.pinned)
     except BadRequest as error:
         return TaskOutcome(
             "unsupported", "unknown_task", f"the runner of {config.host} does not know it: {error}"
@@ -199,6 +201,7 @@ def _launch(
                     pair=pair if lease.base_python else None,
                     process=lease.process,
                     caches=lease.caches,
+                    pinned=pinned,
                 )
             )
         except OSError as error:  # the disk is full, or the machine has no process left

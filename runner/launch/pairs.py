@@ -21,6 +21,7 @@ from pathlib import Path
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
+from runner.schema.compilations import PINNED_VARIABLE
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
@@ -71,23 +72,31 @@ class LaunchRequest:
     pair: Pair | None = None  # in place of `python`
     process: int = 0  # the number of the process among those of its task
     caches: Caches = "fresh"
+    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot, where caches are pinned
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
     """Launch the task. Raise KeyError for an unknown interpreter."""
     if request.pair:
         return _run_pair(request, request.pair)
-    return _run_on_kept_caches(request) if request.caches == "kept" else _run_alone(request, {})
+    if request.caches == "kept":
+        return _run_on_kept_caches(request)
+    if request.caches == "pinned":
+        request.folder.mkdir(parents=True, exist_ok=True)
+        path = request.folder.resolve() / "pinned.json"
+        path.write_text(json.dumps(dict(request.pinned)))
+        return _run_alone(request, {PINNED_VARIABLE: str(path)})
+    return _run_alone(request, {})
 
 
-def _run_alone(request: LaunchRequest, caches: Mapping[str, str]) -> TaskOutcome:
-    """Launch the task; `caches` are variables that say where its caches lie."""
+def _run_alone(request: LaunchRequest, variables: Mapping[str, str]) -> TaskOutcome:
+    """Launch the task; `variables` are added to its environment."""
     interpreter = request.pythons[request.python]
     return launch(
         request.task,
         request.folder,
         python=interpreter.path,
-        environment={**request.environment, **interpreter.environment, **caches},
+        environment={**request.environment, **interpreter.environment, **variables},
         lock_fd=request.lock_fd,
         on_event=request.on_event,
         should_stop=request.should_stop,

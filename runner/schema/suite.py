@@ -142,11 +142,9 @@ class TaskSpec:
         return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
 
     def compilation_facts(self, variables: Mapping[str, str]) -> dict[str, Any]:
-        """Return what each record says of its compilation in `metric.extra_info`, of a process with these
-        environment variables; {} where a task cannot be compiled several times."""
-        if not suite_of(self.suite).has_compilations(self):
-            return {}
-        return {"compilation": int(variables.get(COMPILATION_VARIABLE, self.compilation))}
+        """Return what each record says of its compilation, in a process with these environment variables."""
+        number = int(variables.get(COMPILATION_VARIABLE, self.compilation))
+        return {"compilation": number} if suite_of(self.suite).has_compilations(self) else {}
 
     def asks_for_artifacts(self) -> bool:
         """Return whether an option asks to keep artifacts; others are made anyway."""
@@ -260,7 +258,9 @@ class Suite:
             raise BadRequest(f"{place} has no dynamic shapes")
         if not isinstance(task.timeout_s, int) or not 1 <= task.timeout_s <= self.timeout_s:
             raise BadRequest(f"{place}: the time limit is 1 to {self.timeout_s} s, not {task.timeout_s!r}")
-        self._check_compilation(task, place)
+        last = MAX_COMPILATIONS - 1 if self.compiles else 0
+        if type(task.compilation) is not int or not 0 <= task.compilation <= last:
+            raise BadRequest(f"{place}: the compilations are 0 to {last}, not {task.compilation!r}")
         options = {option.name: option for option in self.options}
         for name, setting in task.knobs.items():
             if name not in options:
@@ -270,13 +270,6 @@ class Suite:
             problem = options[name].problem(setting)
             if problem:
                 raise BadRequest(f"{place}: option {name}: {problem}", name)
-
-    def _check_compilation(self, task: TaskSpec, place: str) -> None:
-        number = task.compilation
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < MAX_COMPILATIONS:
-            raise BadRequest(f"{place}: the compilations are 0 to {MAX_COMPILATIONS - 1}, not {number!r}")
-        if number and not self.compiles:
-            raise BadRequest(f"{place} is measured in one compilation")
 
     def check_recorded(self, task: TaskSpec) -> None:
         """Like `check`, for the task of an uploaded file."""

@@ -83,7 +83,7 @@ def test_a_compilation_is_part_of_the_task_and_not_of_its_name() -> None:
     for wrong in (-1, 20, True, "1"):
         with pytest.raises(BadRequest):
             TaskSpec.from_json({**first.to_json(), "compilation": wrong})
-    with pytest.raises(BadRequest, match="in one compilation"):
+    with pytest.raises(BadRequest):
         TaskSpec.from_json(task("cache", "resnet50", compilation=1).to_json())
 
 

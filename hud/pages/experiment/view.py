@@ -159,5 +159,6 @@ def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
         repeats=said["repeats"],
         compilations=said.get("compilations"),
         caches=said["caches"] or "fresh",
+        pinned=said.get("pinned", ""),
         candidate_options=said.get("new_options", {}),
     )

@@ -19,7 +19,7 @@ from typing import Any
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import flops, memory
-from runner.measure.compiler import counters
+from runner.measure.compiler import counters, pinning
 from runner.measure.compiler.artifacts import (
     NoReport,
     generated_code,
@@ -115,8 +115,13 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
         "results": [asdict(result) for result in results],
-        "about": {**setup.about(), "backend_options": dict(compiler.backend.options), **not_kept},
-        "warning": "; ".join(filter(None, (skipped, warning(states)))),
+        "about": {
+            **setup.about(),
+            "backend_options": dict(compiler.backend.options),
+            **not_kept,
+            **pinning.facts(),
+        },
+        "warning": "; ".join(filter(None, (skipped, warning(states), pinning.warning()))),
     }
 
 
