@@ -12,6 +12,7 @@ _SUFFIXES = {  # by kind, for the kinds that the runner writes
     "generated_code": ".txt",
     "gpu_state": ".json",
     "graph_breaks": ".json",
+    "kernel_code": ".json.gz",
     "kernels": ".json",
     "memory_snapshot": ".pickle",
     "tlparse": ".tar.gz",

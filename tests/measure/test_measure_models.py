@@ -1,4 +1,4 @@
-"""Arithmetic behind compile time, GPU busy time, memory and bandwidths: no device needed."""
+"""Arithmetic behind compile time, GPU busy time and memory: no device needed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.measure.compiler.kernels import Kernel, bandwidths, kernels, kernels_hash
+from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.flops import peak_tflops
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 from runner.measure.timing.compile_time import compile_seconds
-from runner.measure.timing.gpu_active_time import active_by_step, active_time, union
+from runner.measure.timing.gpu_active_time import Work, active_time, by_step, union
 
 
 def test_compile_time_is_what_the_first_calls_take_more() -> None:
@@ -26,10 +26,11 @@ def test_a_union_counts_what_overlaps_once() -> None:
 
 
 def test_steps_lie_between_synchronisations() -> None:
-    steps = [(0.0, 1.0), (2.0, 3.0), (10.0, 14.0), (12.0, 13.0), (20.0, 21.0)]
-    assert active_by_step(steps, [-1.0, 4.0, 9.0, 15.0, 19.0, 22.0, 23.0], 3) == [2.0, 4.0, 1.0]
-    assert active_by_step(steps, [], 3) == [pytest.approx(7 / 3)]
-    assert active_by_step(steps, [4.0, 15.0], 3) == [pytest.approx(7 / 3)]
+    intervals = [(0.0, 1.0), (2.0, 3.0), (10.0, 14.0), (12.0, 13.0), (20.0, 21.0)]
+    work = [Work(str(place), begin, end - begin) for place, (begin, end) in enumerate(intervals)]
+    steps = by_step(work, [-1.0, 4.0, 9.0, 15.0, 19.0, 22.0, 23.0], 3)
+    assert [[one.name for one in step] for step in steps] == [["0", "1"], ["2", "3"], ["4"]]
+    assert by_step(work, [], 3) == by_step(work, [4.0, 15.0], 3) == []
 
 
 def event(name: str, category: str, begin_us: float, length_us: float) -> dict[str, object]:
@@ -51,7 +52,11 @@ def test_busy_time_of_a_trace() -> None:
     }
     found = active_time(trace, steps=2)
     assert found.steps_ms == pytest.approx([0.14, 0.12])
-    assert found.kernels_ms == pytest.approx({"triton_poi_fused_0": 0.11, "Memcpy DtoD": 0.05})
+    assert [[one.name for one in step] for step in found.steps] == [
+        ["triton_poi_fused_0", "Memcpy DtoD"],
+        ["triton_poi_fused_0"],
+    ]
+    assert active_time(trace, steps=3).steps_ms == pytest.approx([0.26 / 3])
     assert found.launches == 1.5
     with pytest.raises(ValueError, match="no kernel"):
         active_time({"traceEvents": []})
@@ -69,16 +74,6 @@ def test_private_pools_are_told_from_the_general_one() -> None:
 
 def test_the_high_water_mark() -> None:
     assert high_water_bytes("VmPeak:\t  10 kB\nVmHWM:\t     5 kB\nVmRSS: 1 kB\n") == 5120
-
-
-def test_bandwidths_say_how_much_of_the_time_they_cover() -> None:
-    table = bandwidths({"triton_a": 1.0, "gemm": 3.0}, {"triton_a": 2_000_000})
-    assert table.covered == 0.25
-    assert table.rows == [
-        {"kernel": "gemm", "time_ms": 3.0},
-        {"kernel": "triton_a", "time_ms": 1.0, "bytes": 2_000_000, "gbps": 2.0},
-    ]
-    assert bandwidths({}, {}).covered == 0.0
 
 
 def test_the_hash_of_kernels_knows_no_order() -> None:

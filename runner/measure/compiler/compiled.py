@@ -14,6 +14,7 @@ from torch._inductor import metrics
 from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
+from runner.measure.compiler import tuning
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.state.device import Device, prepare
@@ -28,6 +29,7 @@ class Compiled:
     kernels: Sequence[Kernel]
     extern_calls: int  # operators left to a library, such as cuBLAS
     first_call_s: float
+    modules: Sequence[Any] = ()  # inductor's wrappers
 
     @property
     def kernels_hash(self) -> str:
@@ -45,6 +47,7 @@ def compile_inductor(
     Raise TaskFailure (failed, not_compiled) if inductor generated nothing, as under TORCHDYNAMO_DISABLE:
     eager code is never measured under inductor's name.
     """
+    tuning.watch()
     torch._dynamo.reset()
     counters.clear()
     metrics.reset()
@@ -65,6 +68,7 @@ def compile_inductor(
         kernels=kernels(PyCodeCache.modules[loaded:]),
         extern_calls=counters["inductor"]["extern_calls"],
         first_call_s=first_call_s,
+        modules=PyCodeCache.modules[loaded:],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -35,6 +35,10 @@ _SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
 _ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
 _SOURCE = re.compile(r"= async_compile\.\w+\([^\n]*'''.*?\n'''", re.DOTALL)  # of a generated kernel
+_CODE = re.compile(  # also in the tuning block of a wrapper in C++
+    r"^(?P<name>\w+) = async_compile\.\w+\((?:'(?P<function>\w+)')?[^\n]*'''\n(?P<code>.*?)^'''",
+    re.DOTALL | re.MULTILINE,
+)
 _ARGUMENT = re.compile(  # of `get_args`
     rf"^ *(?P<name>\w+) = rand_strided\({_SIZES % 'sizes'}, {_SIZES % 'strides'}, "
     r"device=[^,]*, dtype=torch\.(?P<dtype>\w+)"
@@ -62,6 +66,10 @@ _LIBRARY = re.compile(
     r"^ *(?:(?P<result>\w+) = )?(?:extern_kernels\.(?P<extern>\w+)"
     r"|(?:torch\.ops\.)?(?P<space>[a-z]\w*)\.(?P<op>\w+)(?:\.\w+)?)\((?P<operands>.*)\)$"
 )
+_ITERATED = re.compile(r"((?:, \d+L?)+?)(?:, \d+, stream\d+|, stream=\w+)$")  # xnumel, r0_numel
+_SUM = re.compile(  # of the parts of a reduction that inductor leaves to ATen
+    r"^ *(?P<name>\w+) = (?P<base>\w+)\[[^\]]*\]\.view\((?P<sizes>[\d, ]+)\)\.sum\("
+)
 _LIBRARY_CPP = re.compile(
     r"aoti_torch_(?:cuda|cpu|xpu|mps)_(?P<op>\w+)\((?P<operands>.*)\)\);"
     r"|aoti_torch_call_dispatcher\(\"(?P<called>\w+::\w+)\"(?P<rest>.*)"
@@ -84,8 +92,13 @@ class Operand:
     def bytes(self) -> int | None:
         if any(size < 0 for size in self.sizes):
             return None
+        return prod(self.sizes) * self.itemsize if self.itemsize else None
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of an element, 0 if the type is not known."""
         dtype = getattr(torch, self.dtype, None)
-        return prod(self.sizes) * dtype.itemsize if isinstance(dtype, torch.dtype) else None
+        return dtype.itemsize if isinstance(dtype, torch.dtype) else 0
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(str(size) for size in self.sizes if size != 1)}]"
@@ -100,18 +113,28 @@ class Call:
     origins: tuple[str, ...]
     operands: tuple[Operand, ...]  # with `out=` last
     results: tuple[Operand, ...] = ()  # of an operator without `out=`, where the wrapper says their sizes
+    iterations: int = 0  # of a Triton kernel, all of its programs together; 0 if unknown
     slot: str = ""
 
 
 @dataclass(frozen=True)
+class Generated:
+    """A generated kernel: its part of the wrapper's text, its code, and the name that a profiler shows."""
+
+    source: str
+    code: str
+    function: str
+
+
+@dataclass(frozen=True)
 class Graph:
-    """A compiled graph: its calls in order, and the source of each generated kernel by its variable."""
+    """A compiled graph: its calls in order and, by their variables, the generated kernels."""
 
     ordinal: int
     direction: str  # inference, forward, backward
     calls: tuple[Call, ...]
     module: Any = field(default=None, compare=False, repr=False)
-    sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    kernels: Mapping[str, Generated] = field(default_factory=dict, compare=False, repr=False)
 
     def slot(self, name: str) -> str:
         """Return the slot of a generated kernel, '' if no call of it was found."""
@@ -129,13 +152,13 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
         path = getattr(module, "__file__", None)
         if not path or not hasattr(module, "call"):
             continue
-        number, direction, calls, sources = _of_wrapper(Path(path).read_text())
+        number, direction, calls, kernels = _of_wrapper(Path(path).read_text())
         ordinal = ordinals.get(number, -1) if direction == "backward" else -1
         if ordinal < 0:
             ordinal = sum(graph.direction != "backward" for graph in found)
         if direction != "backward":
             ordinals[number] = ordinal
-        found.append(Graph(ordinal, direction, _with_slots(f"{ordinal}_{direction}", calls), module, sources))
+        found.append(Graph(ordinal, direction, _with_slots(f"{ordinal}_{direction}", calls), module, kernels))
     return found
 
 
@@ -173,9 +196,12 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
 
 
 @lru_cache(maxsize=256)
-def _of_wrapper(text: str) -> tuple[str, str, tuple[Call, ...], dict[str, str]]:
-    """Return the number, direction, calls and kernels' sources of a wrapper's text."""
-    sources = kernel_sources(text)
+def _of_wrapper(text: str) -> tuple[str, str, tuple[Call, ...], dict[str, Generated]]:
+    """Return the number, direction, calls and generated kernels of a wrapper's text."""
+    kernels = {name: Generated(source, source, name) for name, source in kernel_sources(text).items()}
+    for found in _CODE.finditer(text):
+        source = kernels[found["name"]].source if found["name"] in kernels else found[0]
+        kernels[found["name"]] = Generated(source, found["code"], found["function"] or found["name"])
     known = _AOT_ID.search(text)
     number = known["number"] if known else ""
     direction = known["direction"] if known else "inference"
@@ -183,7 +209,16 @@ def _of_wrapper(text: str) -> tuple[str, str, tuple[Call, ...], dict[str, str]]:
         direction = "backward"
     elif not known and "primals_1" in text:
         direction = "forward"
-    return number, direction, tuple(_Scan(text, set(sources)).calls), sources
+    return number, direction, tuple(_Scan(text, set(kernels)).calls), kernels
+
+
+def _result_of(call: Call, place: int) -> Operand:
+    """Return a library's result where its sizes are those of an operand, else one of unknown sizes."""
+    if "scaled_dot_product" in call.name:
+        likes = call.operands[1:4] if call.name.endswith("_backward") else call.operands[:1]
+        if place < len(likes):
+            return likes[place]
+    return Operand(call.operands[0].dtype if call.operands else "", (-1,))
 
 
 class _Scan:
@@ -195,7 +230,7 @@ class _Scan:
         self._tensors: dict[str, Operand] = {}
         self._numbers: dict[str, int] = {}
         self._arrays: dict[str, str] = {}
-        self._outputs: dict[str, str] = {}  # of a library's call: a name of its tuple → of its first operand
+        self._outputs: dict[str, Call] = {}  # by name of a library's result whose sizes were not checked yet
         self._origins: tuple[str, ...] = ()
         # What a wrapper in C++ has before its source tunes the kernels, in calls of its own.
         lines = _SOURCE.sub("", text.partition("cpp_wrapper_src")[2] or text).split("\n")
@@ -222,9 +257,18 @@ class _Scan:
             name = found["triton"] or found["triton_cpp"] or found["cpp"]
             if name in self._generated:
                 self._add(name, True, self._origins, self._operands(found["operands"]))
+                sizes = _ITERATED.search(found["operands"])
+                if sizes:
+                    iterations = prod(int(size) for size in re.findall(r"\d+", sizes[1]))
+                    self.calls[-1] = replace(self.calls[-1], iterations=iterations)
                 return True
         if found := _LIBRARY_CPP.search(line):
             self._library_cpp(found)
+            return True
+        if (found := _SUM.match(line)) and found["base"] in self._tensors:
+            part = self._operand(self._tensors[found["base"]].dtype, found["sizes"], "")
+            self._add_library("sum", [part])
+            self._tensors[found["name"]] = Operand(part.dtype, part.sizes[1:])
             return True
         found = _LIBRARY.match(line)
         if found and (found["extern"] or "torch.ops." in line or found["space"] in _LIBRARIES):
@@ -245,7 +289,9 @@ class _Scan:
             for operand in self._operands(found["value"])[:1]:
                 self._tensors[found["name"]] = operand
         elif found := _ITEM.match(line):
-            self._outputs[found["name"]] = self._outputs.get(found["value"], "")
+            if found["value"] in self._outputs:
+                call = self._outputs[found["name"]] = self._outputs[found["value"]]
+                self._tensors[found["name"]] = _result_of(call, int(found["place"]))
         elif found := _SIZE_CHECK.match(line):
             self._result(found["name"], found["sizes"], found["strides"])
         elif (found := _RENAMED.match(line) or _SAME_CPP.search(line)) and found["value"] in self._tensors:
@@ -254,11 +300,13 @@ class _Scan:
     def _library(self, found: re.Match[str]) -> None:
         space = "" if found["space"] in {None, "aten"} else f"{found['space']}."
         name = found["extern"] or f"{space}{found['op']}"
+        if "transposed=True" in found["operands"]:
+            name += "_transposed"
         arguments, _, out = found["operands"].rpartition("out=")
         operands = self._operands(arguments) + self._operands(out) if arguments else self._operands(out)
         self._add_library(name, operands)
         if found["result"]:
-            self._outputs[found["result"]] = operands[0].dtype if operands else ""
+            self._outputs[found["result"]] = self.calls[-1]
 
     def _library_cpp(self, found: re.Match[str]) -> None:
         if found["called"]:
@@ -269,10 +317,8 @@ class _Scan:
         if name.endswith("_out"):  # first of the arguments is what the last is in Python
             name, operands = name.removesuffix("_out"), [*operands[1:], *operands[:1]]
         self._add_library(name, operands)
-        for handle in re.findall(r"&(\w+)_handle", arguments):
-            self._outputs[handle] = operands[0].dtype if operands else ""
-            # its sizes are not written; the first result of most operators is like the first operand
-            self._tensors.setdefault(handle, operands[0] if operands else Operand("", (-1,)))
+        for place, handle in enumerate(re.findall(r"&(\w+)_handle", arguments)):
+            self._tensors[handle] = _result_of(self.calls[-1], place)
 
     def _add_library(self, name: str, operands: list[Operand]) -> None:
         name = _SAME_OPERATOR.get(name, name)
@@ -284,10 +330,10 @@ class _Scan:
 
     def _result(self, name: str, sizes: str, strides: str) -> None:
         """Note the sizes of a library's result, which inductor checks after the call."""
-        dtype = self._outputs.pop(name, "")
-        if not dtype:
+        call = self._outputs.pop(name, None)
+        if call is None:
             return
-        self._tensors[name] = self._operand(dtype, sizes, strides)
+        self._tensors[name] = self._operand(call.operands[0].dtype if call.operands else "", sizes, strides)
         if self.calls and not self.calls[-1].generated:
             last = self.calls[-1]
             self.calls[-1] = replace(last, results=(*last.results, self._tensors[name]))

@@ -23,9 +23,23 @@ Interval = tuple[float, float]  # begin and end, µs
 
 
 @dataclass(frozen=True)
+class Work:
+    """A kernel or copy in a step; `launch` is its grid and block, '' for a copy."""
+
+    name: str
+    begin_us: float
+    duration_us: float
+    launch: str = ""
+
+    @property
+    def interval(self) -> Interval:
+        return self.begin_us, self.begin_us + self.duration_us
+
+
+@dataclass(frozen=True)
 class GpuActiveTime:
     steps_ms: list[float]  # a sample for each step, or their mean if the trace does not separate them
-    kernels_ms: dict[str, float]  # name → time in one step
+    steps: list[list[Work]]  # each in order; none if the trace does not separate them
     launches: float  # kernels and copies in one step
 
 
@@ -63,21 +77,25 @@ def compressed(trace: dict[str, Json]) -> bytes:
 def active_time(trace: dict[str, Json], steps: int = STEPS) -> GpuActiveTime:
     """Read a chrome trace of `steps` steps. Raise ValueError if it has no kernel."""
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    work = [event for event in events if str(event.get("cat", "")).lower() in _ACTIVE]
+    work = [_work(event) for event in events if str(event.get("cat", "")).lower() in _ACTIVE]
     if not work:
         raise ValueError("the profiler saw no kernel")
-    intervals = [(float(event["ts"]), float(event["ts"]) + float(event["dur"])) for event in work]
     ends = sorted(
         float(event["ts"]) + float(event["dur"]) for event in events if event.get("name") == _BOUNDARY
     )
-    kernels: dict[str, float] = {}
-    for event in work:
-        kernels[str(event["name"])] = kernels.get(str(event["name"]), 0.0) + float(event["dur"])
+    found = by_step(work, ends, steps)
+    active_us = [union(one.interval for one in step) for step in found or [work]]
     return GpuActiveTime(
-        steps_ms=[time_us / 1e3 for time_us in active_by_step(intervals, ends, steps)],
-        kernels_ms={name: time_us / steps / 1e3 for name, time_us in kernels.items()},
+        steps_ms=[time_us / 1e3 / (1 if found else steps) for time_us in active_us],
+        steps=found,
         launches=len(work) / steps,
     )
+
+
+def _work(event: dict[str, Json]) -> Work:
+    about = event.get("args") or {}
+    launch = f"{about['grid']} {about.get('block')}".replace(" ", "") if "grid" in about else ""
+    return Work(str(event["name"]), float(event["ts"]), float(event["dur"]), launch)
 
 
 def union(intervals: Iterable[Interval]) -> float:
@@ -89,22 +107,17 @@ def union(intervals: Iterable[Interval]) -> float:
     return covered
 
 
-def active_by_step(intervals: Sequence[Interval], ends: Sequence[float], steps: int) -> list[float]:
-    """Return the union of the intervals of each step, in their unit.
-
-    A step lies between two ends of synchronisations. If that gives another number of steps than there were,
-    the mean is the only sample.
-    """
-    groups: list[list[Interval]] = []
-    rest = sorted(intervals)
+def by_step(work: Sequence[Work], ends: Sequence[float], steps: int) -> list[list[Work]]:
+    """Return what ran in each step, which lies between two ends of synchronisations; nothing if that gives
+    another number of steps than there were."""
+    groups: list[list[Work]] = []
+    rest = sorted(work, key=lambda one: one.interval)
     for end in ends:
-        group = [interval for interval in rest if interval[1] <= end]
+        group = [one for one in rest if one.interval[1] <= end]
         if group:
             groups.append(group)
             rest = rest[len(group) :]
-    if len(groups) == steps and not rest:
-        return [union(group) for group in groups]
-    return [union(intervals) / steps]
+    return groups if len(groups) == steps and not rest else []
 
 
 def _synchronize() -> None:

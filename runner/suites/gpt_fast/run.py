@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import ceilings
-from runner.measure.compiler import counters
+from runner.measure.compiler import counters, tuning
+from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.compiler.produced import CODE, code_file, produced
 from runner.measure.forked import before_forks, run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
@@ -30,6 +33,7 @@ from runner.measure.state.device_state import device_state, keep_gpu_states, war
 from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings
 from runner.measure.timing.compile_time import FirstCalls
+from runner.measure.timing.gpu_active_time import Work
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES
@@ -83,6 +87,8 @@ class _Generator:
         self.new_tokens = cast("int", spec.setting("new_tokens"))
         self.device = device
         self.model = _build_model(spec, self.prompt_tokens + self.new_tokens, device)
+        self.loaded = 0  # inductor's modules before these steps were compiled
+        self.profiled: list[list[Work]] = []  # decode steps
         vocabulary = self.model.shape.vocabulary
         self.prompt = torch.randint(vocabulary, (self.prompt_tokens,), device=device.type)
         self.eager: Steps = steps(
@@ -137,6 +143,8 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
     generator.one_step(generator.eager)()
     report.event("compile", 0, 0, label)
     compile_time.warm_toolchain(device)
+    tuning.watch()
+    generator.loaded = len(PyCodeCache.modules)
     found = compile_time.first_calls(generator.sequence, device, before_call=lambda: None)
     if counters.unique_graphs() == 0:
         raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
@@ -171,7 +179,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
         (STEP_METRICS, lambda: _step_results(spec, report, generator)),
         (DEVICE_METRICS, lambda: _device_results(report, generator)),
-        ((), lambda: _counts(checked)),
+        ((), lambda: _counts(checked, generator, report)),
     ]
     incomplete = None
     for metrics, part in parts:
@@ -248,6 +256,7 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     report.event("measure", 0, 0, "GPU busy time of a step")
     step = generator.one_step(generator.compiled)
     found = gpu_active_time.active_time(gpu_active_time.profile(step, before_call=lambda: None))
+    generator.profiled = found.steps
     model, clock = generator.model, gpu_active_time.CLOCK
     active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)
     bandwidth = ceilings.gbps(active, found.steps_ms)
@@ -264,10 +273,17 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     ]
 
 
-def _counts(checked: Check | None) -> list[Result]:
-    facts = dataclasses.asdict(checked) if checked else {}
+def _counts(checked: Check | None, generator: _Generator, report: Report) -> list[Result]:
+    """Return the counts, and the kernels of prefill and decode; a decode step was profiled."""
+    modules = PyCodeCache.modules[generator.loaded :]
+    found, extern = kernels(modules), counters.extern_calls()
+    contents = produced(modules, generator.profiled)
+    report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
+    facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **contents.facts(())}
+    agreement = dataclasses.asdict(checked) if checked else {}
     return [
-        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=facts),
+        Result("kernel_count", [float(len(found) + extern)], facts=facts),
+        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=agreement),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]
 

@@ -22,6 +22,7 @@ from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiler import counters
 from runner.measure.compiler.compiled import Compiled, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
+from runner.measure.compiler.produced import CODE, code_file, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -69,7 +70,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     for done, size in enumerate(sizes):
         begin = partial(report.event, done=done, total=len(sizes), label=f"D={size}")
         try:
-            results = _measure(spec, size, device, begin)
+            results = _measure(spec, size, device, report, begin)
         except Exception as error:  # a size that fails is a result too
             problem = failure_of(error)
             for metric in size_metrics(spec.case, device.type):
@@ -91,7 +92,9 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     return failure
 
 
-def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], None]) -> list[Result]:
+def _measure(
+    spec: TaskSpec, size: int, device: Device, report: Report, begin: Callable[[str], None]
+) -> list[Result]:
     """Return all metrics of one size. Raise TaskFailure (wrong) before any clock runs.
 
     A further compilation is not checked again, and leaves out gpt-fast's own clock.
@@ -112,6 +115,7 @@ def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], N
         begin("measure")
         at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
         results = _call_results(kernel, compiled, device, at_least)
+        found = produced(compiled.modules, profiled_steps(lambda: compiled.call(*kernel.operands), device))
         if device.type == "cuda":
             results += _device_results(kernel, compiled, device)
         if kernel.flops:
@@ -120,8 +124,10 @@ def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], N
         "kernels": dict(compiled.kernels),
         "kernels_hash": compiled.kernels_hash,
         "extern_calls": compiled.extern_calls,
+        **found.facts(results),
         **checked,
     }
+    report.artifact(CODE, f"{CODE}-{size}.json.gz", code_file(found.code))
     results += [
         Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
         Result("recompiles", [float(counters.unique_graphs() - 1)]),

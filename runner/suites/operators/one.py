@@ -18,8 +18,10 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.launch.failures import TaskFailure, failure_of
+from runner.measure.compiler import tuning
 from runner.measure.compiler.counters import extern_calls
 from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.compiler.produced import Produced, produced, profiled_steps
 from runner.measure.state.device import Device
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
@@ -67,6 +69,7 @@ class Times:
     facts: dict[str, Any] = field(default_factory=dict)
     device: ReplayTimes | None = None
     no_device: TaskFailure | None = None
+    produced: Produced | None = None
 
 
 def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
@@ -89,7 +92,7 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
     changed = [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
     made = _Made(operator, eager, tuple(operands), changed)
     module, _operands = gen_gm_and_inputs(operator, args, kwargs)
-    compiled, compile_s, facts = _compiled(module, made, spec.backend)
+    compiled, compile_s, facts, modules = _compiled(module, made, spec.backend)
     if not spec.compilation:
         facts["accuracy"] = _checked(made, compiled, _TOLERANCE[dtype])
     moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
@@ -113,6 +116,8 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
     refresh()
     if device.type == "cuda" and spec.setting("graph_replay"):
         _replay(times, made, compiled, device)
+    times.produced = produced(modules, profiled_steps(lambda: compiled(*operands), device, refresh))
+    refresh()
     return times
 
 
@@ -147,8 +152,10 @@ class _Made:
 
 def _compiled(
     module: torch.fx.GraphModule, made: _Made, configuration: str
-) -> tuple[Function, float, dict[str, Any]]:
-    """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds."""
+) -> tuple[Function, float, dict[str, Any], list[Any]]:
+    """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds.
+    Return the function, seconds, facts and inductor's wrappers."""
+    tuning.watch()
     torch._dynamo.reset()
     counters.clear()
     metrics.reset()
@@ -158,13 +165,14 @@ def _compiled(
     compiled(*made.fresh())
     compile_s = time.perf_counter() - started
     extern = extern_calls()
-    generated = kernels(PyCodeCache.modules[loaded:])
+    modules = PyCodeCache.modules[loaded:]
+    generated = kernels(modules)
     facts = {
         "extern_calls": extern,
         "kernels_hash": kernels_hash(generated),
         "kernel_count": len(generated) + extern,
     }
-    return compiled, compile_s, facts
+    return compiled, compile_s, facts, modules
 
 
 def _checked(made: _Made, compiled: Function, tolerance: float) -> str:

@@ -15,6 +15,7 @@ import torch
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.ceilings import gbps
+from runner.measure.compiler.produced import CODE, code_file
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
@@ -66,6 +67,7 @@ def measure_all(
             if times.no_device and times.no_device.status in _ENDS:
                 raise times.no_device
         device.release()
+    report.artifact(CODE, f"{CODE}-{waiting[0]}.json.gz", code_file(rows.code))
     return None
 
 
@@ -83,6 +85,7 @@ class _Rows:
         self._report = report
         self._device = device
         self._environment = environment(device)
+        self.code: dict[str, str] = {}  # of kernels, by binary
 
     def recorder(self, operator: str, backend: str = "") -> Recorder:
         """Return a recorder for one operator; a task may have many."""
@@ -95,8 +98,11 @@ class _Rows:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
         results = [
             *latency_results(times.call, call_time.CLOCK),
-            Result("kernel_count", [float(times.kernel_count)], facts=times.facts),
         ]
+        if times.produced:
+            times.facts.update(times.produced.facts(results))
+            self.code |= times.produced.code
+        results.append(Result("kernel_count", [float(times.kernel_count)], facts=times.facts))
         if times.device:
             clock = graph_replay.CLOCK
             bandwidth = gbps(times.moved_bytes, times.device.compiled)

@@ -18,15 +18,13 @@ DTYPES = ("bfloat16", "float16", "float32", "amp")
 # A stage with the metrics that it has on every device, a GPU, a CPU.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "accuracy": (("accuracy",), (), ()),
-    "cold": (("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"), (), ()),
-    "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes", "gpu_busy_ms"), ("peak_rss_bytes",)),
-    "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
-    # the only stage of a further compilation
-    "further": (
+    "cold": (
         ("speedup", "eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms"),
         ("gpu_busy_ms",),
         (),
     ),
+    "warm": (("warm_compile_s",), ("compiled_peak_memory_bytes",), ("peak_rss_bytes",)),
+    "eager": ((), ("eager_peak_memory_bytes", "eager_gpu_busy_ms"), ("eager_peak_rss_bytes",)),
 }
 _TESTS = {
     "both": ("accuracy", "cold", "warm", "eager"),
@@ -110,8 +108,9 @@ class HarnessSuite(Suite):
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         fresh = not variables.get(KEPT_CACHES) and task.setting("caches") != "kept"
-        stages = ("further",) if task.compilation else _TESTS[str(task.setting("test"))]
-        metrics = [metric for stage in stages for metric in stage_metrics(stage, task.device, fresh=fresh)]
+        metrics = [
+            metric for stage in stages_of(task) for metric in stage_metrics(stage, task.device, fresh=fresh)
+        ]
         backend, knobs = self.result_backend(task), self.stored_knobs(task)
         return [Expected(task.case, backend, task.device, knobs, tuple(metrics))]
 
@@ -127,8 +126,13 @@ class HarnessSuite(Suite):
         return default_batch_size(self.name, case, mode, tiny=tiny)
 
 
+def stages_of(task: TaskSpec) -> tuple[str, ...]:
+    """Return the stages of a task in order; a further compilation has one."""
+    return ("cold",) if task.compilation else _TESTS[str(task.setting("test"))]
+
+
 def stage_metrics(stage: str, device: str, *, fresh: bool) -> tuple[str, ...]:
     """Return the metrics of a stage; with `fresh` caches the first compile is a cold one."""
     metrics, on_cuda, on_cpu = _STAGES[stage]
-    cold = ("cold_compile_s",) if stage in {"cold", "further"} and fresh else ()
+    cold = ("cold_compile_s",) if stage == "cold" and fresh else ()
     return (*metrics, *(on_cuda if device == "cuda" else on_cpu), *cold)

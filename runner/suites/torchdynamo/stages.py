@@ -1,25 +1,23 @@
 """The stages of one task, each run in a fresh process; they return JSON.
 
-accuracy: the check, by a compile of its own. cold: compile time with empty caches, then eager and compiled in
-turn. warm: compile time with full caches, memory and GPU time of the compiled step alone. eager: the same of
-eager mode, and its FLOPs. further, the only one of a further compilation: cold, then the GPU time.
+accuracy: the check, by a compile of its own. cold: compile time with empty caches, eager and compiled in
+turn, and the compiled step's kernels and GPU time. warm: compile time with full caches, and memory of the
+compiled step alone. eager: memory and GPU time of eager mode, and its FLOPs. A further compilation has the
+stage cold alone.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import flops, memory
-from runner.measure.compiler import counters, pinning
+from runner.measure.compiler import counters, pinning, tuning
 from runner.measure.compiler.artifacts import (
     NoReport,
     generated_code,
@@ -28,7 +26,8 @@ from runner.measure.compiler.artifacts import (
     tlparse_report,
     trace_compiles,
 )
-from runner.measure.compiler.kernels import bandwidths, bytes_counted, kernels, kernels_hash
+from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.compiler.produced import CODE, code_file, produced
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -83,6 +82,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         compiler = Compiler(spec)
         if compiler.backend.is_inductor:
             start_workers()
+            tuning.watch()
         setup.step.remember()
         setup.eager_once()
         warm_compiler(setup, compiler, workers=True)
@@ -97,20 +97,19 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
         if graphs:  # an exporter may go around dynamo, whose counters then say nothing
             results += _count_results(counted)
-        results += _kernel_results(_inductor_modules()[loaded:])
+        modules = _inductor_modules()[loaded:]
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
-        results += _call_results(setup, call, first)
+        called = _call_results(setup, call, first)
+        results += called
         if spec.dynamic and not spec.compilation:
             results += _other_batch(setup, compiler, call)
         if graphs:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
-        if spec.compilation and spec.device == "cuda":
-            trace = gpu_active_time.profile(call, before_call=setup.step.begin)
-            results.append(_busy_result(gpu_active_time.active_time(trace)))
+        results += _kernel_results(setup, call, modules, called, report)
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
-    not_kept = _keep(spec, report, counted, first, _inductor_modules()[loaded:])
+    not_kept = _keep(spec, report, counted, first, modules)
     skips = counted.cudagraph_skips if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
@@ -135,14 +134,9 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         warm_compiler(setup, compiler, workers=False)
         call = setup.compiled(compiler)
         memory.reset(setup.device)
-        moved: Counter[str] = Counter()
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
-            first = first_calls(
-                _counting_bytes(call, moved) if on_gpu and compiler.backend.is_inductor else call,
-                setup.device,
-                before_call=setup.step.begin,
-            )
+            first = first_calls(call, setup.device, before_call=setup.step.begin)
             found = memory.peaks(setup.device)
             if keep_history:
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
@@ -153,12 +147,6 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
             results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
             results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
         results += _memory_results(found, "compiled", setup.device, compiler.backend.export)
-        if on_gpu:
-            results += _busy_results(setup, call, moved, report)
-        elif spec.knobs.get("keep_trace"):
-            details = bool(spec.knobs.get("profile_details"))
-            trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=details)
-            report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
     return {"results": [asdict(result) for result in results], "about": setup.about()}
 
 
@@ -184,13 +172,7 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
-STAGES: dict[str, Callable[..., Json]] = {
-    "accuracy": accuracy,
-    "cold": cold,
-    "warm": warm,
-    "eager": eager,
-    "further": cold,
-}
+STAGES: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
@@ -223,14 +205,53 @@ def _inductor_modules() -> list[Any]:
     return list(PyCodeCache.modules)
 
 
-def _kernel_results(modules: list[Any]) -> list[Result]:
-    """Count the kernels; nothing for a backend that generates none."""
+def _kernel_results(
+    setup: StageSetup, call: Callable[[], Any], modules: list[Any], called: list[Result], report: Report
+) -> list[Result]:
+    """Profile the compiled step and return its GPU time and its kernels; none for a backend that generates
+    none."""
+    try:
+        busy = _profiled(setup, call, report)
+    except Exception:  # noqa: BLE001 - the other numbers stand; the metrics that lack get a record of their own
+        traceback.print_exc()
+        busy = None
+    results: list[Result] = []
     found = kernels(modules)
+    contents = produced(modules, busy.steps if busy else ())
+    if busy:
+        launches = {"launches": busy.launches, "steps": gpu_active_time.STEPS}
+        results.append(Result("gpu_busy_ms", busy.steps_ms, gpu_active_time.CLOCK, facts=launches))
+        if found:
+            covered = {
+                "clock_of_bytes": "sizes of the operands of Triton kernels",
+                "with_library": contents.known_share(generated_only=False),
+            }
+            share = contents.known_share(generated_only=True)
+            results.append(Result("triton_time_share", [share], gpu_active_time.CLOCK, facts=covered))
     if not found:
-        return []
+        return results
     extern = counters.extern_calls()
-    facts = {"kernels_hash": kernels_hash(found), "generated": len(found), "extern_calls": extern}
-    return [Result("kernel_count", [float(len(found) + extern)], facts=facts)]
+    facts: dict[str, Json] = {"kernels_hash": kernels_hash(found), "generated": len(found)}
+    facts |= {"extern_calls": extern, **contents.facts(called)}
+    report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
+    return [*results, Result("kernel_count", [float(len(found) + extern)], facts=facts)]
+
+
+def _profiled(
+    setup: StageSetup, call: Callable[[], Any], report: Report
+) -> gpu_active_time.GpuActiveTime | None:
+    """Profile the step and keep the trace if asked for; None on a CPU, where it has no kernels."""
+    on_gpu, keep = setup.spec.device == "cuda", setup.spec.knobs.get("keep_trace")
+    details = bool(keep and setup.spec.knobs.get("profile_details"))
+    if keep or on_gpu:
+        trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=details and not on_gpu)
+        found = gpu_active_time.active_time(trace) if on_gpu else None
+        if keep:
+            if details and on_gpu:
+                trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=True)
+            report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
+        return found
+    return None
 
 
 def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
@@ -280,42 +301,6 @@ def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) 
     if who == "compiled":
         results.append(Result("private_pool_bytes", [float(found.private_pools)], "allocator's snapshot"))
     return results
-
-
-def _counting_bytes(call: Callable[[], Any], moved: Counter[str]) -> Callable[[], Any]:
-    """Return a call like `call` that counts the bytes of its kernels the first time."""
-    contexts: Iterator[AbstractContextManager[None]]
-    contexts = itertools.chain([bytes_counted(moved)], itertools.repeat(contextlib.nullcontext()))
-
-    def counting() -> Any:
-        with next(contexts):
-            return call()
-
-    return counting
-
-
-def _busy_results(
-    setup: StageSetup, call: Callable[[], Any], moved: Counter[str], report: Report
-) -> list[Result]:
-    """Measure the time in which the GPU works, and keep trace and kernels' bandwidths."""
-    trace = gpu_active_time.profile(call, before_call=setup.step.begin)
-    found = gpu_active_time.active_time(trace)
-    if setup.spec.knobs.get("keep_trace"):
-        if setup.spec.knobs.get("profile_details"):
-            trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=True)
-        report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
-    table = bandwidths(found.kernels_ms, moved)
-    report.artifact("kernels", "kernels.json", json.dumps(asdict(table), indent=1))
-    covered = {"clock_of_bytes": "sizes of the operands of Triton kernels"}
-    return [
-        _busy_result(found),
-        Result("triton_time_share", [table.covered], gpu_active_time.CLOCK, facts=covered),
-    ]
-
-
-def _busy_result(found: gpu_active_time.GpuActiveTime) -> Result:
-    facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
-    return Result("gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts)
 
 
 def _keep(

@@ -1,0 +1,315 @@
+"""What the compiler produced in one compilation: each kernel with its keys, times, bytes and FLOPs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from runner.measure.compiler import formulas, tuning
+from runner.measure.compiler.profile import Owner, owners
+from runner.measure.compiler.slots import Call, Generated, Graph, Operand, graphs
+from runner.measure.compiler.tuning import Ranking
+from runner.measure.recorder import Result
+from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
+from runner.measure.timing.gpu_active_time import Work, union
+from runner.schema.compilations import COMPILED, Compiled, Kernel, KernelKind, digest
+from runner.schema.records import Json
+
+CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
+_MOST_CODE = 10  # of the largest kernels
+_MOST_NAME = 200
+_STEPS = 3
+_AGREES = 0.005  # of the busy time
+_HEURISTIC = re.compile(r"@triton_heuristics\.(?P<name>\w+)\(")
+_KINDS: dict[str, KernelKind] = {  # by inductor's heuristic
+    "pointwise": "pointwise",
+    "template": "template",
+    "split_scan": "reduction",
+    "foreach": "combo",
+    "user_autotune": "user",
+}
+_POINTER = re.compile(r"'(?P<name>\w+)': '\*\w+'|(?:const )?\w+\* (?P<name_cpp>\w+)")
+_HEAD = re.compile(r"'signature': \{[^}]*\}|extern \"C\"[^{;]*")
+
+
+@dataclass(frozen=True)
+class Produced:
+    """`code` is that of the ten largest kernels, by binary."""
+
+    compiled: Compiled
+    code: dict[str, str]
+
+    def facts(self, results: Sequence[Result]) -> dict[str, Json]:
+        """Return what a record says of the compilation: the GPU's share of the call time among `results`, and
+        by how much the kernels' times miss the busy time, if they do."""
+        compiled = self.compiled
+        facts: dict[str, Json] = {COMPILED: compiled.to_json()}
+        if compiled.busy_us is None:
+            return facts
+        total_us = sum(kernel.time_us or 0.0 for kernel in compiled.kernels)
+        missed_us = total_us - (compiled.overlap_us or 0.0) - compiled.busy_us
+        if abs(missed_us) > _AGREES * compiled.busy_us:
+            facts["unaccounted_us"] = round(missed_us, 3)
+        for result in results:
+            if result.metric == "compiled_latency_ms":
+                facts["busy_share_of_call"] = compiled.busy_us / 1e3 / median(result.values)
+        return facts
+
+    def known_share(self, *, generated_only: bool) -> float:
+        """Return the share of the kernels' time in those with known bytes."""
+        times = [(kernel, kernel.time_us or 0.0) for kernel in self.compiled.kernels]
+        known = sum(
+            time_us
+            for kernel, time_us in times
+            if kernel.bytes is not None and not (generated_only and kernel.kind == "library")
+        )
+        return known / (sum(time_us for _kernel, time_us in times) or 1.0)
+
+
+def code_file(code: Mapping[str, str]) -> bytes:
+    """Return the artifact of kernels' code by binary."""
+    return gzip.compress(json.dumps(dict(code)).encode(), mtime=0)
+
+
+def profiled_steps(
+    call: Callable[[], Any], device: Device, before_call: Callable[[], None] = lambda: None
+) -> list[list[Work]]:
+    """Return what a call's steps run on the GPU; none on a CPU or where the profiler fails."""
+    if device.type != "cuda":
+        return []
+    try:
+        trace = gpu_active_time.profile(call, before_call=before_call, steps=_STEPS)
+        return gpu_active_time.active_time(trace, _STEPS).steps
+    except Exception:  # noqa: BLE001 - a kernel without a time is still one
+        traceback.print_exc()
+        return []
+
+
+def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
+    """Return what the wrapper modules of one compilation contain, with times from the profiled `steps`.
+
+    Without steps, as on a CPU, kernels have no times. Graphs that did not run in a step have 0 calls.
+    """
+    found = graphs(modules)
+    profile = _Profile(steps, found)
+    kernels: list[Kernel] = []
+    code: dict[str, str] = {}
+    for number, graph in enumerate(found):
+        slots: dict[str, list[int]] = defaultdict(list)
+        for place, call in enumerate(graph.calls):
+            slots[call.slot].append(place)
+        for places in slots.values():
+            call = graph.calls[places[0]]
+            kernel = (
+                _generated(graph, call) if call.generated else _library(call, profile.work_of(number, places))
+            )
+            if kernel is None:
+                continue
+            calls = [graph.calls[place] for place in places]
+            if call.generated:
+                generated = graph.kernels[call.name]
+                sizes = [(_moved_bytes(generated, kernel.kind, one), kernel.flops) for one in calls]
+                code[kernel.binary] = generated.code
+            else:
+                sizes = [(formulas.moved_bytes(one), formulas.flops(one)) for one in calls]
+            kernels.append(profile.timed(kernel, number, places, sizes))
+    kernels += profile.others()
+    largest = sorted(kernels, key=lambda kernel: -(kernel.time_us or 0.0))
+    binaries = dict.fromkeys(kernel.binary for kernel in largest if kernel.binary in code)
+    return Produced(
+        replace(profile.totals, kernels=tuple(kernels)),
+        {binary: code[binary] for binary in list(binaries)[:_MOST_CODE]},
+    )
+
+
+@dataclass
+class _Part:
+    """What belongs to one call, in each step."""
+
+    times_us: list[float]
+    calls: list[int]
+    work: list[Work] = field(default_factory=list)  # of the first step
+
+
+class _Profile:
+    """The profiled steps, joined to the calls of the graphs."""
+
+    def __init__(self, steps: Sequence[Sequence[Work]], found: Sequence[Graph]) -> None:
+        self._steps = len(steps)
+        self._parts: dict[Any, _Part] = {}
+        for number, step in enumerate(steps):
+            before: Owner = None
+            for work, owner in zip(step, owners(step, found), strict=True):
+                part = self._part(owner or work.name)
+                part.times_us[number] += work.duration_us
+                is_new = owner is None or owner != before or found[owner[0]].calls[owner[1]].generated
+                part.calls[number] += is_new
+                if number == 0:
+                    part.work.append(work)
+                before = owner
+        self._ran = {owner[0] for owner in self._parts if isinstance(owner, tuple)}
+        self.totals = _totals(steps)
+
+    def _part(self, owner: Any) -> _Part:
+        return self._parts.setdefault(owner, _Part([0.0] * self._steps, [0] * self._steps))
+
+    def work_of(self, graph: int, places: Sequence[int]) -> list[Work] | None:
+        """Return what ran for the first of these calls; None where nothing was profiled or the graph did not
+        run."""
+        if graph not in self._ran:
+            return None
+        part = self._parts.get((graph, places[0]))
+        return part.work if part else []
+
+    def timed(
+        self,
+        kernel: Kernel,
+        graph: int,
+        places: Sequence[int],
+        sizes: Sequence[tuple[int | None, int | None]],
+    ) -> Kernel:
+        """Return the kernel with the time, calls, bytes and FLOPs of a step. `sizes` has the latter two of
+        each of its calls."""
+        runs = 1.0
+        if self._steps:
+            parts = [self._parts[(graph, place)] for place in places if (graph, place) in self._parts]
+            if not parts:
+                return replace(kernel, calls=0.0)
+            times_us = [sum(part.times_us[step] for part in parts) for step in range(self._steps)]
+            called = median(sum(part.calls[step] for part in parts) for step in range(self._steps))
+            runs = called / len(places)
+            kernel = replace(kernel, time_us=round(median(times_us), 3))
+        moved, operations = (
+            None if None in values else round(runs * sum(value or 0 for value in values))
+            for values in zip(*sizes, strict=True)
+        )
+        return replace(kernel, calls=len(places) * runs, bytes=moved, flops=operations)
+
+    def others(self) -> list[Kernel]:
+        """Return what ran in a step and belongs to no call: copies, and kernels of eager code."""
+        found = []
+        for name, part in self._parts.items():
+            if isinstance(name, tuple):
+                continue
+            slot = digest("outside", name)
+            kind: KernelKind = "other" if any(work.launch for work in part.work) else "copy"
+            found.append(
+                Kernel(
+                    slot=slot,
+                    choice=digest(slot),
+                    binary=digest(name),
+                    name=name[:_MOST_NAME],
+                    kind=kind,
+                    calls=median(part.calls),
+                    time_us=round(median(part.times_us), 3),
+                )
+            )
+        return found
+
+
+def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
+    """Return the medians over the steps of busy time, gaps and overlap."""
+    if not steps:
+        return Compiled()
+    busy, gaps, overlap = [], [], []
+    for step in steps:
+        intervals = [work.interval for work in step]
+        busy.append(union(intervals))
+        gaps.append(
+            max(end for _begin, end in intervals) - min(begin for begin, _end in intervals) - busy[-1]
+        )
+        overlap.append(sum(work.duration_us for work in step) - busy[-1])
+    return Compiled(
+        busy_us=round(median(busy), 3), gaps_us=round(median(gaps), 3), overlap_us=round(median(overlap), 3)
+    )
+
+
+def _generated(graph: Graph, call: Call) -> Kernel:
+    kernel = graph.kernels[call.name]
+    chosen = tuning.chosen(getattr(graph.module, call.name, None), kernel.source)
+    config = chosen.config or tuning.template_config(kernel.code)
+    kind = _kind(call.name, kernel)
+    ranking = _ranking(call) if kind == "template" else None
+    return Kernel(
+        slot=call.slot,
+        choice=digest(call.slot, config),
+        binary=digest(chosen.binary or kernel.source),
+        name=call.name[:_MOST_NAME],
+        kind=kind,
+        config=config,
+        origins=call.origins,
+        flops=_flops_of_ranking(ranking) if ranking else None,
+        candidates=len(ranking.ranked) if ranking else chosen.candidates,
+        ranked=ranking.ranked if ranking else (),
+        default=ranking.default if ranking else "",
+    )
+
+
+def _library(call: Call, work: list[Work] | None) -> Kernel | None:
+    """Return an operator of a library; None for one that launched nothing, such as a view."""
+    if work is not None and not work:
+        return None
+    ranking = _ranking(call)
+    launched = [one for one in work or [] if one.launch]
+    name = max(launched, key=lambda one: one.duration_us).name if launched else call.name
+    return Kernel(
+        slot=call.slot,
+        choice=digest(call.slot, *(f"{one.name} {one.launch}" for one in launched)),
+        binary=digest(call.name, *(one.name for one in launched)),
+        name=name[:_MOST_NAME],
+        kind="library",
+        origins=call.origins,
+        candidates=len(ranking.ranked) if ranking else 0,
+        ranked=ranking.ranked if ranking else (),
+        default=ranking.default if ranking else "",
+    )
+
+
+def _ranking(call: Call) -> Ranking | None:
+    return next((ranking for ranking in tuning.rankings() if ranking.is_of(call)), None)
+
+
+def _flops_of_ranking(ranking: Ranking) -> int | None:
+    """Return the FLOPs of a product that a template computes."""
+    if not ranking.operator.endswith("mm"):
+        return None
+    left, right = ranking.operands[-2:]
+    result = Operand(left.dtype, (*left.sizes[:-1], right.sizes[-1]))
+    return formulas.flops(Call(ranking.operator, False, (), ranking.operands, (result,)))
+
+
+def _kind(name: str, kernel: Generated) -> KernelKind:
+    heuristic = _HEURISTIC.search(kernel.code)
+    if not heuristic:
+        return "cpp" if name.startswith("cpp_") else "other"
+    if "'combo_grid_meta'" in kernel.code:
+        return "combo"
+    return _KINDS.get(heuristic["name"], "reduction" if "reduction" in heuristic["name"] else "other")
+
+
+def _moved_bytes(kernel: Generated, kind: KernelKind, call: Call) -> int | None:
+    """Return the bytes of a generated kernel's operands, of one that it writes in place twice.
+
+    An operand of which the kernel gathers some elements counts as often as its code can access one.
+    """
+    head = _HEAD.search(kernel.code)
+    names = [found["name"] or found["name_cpp"] for found in _POINTER.finditer(head[0])] if head else []
+    if len(names) != len(call.operands):
+        return None
+    iterations = call.iterations if kind in {"pointwise", "reduction"} else 0
+    total = 0
+    for name, operand in zip(names, call.operands, strict=True):
+        if operand.bytes is None:
+            return None
+        most = iterations * kernel.code.count(f"({name} + ") * operand.itemsize
+        moved = min(operand.bytes, most) if most else operand.bytes
+        total += moved * (2 if name.startswith("in_out") else 1)
+    return total

@@ -1,0 +1,168 @@
+"""Joins the steps of a profile to the calls of kernels in the wrappers.
+
+A step's trace has the kernels in the order of the wrappers' calls, with and without CUDA graphs. Generated
+kernels are found by name; where two graphs use one name, by the order of their kernels. What runs between two
+generated kernels belongs to the library's operators that the wrapper calls between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+
+from runner.measure.compiler.slots import Graph
+from runner.measure.timing.gpu_active_time import Work
+
+Owner = tuple[int, int] | None  # (graph, call) by position, None for work of no graph
+
+_PRODUCT = r"nvjet|gemm|gemv|cublas|cutlass|xmma|matmul|Kernel2|dot_kernel|Cijk|wgmma|sm\d\d_"
+_CONVOLUTION = r"conv|fprop|dgrad|wgrad|winograd|implicit|cudnn|nchw|nhwc|im2col|col2im|depthwise"
+_ATTENTION = r"sdpa|flash|fmha|attention|mha|cudnn|philox|ck_tile|aotriton"
+# Patterns of the kernels of an operator by a part of its name; other operators may have any.
+_KERNELS_OF = (
+    ("attention", re.compile(_ATTENTION, re.IGNORECASE)),
+    ("conv", re.compile(f"{_CONVOLUTION}|{_PRODUCT}", re.IGNORECASE)),
+    ("mm", re.compile(_PRODUCT, re.IGNORECASE)),
+)
+_LIBRARY = re.compile(f"{_PRODUCT}|{_CONVOLUTION}|{_ATTENTION}", re.IGNORECASE)
+_BEFORE = re.compile(r"memset|philox|dot_do_o|nchwTo", re.IGNORECASE)  # helps the kernel after it
+_AFTER = re.compile(r"splitK_?reduce|_reduce$|reduce_kernel|convert_dq|nhwcTo|Transform", re.IGNORECASE)
+_MOST_OF_ONE_CALL = 12
+
+
+def owners(step: Sequence[Work], graphs: Sequence[Graph]) -> list[Owner]:
+    """Return which call each kernel of a step belongs to."""
+    return list(_owners(tuple(work.name for work in step), _Program(tuple(graphs))))
+
+
+class _Program:
+    """The generated kernels of each graph, as they appear in a trace. Equal by identity of its graphs."""
+
+    def __init__(self, graphs: tuple[Graph, ...]) -> None:
+        self.graphs = graphs
+        self.generated = [
+            [
+                (place, graph.kernels[call.name].function)
+                for place, call in enumerate(graph.calls)
+                if call.generated
+            ]
+            for graph in graphs
+        ]
+        self.names = {name for calls in self.generated for _place, name in calls}
+
+    def __hash__(self) -> int:
+        return hash(tuple(id(graph) for graph in self.graphs))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Program) and [*map(id, self.graphs)] == [*map(id, other.graphs)]
+
+
+@cache
+def _owners(names: tuple[str, ...], program: _Program) -> tuple[Owner, ...]:
+    found: list[Owner] = [None] * len(names)
+    places = [place for place, name in enumerate(names) if name in program.names]
+    for place, owner in zip(places, _generated([names[place] for place in places], program), strict=True):
+        found[place] = owner
+    waiting = [graph for graph, calls in enumerate(program.generated) if not calls]
+    for begin, end in pairwise((-1, *places, len(names))):
+        if end - begin < 2:
+            continue
+        before = found[begin] if begin >= 0 else None
+        after = found[end] if end < len(names) else None
+        calls = _calls_between(program, before, after, waiting)
+        operators = [program.graphs[graph].calls[call].name for graph, call in calls]
+        for place, call in enumerate(_split(names[begin + 1 : end], tuple(operators)), begin + 1):
+            found[place] = None if call is None else calls[call]
+    return tuple(found)
+
+
+def _generated(names: Sequence[str], program: _Program) -> list[Owner]:
+    """Return the calls of generated kernels: of a graph that runs as a whole, else of any with the name."""
+    found: list[Owner] = []
+    runs = [0] * len(program.graphs)
+    while len(found) < len(names):
+        begin = len(found)
+        whole = [
+            (-runs[graph], len(calls), -graph)
+            for graph, calls in enumerate(program.generated)
+            if calls and [name for _place, name in calls] == list(names[begin : begin + len(calls)])
+        ]
+        if whole:
+            graph = -max(whole, key=lambda rank: (rank[1], rank[0], rank[2]))[2]
+            runs[graph] += 1
+            found += [(graph, place) for place, _name in program.generated[graph]]
+            continue
+        found.append(
+            next(
+                (graph, place)
+                for graph, calls in enumerate(program.generated)
+                for place, name in calls
+                if name == names[begin]
+            )
+        )
+    return found
+
+
+def _calls_between(
+    program: _Program, before: Owner, after: Owner, waiting: list[int]
+) -> list[tuple[int, int]]:
+    """Return the library's calls between two generated kernels: of one graph, or of the end of one and the
+    beginning of the next, with the graphs between them that call libraries alone."""
+    if before and after and before[0] == after[0] and before[1] < after[1]:
+        return [(before[0], call) for call in range(before[1] + 1, after[1])]
+    found = []
+    if before:
+        found += [(before[0], call) for call in range(before[1] + 1, len(program.graphs[before[0]].calls))]
+    while waiting and (after is None or waiting[0] < after[0]):
+        graph = waiting.pop(0)
+        found += [(graph, call) for call in range(len(program.graphs[graph].calls))]
+    if after:
+        found += [(after[0], call) for call in range(after[1])]
+    return found
+
+
+@cache
+def _split(names: tuple[str, ...], operators: tuple[str, ...]) -> tuple[int | None, ...]:
+    """Return which of the operators, by position, each kernel belongs to, None where to none of them.
+
+    Of all ways that keep the order, take the one of least cost: each operator has one main kernel that looks
+    like it, and helpers before and after it.
+    """
+    # best[k]: cost and owners of the first kernels so far, with the first k operators done
+    best: list[dict[int, tuple[float, tuple[int | None, ...]]]] = [{0: (0.0, ())}]
+    best += [{} for _ in names]
+
+    def offer(used: int, done: int, cost: float, owner: tuple[int | None, ...]) -> None:
+        if done not in best[used] or cost < best[used][done][0]:
+            best[used][done] = (cost, owner)
+
+    for used in range(len(names) + 1):
+        for done in range(len(operators) + 1):
+            if done not in best[used]:
+                continue
+            cost, owner = best[used][done]
+            if done < len(operators):
+                offer(used, done + 1, cost + 4.0, owner)  # launches nothing
+                for count in range(1, min(_MOST_OF_ONE_CALL, len(names) - used) + 1):
+                    segment = names[used : used + count]
+                    more = cost + _cost(operators[done], segment)
+                    offer(used + count, done + 1, more, (*owner, *[done] * count))
+            if used < len(names):
+                offer(used + 1, done, cost + (3.0 if _LIBRARY.search(names[used]) else 1.5), (*owner, None))
+    return best[len(names)][len(operators)][1]
+
+
+def _cost(operator: str, names: Sequence[str]) -> float:
+    looks = next((pattern for part, pattern in _KERNELS_OF if part in operator), None)
+    mains = [name for name in names if not _BEFORE.search(name) and not _AFTER.search(name)]
+    cost = 0.05 * len(names)
+    if looks is None:  # any kernel, but rather not one of a product
+        cost += sum(2.0 for name in mains if _LIBRARY.search(name)) + 0.2 * max(0, len(names) - 1)
+        return cost
+    many = 0.1 if "backward" in operator or "attention" in operator else 1.0
+    cost += 2.0 * (not mains) + many * max(0, len(mains) - 1)
+    cost += sum(5.0 for name in mains if not looks.search(name))
+    cost += 1.0 * bool(_BEFORE.search(names[-1]) and len(names) > 1) + 1.0 * bool(_AFTER.search(names[0]))
+    return cost

@@ -1,0 +1,175 @@
+"""What inductor's autotuners chose, and what they timed on the way.
+
+`watch` must be called before the compilation: torch keeps a choice, but not what it was chosen from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from pathlib import PurePath
+from typing import Any
+
+from runner.measure.compiler.slots import Call, Operand
+
+_TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
+_DEFAULTS = {"num_ctas": 1, "maxnreg": None}  # which say nothing
+_CONSTANT = re.compile(r"^ *(?P<name>[A-Z]\w*) ?: tl\.constexpr = (?P<value>[^\n]+)$", re.MULTILINE)
+_LAUNCH = re.compile(r"^ *(?P<name>num_\w+)=(?P<value>\d+),", re.MULTILINE)
+_PAIR = re.compile(r"(?P<name>\w+)=(?P<value>'[^']*'|[^,]*)")
+_CUBIN = re.compile(r"[^\"/]+\.(?:cubin|hsaco)")
+_MOST_RANKED = 40
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The configuration of a generated kernel, the hash that Triton gave its binary, and the number of
+    configurations that were timed; empty where unknown."""
+
+    config: str = ""
+    binary: str = ""
+    candidates: int = 0
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What max-autotune timed for one operator, fastest first: a library's name or a template's
+    configuration, and microseconds."""
+
+    operator: str
+    operands: tuple[Operand, ...]
+    ranked: tuple[tuple[str, float], ...]
+    default: str  # what is taken without max-autotune
+
+    def is_of(self, call: Call) -> bool:
+        origin = f"aten.{self.operator}"
+        needed = {str(operand) for operand in self.operands}
+        return origin in call.origins and needed <= {str(operand) for operand in call.operands}
+
+
+@dataclass
+class _Seen:
+    rankings: list[Ranking] = field(default_factory=list)
+    by_file: dict[str, Chosen] = field(
+        default_factory=dict
+    )  # of a wrapper in C++, which loads a binary's file
+
+
+_seen = _Seen()
+
+
+@cache
+def watch() -> None:
+    """Note from now on what this process's autotuners time."""
+    with contextlib.suppress(ImportError):  # without Triton nothing is tuned
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415
+        from torch._inductor.select_algorithm import add_feedback_saver  # noqa: PLC0415
+
+        CachingAutotuner.bench = _noting_times(CachingAutotuner.bench)
+        if hasattr(CachingAutotuner, "save_gpu_kernel"):
+            CachingAutotuner.save_gpu_kernel = _noting_files(CachingAutotuner.save_gpu_kernel)
+        add_feedback_saver(_note_ranking)
+
+
+def rankings() -> list[Ranking]:
+    """Return what max-autotune timed in this process since `watch`."""
+    return list(_seen.rankings)
+
+
+def chosen(autotuner: Any, source: str) -> Chosen:
+    """Return what was chosen for a generated kernel: from its autotuner, where the wrapper has one, else from
+    its source in the wrapper."""
+    launchers = getattr(autotuner, "launchers", None) or []
+    if len(launchers) == 1:
+        return _of_launcher(autotuner, launchers[0], source)
+    file = _CUBIN.search(source)
+    return _seen.by_file.get(file[0], Chosen()) if file else Chosen()
+
+
+def config_text(config: Any) -> str:
+    """Return a Triton configuration as `XBLOCK=4 R0_BLOCK=2048 num_warps=8 num_stages=1`."""
+    launch = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", *_DEFAULTS)}
+    shown = {name: value for name, value in launch.items() if value != _DEFAULTS.get(name)}
+    return _text({**getattr(config, "kwargs", {}), **shown})
+
+
+def template_config(source: str) -> str:
+    """Return the configuration in a template's source, as `ranking` has it; '' for any other kernel."""
+    if "@triton_heuristics.template(" not in source:
+        return ""
+    constants = {found["name"]: found["value"] for found in _CONSTANT.finditer(source)}
+    constants.pop("INDEX_DTYPE", None)
+    return _text(dict(sorted(constants.items())) | {m["name"]: m["value"] for m in _LAUNCH.finditer(source)})
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={str(value).strip(chr(39))}" for name, value in values.items())
+
+
+def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
+    config = template_config(source) or config_text(getattr(launcher, "config", None))
+    timed = getattr(autotuner, _TIMED, {})
+    return Chosen(config, str(getattr(launcher, "cache_hash", "") or ""), len(timed))
+
+
+def _noting_times(bench: Any) -> Any:
+    @wraps(bench)
+    def noting(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
+        time_ms = bench(self, launcher, *args, **kwargs)
+        with contextlib.suppress(Exception):  # a note that fails stops no compilation
+            vars(self).setdefault(_TIMED, {})[config_text(launcher.config)] = float(time_ms) * 1e3
+        return time_ms
+
+    return noting
+
+
+def _noting_files(save: Any) -> Any:
+    @wraps(save)
+    def noting(self: Any, stream: Any, launcher: Any) -> Any:
+        result = save(self, stream, launcher)
+        with contextlib.suppress(Exception):  # as above
+            from torch._inductor.codecache import CudaKernelParamCache  # noqa: PLC0415 - only with Triton
+
+            saved = CudaKernelParamCache.get(self.inductor_meta["kernel_name"]) or {}
+            found = _of_launcher(self, launcher, getattr(self.fn, "src", ""))
+            for value in saved.values():
+                if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
+                    _seen.by_file[PurePath(value).name] = found
+        return result
+
+    return noting
+
+
+def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others: Any) -> None:
+    with contextlib.suppress(Exception):  # as above
+        operands = tuple(
+            Operand(
+                str(node.get_dtype()).removeprefix("torch."),
+                tuple(
+                    1 if step == 0 else int(size)
+                    for size, step in zip(node.get_size(), node.get_stride(), strict=True)
+                ),
+            )
+            for node in inputs
+        )
+        ranked = sorted(
+            ((_choice(choice), float(time_ms) * 1e3) for choice, time_ms in timings.items()),
+            key=lambda row: row[1],
+        )
+        libraries = [choice.name for choice in timings if not _description(choice)]
+        default = name if name in libraries else next(iter(libraries), "")
+        finite = tuple((text, round(us, 4)) for text, us in ranked if us < float("inf"))
+        _seen.rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default))
+
+
+def _description(choice: Any) -> str:
+    return str(getattr(choice, "description", "") or "")
+
+
+def _choice(choice: Any) -> str:
+    """Return a template's configuration as `template_config` has it, or a library's name."""
+    pairs = {found["name"]: found["value"] for found in _PAIR.finditer(_description(choice))}
+    return _text(pairs) if pairs else str(choice.name)
