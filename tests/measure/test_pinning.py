@@ -42,9 +42,6 @@ class Autotuner:
     def precompile(self) -> None:
         self.launchers = [SimpleNamespace(config=config) for config in self.candidates]
 
-    def _ensure_kernel_loaded(self) -> None:
-        pass
-
     def _precompile_config(self, config: Config) -> Any:
         if config.num_warps > 32:
             raise RuntimeError("out of resources")

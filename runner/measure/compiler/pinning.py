@@ -104,7 +104,8 @@ def _force(autotuner: Any, text: str) -> None:
         launcher = next((one for one in autotuner.launchers if _settings(one.config, text) == text), None)
         if launcher is None:
             config = _config(text, autotuner.launchers[0].config)
-            autotuner._ensure_kernel_loaded()
+            if getattr(autotuner.fn, "fn", autotuner) is None:  # compiled by a worker
+                autotuner.fn = autotuner._reload_kernel().fn
             with autotuner.lock:
                 launcher = autotuner._precompile_config(config).make_launcher()
     except Exception as error:  # noqa: BLE001 - the autotuner's own choice is a measurement too
