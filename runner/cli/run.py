@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--opt", **several, dest="options", metavar="NAME=VALUE", help="an option for every case")
     add("--compilations", type=int, metavar="N", help="processes that compile with empty caches")
     add("--repeats", type=int, metavar="N", help="processes over the first one's caches, or A/B pairs")
-    add("--caches", choices=CACHES[:2], default="fresh", help="kept: of earlier commands; of all A/B pairs")
+    add("--caches", choices=CACHES, default="fresh", help="kept: of earlier commands; of all A/B pairs")
     add(
         "--pinned", type=Path, metavar="FILE", help="force the kernels' configurations of an earlier --output"
     )
@@ -156,10 +156,9 @@ def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
     if compilations is None and options.format == "upstream":
         compilations = 1  # a file of an outside system has one place for each case
     caches = options.caches
-    if options.pinned:
-        if caches == "kept":
-            raise BadRequest("--pinned compiles anew: not with --caches kept")
-        caches = "pinned"
+    if bool(options.pinned) != (caches == "pinned") and caches != "fresh":
+        raise BadRequest("--caches pinned takes --pinned FILE, and no other caches do")
+    caches = "pinned" if options.pinned else caches
     return Replication(compilations, options.repeats, caches, is_ab=is_ab)
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.hosts import registration
-from hud.models import Accelerator, Audit, Host, Run, RunRequest, State
+from hud.models import Accelerator, Audit, Host, Run, RunRequest, State, Task
 from hud.runs import run_states, tasks
 from runner.schema.plan import PROTOCOL
 from tests.api.test_agent_api import Agent, agent
@@ -145,7 +145,8 @@ def test_a_heartbeat_sets_labels_and_a_claim_names_the_interpreter(agent: Agent)
     assert Accelerator.objects.get().labels == {
         "gpu": "none", "host": "gpu-1", "accelerator": "cpu", "device": "cpu", "arch": "cpu-x86_64",
     }  # fmt: skip
-    asked = {"suite": "micro", "cases": ["gemv"], "device": "cpu", "labels": {"gpu": "none"}}
+    asked: dict[str, Any] = {"suite": "micro", "cases": ["gemv"], "device": "cpu", "labels": {"gpu": "none"}}
+    asked |= {"compilations": 2, "caches": "fresh"}
     assert runner.post("runs", {**asked, "environment": "nightly"}).status_code == 201
     assert runner.post("runs", asked).status_code == 201
     refused = runner.post("runs", {**asked, "environment": "stable"})
@@ -156,7 +157,11 @@ def test_a_heartbeat_sets_labels_and_a_claim_names_the_interpreter(agent: Agent)
     )
     claim = {"protocol": PROTOCOL, "accelerator": answer.json()["accelerators"]["cpu"], "nonce": "n"}
     task = agent.post("tasks/claim", claim).json()
-    assert task["python"] == "nightly"
+    assert (task["python"], task["caches"], task["pinned"]) == ("nightly", "fresh", {})
+    compiled = Task.objects.filter(spec__compilation=1, spec__case="gemv")
+    assert compiled.count() == Task.objects.count() / 2
+    for wrong in ({"compilations": 0}, {"caches": "warm"}, {"caches": "kept"}, {"pinned": "run:1"}):
+        assert runner.post("runs", {**asked, **wrong}).status_code == 422
 
 
 @pytest.mark.parametrize("labels", [{"gpu": 7}, {"": "x"}, {"x": "y" * 101}, {"x": None}])
@@ -220,7 +225,8 @@ def test_schedules_over_the_api(admin: Agent, client: Client, host: Host) -> Non
     create_accelerator(host, labels={"gpu": "h200"})
     nightly = {
         "name": "nightly", "cron": "10 4 * * *", "time_zone": "Europe/Berlin", "suite": "micro",
-        "device": "cuda", "modes": ["inference"], "environment": "default", "labels": {"gpu": "h200"},
+        "device": "cuda", "compilations": 2, "modes": ["inference"], "environment": "default",
+        "labels": {"gpu": "h200"},
     }  # fmt: skip
     made = admin.post("schedules", nightly).json()
     assert {**made, **nightly} == made
