@@ -91,6 +91,8 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
         "python": task.run.interpreter,
         "base_python": task.run.base_interpreter,
         "process": task.repeat,
+        "caches": task.caches,
+        "pinned": task.run.request.pinned.get("choices", {}) if task.caches == "pinned" else {},
         "new_options": task.run.request.candidate_options,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,

@@ -23,7 +23,6 @@ from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.plan import Selection
-from runner.schema.statistics import LEAST_PAIRS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -31,10 +30,16 @@ _MAX_LOG_PIECE_BYTES = 512 * 1024
 
 @router.post("/runs", response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
-    """Request a rerun of an experiment or a run of a suite's cases. `base_environment` makes it an A/B
-    comparison, in which `repeats` counts process pairs. `new_options` are inductor options of the candidate,
-    by default compared with the same environment without them. `knobs` replace an experiment's parameters
-    (null: the suite's default); if they describe another experiment, the run belongs to that one."""
+    """Request a rerun of an experiment or a run of a suite's cases.
+
+    Each task is measured in `compilations` (fresh processes with empty caches), then in `repeats` - 1
+    processes over the caches of the first. `pinned` names a compilation (`run:12/experiment:5/compilation:2`)
+    whose choices of the autotuner are forced. `base_environment` makes it an A/B comparison, in which
+    `repeats` counts process pairs; with kept `caches` each side compiles once. `new_options` are inductor
+    options of the candidate, by default compared with the same environment without them. `knobs` replace an
+    experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
+    to that one.
+    """
     spend_call(request, settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
     host, device, knobs = _host(given.host), given.device, given.knobs or {}
@@ -44,7 +49,10 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
-        repeats=given.repeats or (LEAST_PAIRS if given.base_environment or given.new_options else 1),
+        repeats=given.repeats,
+        compilations=given.compilations,
+        caches=given.caches,
+        pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
     )

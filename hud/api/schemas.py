@@ -9,6 +9,9 @@ import orjson
 from ninja import Schema
 from pydantic import ConfigDict, Field, field_validator
 
+from runner.schema.plan import Caches
+from runner.schema.suite import MAX_COMPILATIONS
+
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
@@ -166,7 +169,10 @@ class RunIn(StrictBody):
         Annotated[str, Field(max_length=100)], bool | int | float | Annotated[str, Field(max_length=100)]
     ] = Field({}, max_length=64)
     knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
+    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
     repeats: int | None = Field(None, ge=1, le=20)
+    caches: Caches = "fresh"
+    pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
 
 
@@ -302,6 +308,7 @@ class ScheduleIn(StrictBody):
     modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
     dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
     backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
+    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
     repeats: int = Field(1, ge=1, le=20)
     device: str = Field("", max_length=40)
     environment: str = Field("", max_length=60)

@@ -94,10 +94,12 @@ class RunRequest(models.Model):
     """The request of a person, program or schedule that started a run. An uploaded run has none."""
 
     run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="request")
-    selection = models.JSONField(default=dict)  # suite, cases and repeats
+    selection = models.JSONField(default=dict)  # suite, cases, compilations and repeats
     host = models.ForeignKey(Host, models.PROTECT, null=True, related_name="requests")  # the only one allowed
     arch = models.CharField(max_length=100, blank=True)  # that an accelerator must have; '' any
     device = models.CharField(max_length=40, blank=True)
+    caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # runner.schema.plan.Caches
+    pinned = models.JSONField(default=dict)  # of pinned caches: source, and choices by slot
     labels = models.JSONField(default=dict)  # that an accelerator must have
     candidate_options = models.JSONField(default=dict)  # inductor options of an A/B comparison's candidate
     experiment = models.ForeignKey(Experiment, models.SET_NULL, null=True)  # whose rerun this is
@@ -119,6 +121,7 @@ class Task(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="tasks")
     position = models.IntegerField()
     repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
+    caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # of this process
     spec = models.JSONField()  # runner.schema.plan.TaskSpec
     state = models.CharField(max_length=10, choices=_choices(TaskState), default=TaskState.QUEUED)
     status = models.CharField(max_length=12, blank=True)  # one of runner.schema.records.STATUSES, once done

@@ -20,6 +20,7 @@ class Schedule(models.Model):
     modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     dtypes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     backends = ArrayField(models.CharField(max_length=100), default=list, blank=True)
+    compilations = models.PositiveSmallIntegerField(null=True, blank=True)  # NULL: the device's default
     repeats = models.PositiveSmallIntegerField(default=1)
     device = models.CharField(max_length=40, blank=True)  # '': cuda; of each accelerator where `everywhere`
     environment = models.CharField(max_length=60, blank=True)

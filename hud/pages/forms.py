@@ -24,8 +24,9 @@ from hud.pages.suite import query as suite
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorOptions
+from runner.schema.plan import COMPILATIONS
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import BadRequest, Option, OptionValue
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Option, OptionValue
 
 _KNOB = "knob_"  # prefix of a field's name
 _MAX_ID = 2**31 - 1
@@ -165,12 +166,31 @@ class RerunForm(forms.Form):
         help_text="for the candidate only, e.g. epilogue_fusion=off, max_fusion_size=8; the baseline"
         " runs without them",
     )
+    compilations = forms.IntegerField(
+        label="Compilations",
+        required=False,
+        min_value=1,
+        max_value=MAX_COMPILATIONS,
+        help_text=f"processes with empty caches; default: {COMPILATIONS['cuda']} on a GPU, 1 on a CPU",
+    )
     repeats = forms.IntegerField(
         label="Repeats",
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
-        help_text=f"fresh processes; at least {LEAST_PAIRS} pairs for A/B",
+        help_text=f"processes over the caches of the first; at least {LEAST_PAIRS} pairs for A/B",
+    )
+    caches = forms.ChoiceField(
+        label="Caches",
+        required=False,
+        choices=[("fresh", "fresh"), ("kept", "kept")],
+        help_text="kept: compile once for all repeats, also in A/B",
+    )
+    pinned = forms.CharField(
+        label="Pin choices of",
+        required=False,
+        max_length=60,
+        help_text="a compilation whose configurations are forced, as run:12/experiment:5/compilation:2",
     )
 
     def __init__(
@@ -180,13 +200,17 @@ class RerunForm(forms.Form):
         places: list[Place],
         knobs: Sequence[Option] = (),
         inductor: bool = False,
+        compiles: bool = False,
         own: Mapping[str, OptionValue] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply."""
+        """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
+        `compiles`: it can be compiled several times."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
+        if not compiles:
+            del self.fields["compilations"], self.fields["pinned"]
         self.places = {place.key: place for place in places}
         field = self.fields["place"]
         assert isinstance(field, forms.ChoiceField)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -17,14 +18,16 @@ from hud.hosts import registration
 from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Task
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
+from hud.runs.pinned import NoChoices, choices_of
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
-from runner.schema.plan import Selection, plan
+from runner.schema.plan import Caches, Process, Replication, Selection, plan
+from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, OptionValue, TaskSpec
 from runner.suites import SUITES
 
 MAX_REPEATS = 20
-MAX_TASKS = 500
+MAX_TASKS = 1500
 DEFAULT_INTERPRETER = "default"  # the interpreter that every host has
 _NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
@@ -41,7 +44,8 @@ class InvalidRunRequest(ValueError):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The resources of a run, the repeats of each task, and the person or program that requests it.
+    """The resources of a run, how often each task is measured (None: the default, `Replication`), and the
+    person or program that requests it.
 
     A base interpreter or `candidate_options` (of inductor) make the run an A/B comparison: each task is one
     process of each side. The candidate's own interpreter is the default baseline of its options.
@@ -49,11 +53,20 @@ class RunOptions:
 
     resources: ResourceRequest
     who: str
-    repeats: int = 1
+    repeats: int | None = None
+    compilations: int | None = None
+    caches: Caches = "fresh"
+    pinned: str = ""  # the compilation whose choices are forced, as `hud.runs.pinned` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
+
+    @property
+    def replication(self) -> Replication:
+        is_ab = bool(self.resources.base_interpreter or self.candidate_options)
+        caches: Caches = "pinned" if self.pinned else self.caches
+        return Replication(self.compilations, self.repeats, caches, is_ab=is_ab)
 
 
 def request_rerun(
@@ -98,7 +111,8 @@ def request_run(
     specs: Sequence[TaskSpec], options: RunOptions, *, title: str, experiment: Experiment | None = None
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
-    check_size(specs, options.repeats)
+    processes = processes_of(specs, options.replication)
+    pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
     resources = replace(options.resources, device=options.resources.device or specs[0].device)
     if resources.base_interpreter or candidate_options:
@@ -133,7 +147,8 @@ def request_run(
         selection = {
             "suite": specs[0].suite,
             "cases": sorted({spec.case for spec in specs}),
-            "repeats": options.repeats,
+            "compilations": 1 + max(process.task.compilation for process in processes),
+            "repeats": options.repeats or (LEAST_PAIRS if options.replication.is_ab else 1),
         }
         RunRequest.objects.create(
             run=run,
@@ -141,6 +156,8 @@ def request_run(
             host=resources.host,
             arch=resources.arch,
             device=resources.device,
+            caches=options.replication.caches,
+            pinned=pinned,
             labels=dict(resources.labels),
             candidate_options=candidate_options,
             experiment=experiment,
@@ -150,22 +167,47 @@ def request_run(
             interactive=options.interactive,
         )
         Task.objects.bulk_create(
-            Task(run=run, position=repeat * len(specs) + index, repeat=repeat, spec=spec.to_json())
-            for repeat in range(options.repeats)
-            for index, spec in enumerate(specs)
+            Task(
+                run=run,
+                position=position,
+                repeat=process.number,
+                caches=process.caches,
+                spec=process.task.to_json(),
+            )
+            for position, process in enumerate(processes)
         )
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
 
 
-def check_size(specs: Sequence[TaskSpec], repeats: int) -> None:
-    """Raise InvalidRunRequest for more repeats or tasks than a run may have."""
-    if not 1 <= repeats <= MAX_REPEATS:
+def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
+    """Return the choices to force and where they come from; {} where none are. Raise InvalidRunRequest."""
+    if not options.pinned:
+        if options.caches == "pinned":
+            raise InvalidRunRequest("say whose choices are pinned: run:ID/experiment:ID/compilation:NUMBER")
+        return {}
+    if options.caches == "kept" or len(specs) != 1:
+        raise InvalidRunRequest("the choices of a compilation are pinned in one task, compiled afresh")
+    try:
+        return {"source": options.pinned, "choices": choices_of(options.pinned)}
+    except NoChoices as error:
+        raise InvalidRunRequest(str(error)) from error
+
+
+def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Process]:
+    """Return the processes of a run. Raise InvalidRunRequest for more of them, compilations or repeats than a
+    run may have."""
+    repeats = replication.repeats
+    if repeats is not None and not 1 <= repeats <= MAX_REPEATS:
         raise InvalidRunRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
-    tasks = len(specs) * repeats
-    if tasks > MAX_TASKS:
-        raise InvalidRunRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {tasks}")
+    try:
+        processes = replication.processes(specs)
+    except BadRequest as error:
+        raise InvalidRunRequest(str(error)) from error
+    if len(processes) > MAX_TASKS:
+        raise InvalidRunRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {len(processes)}")
+    return processes
 
 
 def spec_of(

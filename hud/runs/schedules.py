@@ -24,7 +24,7 @@ from hud.models import Accelerator, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
 from runner import suites
-from runner.schema.plan import Selection
+from runner.schema.plan import Replication, Selection
 from runner.suites import SUITES
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,8 @@ def _request_fault(schedule: Schedule) -> str:
         return f"no suite is called {schedule.suite!r}; there are: {', '.join(sorted(SUITES))}"
     device = schedule.device or SUITES[schedule.suite].devices[0]
     try:
-        requests.check_size(requests.plan_suite(selection_of(schedule, device)), schedule.repeats)
+        specs = requests.plan_suite(selection_of(schedule, device))
+        requests.processes_of(specs, Replication(schedule.compilations, schedule.repeats))
     except requests.InvalidRunRequest as error:
         return str(error)
     return ""
@@ -248,6 +249,7 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
                 ResourceRequest(device, host, labels=labels, interpreter=schedule.environment),
                 who=f"schedule {schedule.name}",
                 repeats=schedule.repeats,
+                compilations=schedule.compilations,
                 interactive=False,
                 trigger=trigger,
             ),

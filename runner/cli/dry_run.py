@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from runner.cli.terminal import Job
 from runner.launch.pairs import BASE, NEW, Pair
+from runner.schema.suite import TaskSpec, suite_of
 
 
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
@@ -17,7 +17,7 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     processes = 1 + max((job.process for job in jobs), default=0)
     if jobs and jobs[0].base_python:
         job = jobs[0]
-        pair = Pair(job.base_python, job.python, job.process, Path(), job.new_options)
+        pair = Pair(job.base_python, job.python, job.process, job.new_options)
         sides = f"{BASE} ({pair.label(BASE)}) and {NEW} ({pair.label(NEW)})"
         remarks.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
     if processes > 1 and len(jobs) > processes:
@@ -31,13 +31,26 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
         _option("--python", options.python),
         _option("--new-opt", *options.new_opt),
         _option("--repeats", options.repeats),
+        _option("--caches", options.caches if options.caches != "fresh" else ""),
+        _option("--pinned", options.pinned),
         # the commands go on with one file, which only one of --format ours can be
         *([_option("--output", options.output), "--resume"] if ours else []),
     ]
     where = _option("--device", options.device)
     tasks = {job.task.fingerprint(): job.task for job in jobs}.values()
-    commands = [" ".join(filter(None, [task.command(where=where), *rest])) for task in tasks]
+    compilations = (
+        1 if options.compilations is None and options.format == "upstream" else options.compilations
+    )
+    several = _option("--compilations", compilations)
+    commands = [
+        " ".join(filter(None, [task.command(where=where), several * _compiles(task), *rest]))
+        for task in tasks
+    ]
     return [*remarks, *commands]
+
+
+def _compiles(task: TaskSpec) -> bool:
+    return suite_of(task.suite).has_compilations(task)
 
 
 def _option(name: str, *values: object) -> str:

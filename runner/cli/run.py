@@ -7,17 +7,18 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.cli import dry_run, request, resume, tables, terminal
+from runner.cli import dry_run, pinned, request, resume, tables, terminal
 from runner.cli.output import FORMATS, Output, records_of
 from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
 from runner.schema import inductor_options
 from runner.schema.outcome_records import TaskResult
+from runner.schema.plan import CACHES, Replication
 from runner.schema.records import SUCCESS, Json
-from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES, file, suite_of
 from runner.system import machine
@@ -53,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--verify", action="store_true", help="check results also where a suite does not by itself")
     add("--timeout", dest="timeout_s", type=int, metavar="S", help="seconds that a task may take")
     add("--opt", **several, dest="options", metavar="NAME=VALUE", help="an option for every case")
-    add("--repeats", type=int, metavar="N", help="fresh processes, or pairs of them")
+    add("--compilations", type=int, metavar="N", help="processes that compile with empty caches")
+    add("--repeats", type=int, metavar="N", help="processes over the first one's caches, or A/B pairs")
+    add("--caches", choices=CACHES, default="fresh", help="kept: of earlier commands; of all A/B pairs")
+    add(
+        "--pinned", type=Path, metavar="FILE", help="force the kernels' configurations of an earlier --output"
+    )
 
     add = parser.add_argument_group("where").add_argument
     python = "NAME=PATH[,ENV=VALUE…]"
@@ -98,22 +104,29 @@ def main(options: argparse.Namespace) -> int:
     new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
-    repeats = (LEAST_PAIRS if base else 1) if options.repeats is None else options.repeats
-    if not 1 <= repeats <= _MAX_REPEATS:
-        raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {repeats}")
+    replication = _replication(options, is_ab=bool(base))
+    choices = pinned.read(options.pinned, tasks) if options.pinned else {}
+    replicated = partial(Job, python=python, base_python=base, new_options=new_options)
     jobs = [
-        Job(task, process, python, base, new_options, resume.measured_with(task, sides))
-        # all tasks once, then all of them again: what drifts in hours hits every task alike
-        for process in range(repeats)
-        for task in tasks
+        replicated(
+            process.task,
+            process.number,
+            caches=process.caches,
+            pinned=choices.get(process.task.fingerprint(), {}),
+            measured_with=resume.measured_with(
+                process.task, sides, caches=pinned.digest_of(choices, process.task) or options.caches
+            ),
+        )
+        for process in replication.processes(tasks)
     ]
+    once = "; ".join(f"{name} is measured in one compilation" for name in replication.compiled_once(tasks))
     output = _output(options, base)
     in_file = output.earlier() if output and options.resume else []
     earlier, others = resume.kept(in_file, jobs, pythons, chosen)
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
     placeless = output.check([job.task for job in jobs]) if output else ""
-    for text in filter(None, (others, placeless)):
+    for text in filter(None, (once, others, placeless)):
         print(text, file=sys.stderr)
     if options.dry_run:
         print("".join(f"{line}\n" for line in dry_run.lines(options, waiting)), end="")
@@ -122,7 +135,8 @@ def main(options: argparse.Namespace) -> int:
         f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
         file=sys.stderr,
     )
-    context = RunContext(pythons, keeps_artifacts=output is not None)
+    caches = machine.cache_folder() / "kept" if options.caches == "kept" and not base else None
+    context = RunContext(pythons, keeps_artifacts=output is not None, caches=caches)
     on_finished = output.add if output else lambda _finished: None
     finished = terminal.run_jobs(waiting, chosen, context, on_event=_print_event, on_finished=on_finished)
     _print_tables([*earlier, *finished], jobs, baseline)
@@ -133,6 +147,19 @@ def main(options: argparse.Namespace) -> int:
     # cells of a matrix that cannot be here are no failure beside others
     succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if succeeded and not (output and output.empty) else 1
+
+
+def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
+    if options.repeats is not None and not 1 <= options.repeats <= _MAX_REPEATS:
+        raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {options.repeats}")
+    compilations = options.compilations
+    if compilations is None and options.format == "upstream":
+        compilations = 1  # a file of an outside system has one place for each case
+    caches = options.caches
+    if bool(options.pinned) != (caches == "pinned") and caches != "fresh":
+        raise BadRequest("--caches pinned takes --pinned FILE, and no other caches do")
+    caches = "pinned" if options.pinned else caches
+    return Replication(compilations, options.repeats, caches, is_ab=is_ab)
 
 
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:

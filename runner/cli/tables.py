@@ -92,6 +92,7 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
         knobs = ",".join(f"{name}={value}" for name, value in (info.get("knobs") or {}).items())
         case = f"{record['model']['name']}[{knobs}]" if knobs else task.case
         case = f"{case} {runner_facts(record).get('pair', {}).get('side', '')}".strip()
+        case += f" compilation {task.compilation}" if task.compilation else ""
         row = rows.setdefault(case, {**same, "device": info.get("device", task.device), "case": case})
         facts = metric.get("extra_info") or {}
         status, code = facts.get("status", "ok"), facts.get("code") or ""

@@ -20,8 +20,9 @@ from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import TaskResult
+from runner.schema.plan import Caches
 from runner.schema.records import with_runner_fact
-from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.system.interpreters import DEFAULT, Interpreter
@@ -31,20 +32,24 @@ _WITH = "/@"  # in a key, before what a job is measured with
 
 @dataclass(frozen=True)
 class Job:
-    """A task and the name of the interpreter to run it in; with a base, a pair of launches."""
+    """A process of a task and the name of the interpreter to run it in; with a base, a pair of launches."""
 
     task: TaskSpec
-    process: int = 0  # the repeat of a task, from 0; the number of a pair
+    process: int = 0  # its number among the fresh processes of a task; the number of a pair
     python: str = DEFAULT
     base_python: str = ""
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
     measured_with: str = ""  # a digest: `resume.measured_with`
+    caches: Caches = "fresh"
+    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot
 
     @property
     def plain_key(self) -> str:
         """Return the key without `measured_with`."""
         named = (self.python, self.base_python) != (DEFAULT, "")
-        parts = [self.task.fingerprint(), f"{self.process}" if self.process else ""]
+        number = f"{self.process}" if self.process else ""
+        number = f"compilation-{number}" if self.task.compilation else number
+        parts = [self.task.fingerprint(), number]
         sides = f"{self.base_python}:{self.python}" if named else ""
         return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
 
@@ -65,6 +70,7 @@ class RunContext:
     pythons: Mapping[str, Interpreter]
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="compiler-hud-run-")))
     keeps_artifacts: bool = False  # of all tasks, not only of those that ask for artifacts
+    caches: Path | None = None  # those of earlier commands; None: a folder for this command alone
     started: float = field(default_factory=time.time)  # s since 1970: the one time of the run
 
 
@@ -108,7 +114,7 @@ def run_jobs(
                 if stop:
                     break
     finally:
-        shutil.rmtree(context.folder / "pairs", ignore_errors=True)
+        shutil.rmtree(context.folder / "caches", ignore_errors=True)
         with contextlib.suppress(OSError):  # a task left something to look at
             context.folder.rmdir()
     return finished
@@ -127,16 +133,19 @@ def _run_job(
     """Launch one job, in a folder that stays only if the job failed or left artifacts."""
     place = context.folder / f"{number}-{job.task.case}"
     cache = machine.cache_folder()
-    pair = Pair(job.base_python, job.python, job.process, context.folder / "pairs", job.new_options)
+    # kernels of a task that is never compiled from empty caches are kept from command to command
+    kept = {
+        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
+        "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
+    }
+    pair = Pair(job.base_python, job.python, job.process, job.new_options)
     outcome = run_task(
         LaunchRequest(
             job.task,
             place,
             pythons=context.pythons,
             environment={
-                # kernels compiled once are kept: two runs of the same code measure the same ones
-                "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
-                "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
+                **({} if suite_of(job.task.suite).has_compilations(job.task) else kept),
                 "CUDA_VISIBLE_DEVICES": chosen.visible,
                 "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
                 "RUNNER_CEILINGS": str(machine.ceilings_path()),
@@ -144,8 +153,12 @@ def _run_job(
             lock_fd=lock_fd,
             on_event=lambda event: on_event(job.task, event),
             should_stop=lambda: "cancelled" if stop else "",
+            run_folder=context.caches or context.folder / "caches",
             python=job.python,
             pair=pair if job.base_python else None,
+            process=job.process,
+            caches=job.caches,
+            pinned=job.pinned,
         )
     )
     process = 0 if job.base_python else job.process

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from runner.schema.inductor_options import InductorValue
-from runner.schema.plan import PROTOCOL
+from runner.schema.plan import CACHES, PROTOCOL, Caches
 from runner.schema.records import Json
 
 TIMEOUT_S = 10.0
@@ -86,7 +86,9 @@ class Lease:
     beat_s: float
     python: str = "default"
     base_python: str = ""  # the baseline of a pair; '' if the task is no pair
-    process: int = 0  # the number of the repeat
+    process: int = 0  # the number of the process among those of its task; of the pair
+    caches: Caches = "fresh"
+    pinned: Mapping[str, Json] = field(default_factory=dict)  # configurations by slot
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # of `python` in a pair
 
 
@@ -134,6 +136,8 @@ class Hud:
             python=str(answer.get("python") or "default"),
             base_python=str(answer.get("base_python") or ""),
             process=int(answer.get("process") or 0),
+            pinned=dict(answer.get("pinned") or {}),
+            caches=next((name for name in CACHES if name == answer.get("caches")), "fresh"),
             new_options=dict(answer.get("new_options") or {}),
         )
 

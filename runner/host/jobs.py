@@ -30,6 +30,7 @@ from runner.host.worker_config import WorkerConfig
 from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.schema import inductor_options
+from runner.schema.compilations import pinned_from_json
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
@@ -170,6 +171,7 @@ def _launch(
     try:
         spec = TaskSpec.from_json(lease.spec)
         options = inductor_options.checked(lease.new_options, None)  # the child knows its torch
+        pinned = pinned_from_json(lease.pinned)
     except BadRequest as error:
         return TaskOutcome(
             "unsupported", "unknown_task", f"the runner of {config.host} does not know it: {error}"
@@ -180,10 +182,7 @@ def _launch(
         return TaskOutcome("unsupported", "unknown_python", reason)
     with reporter:
         try:
-            pair = None
-            if lease.base_python:
-                caches = _pair_caches(config, lease.run)
-                pair = Pair(lease.base_python, lease.python, lease.process, caches, options)
+            pair = Pair(lease.base_python, lease.python, lease.process, options)
             return run_task(
                 LaunchRequest(
                     spec,
@@ -197,17 +196,21 @@ def _launch(
                     lock_fd=lock_fd,
                     on_event=reporter.note,
                     should_stop=lambda: HANDED_BACK if stopping() else reporter.stop_reason,
+                    run_folder=_run_folder(config, lease.run),
                     python=lease.python,
-                    pair=pair,
+                    pair=pair if lease.base_python else None,
+                    process=lease.process,
+                    caches=lease.caches,
+                    pinned=pinned,
                 )
             )
         except OSError as error:  # the disk is full, or the machine has no process left
             return TaskOutcome("failed", "host_error", f"{config.host}: {error}")
 
 
-def _pair_caches(config: WorkerConfig, run: int) -> Path:
-    """Return the cache folder of a run's pairs on this accelerator; remove those of other runs."""
-    own = Path(config.data) / "pairs" / f"{config.accelerator}" / f"run-{run}"
+def _run_folder(config: WorkerConfig, run: int) -> Path:
+    """Return the folder of the caches of a run on this accelerator; remove those of other runs."""
+    own = Path(config.data) / "caches" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
             shutil.rmtree(other, ignore_errors=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.forked import before_forks
+from runner.schema.compilations import PINNED_VARIABLE
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 
@@ -31,6 +32,8 @@ def main() -> int:
     try:
         spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))
         report.event("import")
+        if os.environ.get(PINNED_VARIABLE):
+            importlib.import_module("runner.measure.compiler.pinning").install_if_asked()
         suite = importlib.import_module(suite_of(spec.suite).module)
         failure: TaskFailure | None = suite.run(spec, report) or report.not_finite
     except Exception as error:  # noqa: BLE001 - whatever a benchmark raises becomes an outcome

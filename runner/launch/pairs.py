@@ -1,8 +1,11 @@
 """Run a task once, or as a pair: a fresh process of each of two environments, base and new, in random order.
 
 Both sides of a pair belong to one task on one accelerator, whose lock is held from the first to the last.
-Each side keeps the kernels it compiled from pair to pair, and the first process of a side, which compiles
-them, is thrown away: what is compared later is the same code every time (the project's measuring rule 18).
+Every pair compiles both sides afresh (the project's measuring rule 18), after a process of each side that
+warms the toolchain and the driver and is thrown away. With kept caches the thrown away process compiles, and
+all pairs compare the same code.
+
+A task alone compiles afresh too, or uses the caches that the first process of its run left.
 """
 
 from __future__ import annotations
@@ -12,31 +15,33 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
+from runner.schema.compilations import PINNED_VARIABLE
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
+from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
 from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
 BASE, NEW = "base", "new"
+_FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The names of the two interpreters of a task. `number` counts the run's pairs from 0; all share the
-    folder `caches`. `new_options` are inductor's, for the new side alone."""
+    """The names of the two interpreters of a task. `number` counts the run's pairs from 0. `new_options` are
+    inductor's, for the new side alone."""
 
     base: str
     new: str
     number: int
-    caches: Path
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)
 
     def environment(self, side: str) -> str:
@@ -62,24 +67,59 @@ class LaunchRequest:
     lock_fd: int | None
     on_event: Callable[[Event], None]
     should_stop: Callable[[], str]
+    run_folder: Path  # of the caches that the processes of a run share on this accelerator
     python: str = DEFAULT
     pair: Pair | None = None  # in place of `python`
+    process: int = 0  # the number of the process among those of its task
+    caches: Caches = "fresh"
+    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot, where caches are pinned
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
     """Launch the task. Raise KeyError for an unknown interpreter."""
     if request.pair:
         return _run_pair(request, request.pair)
+    if request.caches == "kept":
+        return _run_on_kept_caches(request)
+    if request.caches == "pinned":
+        request.folder.mkdir(parents=True, exist_ok=True)
+        path = request.folder.resolve() / "pinned.json"
+        path.write_text(json.dumps(dict(request.pinned)))
+        return _run_alone(request, {PINNED_VARIABLE: str(path)})
+    return _run_alone(request, {})
+
+
+def _run_alone(request: LaunchRequest, variables: Mapping[str, str]) -> TaskOutcome:
+    """Launch the task; `variables` are added to its environment."""
     interpreter = request.pythons[request.python]
     return launch(
         request.task,
         request.folder,
         python=interpreter.path,
-        environment={**request.environment, **interpreter.environment},
+        environment={**request.environment, **interpreter.environment, **variables},
         lock_fd=request.lock_fd,
         on_event=request.on_event,
         should_stop=request.should_stop,
     )
+
+
+def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
+    """Launch the task over the caches that its first process left on this accelerator, else leave them.
+
+    A process that finds none, as on another accelerator, is a compilation of its own: its records and those
+    of the processes after it carry its number.
+    """
+    folder = request.run_folder / request.task.fingerprint()
+    filled = folder / _FILLED
+    try:
+        compilation, variable = int(filled.read_text()), KEPT_CACHES
+    except (OSError, ValueError):
+        compilation, variable = request.process, NEW_CACHES
+        shutil.rmtree(folder, ignore_errors=True)  # what a process that failed has left
+    outcome = _run_alone(request, {**_caches(folder, variable), COMPILATION_VARIABLE: str(compilation)})
+    if variable == NEW_CACHES and outcome.status in SUCCESS:
+        filled.write_text(str(compilation))
+    return outcome
 
 
 def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
@@ -90,9 +130,14 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
     for name in (FILE, "outcome.json"):
         (folder / name).unlink(missing_ok=True)
     sides = random.sample([BASE, NEW], 2)  # so that neither always runs on the warmer machine
-    fresh = [side for side in sides if not (_cache_folder(pair, task, side) / "prepared").exists()]
-    # the first process of a side only compiles: its results are thrown away
-    steps = [*((side, True) for side in fresh), *((side, False) for side in sides)]
+    kept = request.caches == "kept"
+    folders = {side: request.run_folder / task.fingerprint() / side for side in sides}
+    first = [side for side in sides if not (folders[side] / _FILLED).exists()]
+    # the first process of a side warms the machine, or fills the caches: its results are thrown away
+    warming = (
+        task if kept or not suite_of(task.suite).has_compilations(task) else replace(task, compilation=1)
+    )
+    steps = [*((side, True) for side in first), *((side, False) for side in sides)]
     failed: dict[str, TaskOutcome] = {}
     records: list[dict[str, Json]] = []
     unexpected: list[dict[str, Json]] = []
@@ -105,13 +150,14 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
             log.note(f"pair {pair.number}: {step}, environment {pair.label(side)}")
             interpreter = request.pythons[pair.environment(side)]
             outcome = launch(
-                task,
+                warming if prepares else task,
                 folder / side,
                 python=interpreter.path,
                 environment={
                     **request.environment,
                     **interpreter.environment,
-                    **_caches(pair, task, side),
+                    **(_caches(folders[side], KEPT_CACHES) if kept else {}),
+                    COMPILATION_VARIABLE: "0" if kept else str(pair.number),
                     **inductor_options.variable(pair.options(side)),
                 },
                 lock_fd=request.lock_fd,
@@ -138,7 +184,8 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
             if outcome.status not in STATUSES or outcome.leftover:
                 break  # stopped, or the accelerator is not free
             if prepares and side not in failed:
-                (_cache_folder(pair, task, side) / "prepared").touch()
+                folders[side].mkdir(parents=True, exist_ok=True)
+                (folders[side] / _FILLED).write_text("0")
     side, outcome = next(iter(failed.items()), ("", TaskOutcome("ok")))
     reason = outcome.reason
     if failed and outcome.status in STATUSES:
@@ -148,18 +195,13 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
     )
 
 
-def _cache_folder(pair: Pair, spec: TaskSpec, side: str) -> Path:
-    return pair.caches / spec.fingerprint() / side
-
-
-def _caches(pair: Pair, spec: TaskSpec, side: str) -> dict[str, str]:
-    folder = _cache_folder(pair, spec, side)
+def _caches(folder: Path, variable: str) -> dict[str, str]:
     for name in ("inductor", "triton"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
-        "RUNNER_CACHES": str(folder),  # a suite that empties its caches otherwise uses these instead
+        variable: str(folder),  # a suite that empties its caches otherwise uses these instead
     }
 
 

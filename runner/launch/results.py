@@ -144,6 +144,7 @@ def complete(
         found.records,
         suite.expected_in_full(task, variables),
         place=lambda: _place(folder, task, python, variables),
+        variables=variables,
     )
     if added:
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.measure.compiler import pinning
 from runner.measure.state.device import Device
 from runner.measure.state.environment import environment
 from runner.schema.metrics import metric_info
@@ -54,6 +55,7 @@ class Recorder:
         self._backend = backend or spec.backend
         self._host = os.environ.get("RUNNER_HOST") or platform.node()
         self._environment = known_environment or environment(device)
+        self._compilation = spec.compilation_facts(os.environ)
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
 
@@ -61,7 +63,8 @@ class Recorder:
         """Write a result of the shape that `knobs` name. Its own warning comes before `warning`, which is
         about the clocks and so left out for counts."""
         shared = "" if metric_info(result.metric).kind == "deterministic" else warning
-        warning = "; ".join(filter(None, (str(result.facts.get("warning", "")), shared)))
+        own = str(result.facts.get("warning", ""))
+        warning = "; ".join(filter(None, (own, shared, pinning.warning())))
         info: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),
@@ -103,6 +106,7 @@ class Recorder:
                     "dynamic": spec.dynamic,
                     "knobs": dict(knobs),
                     "threads": self._device.threads,
+                    **pinning.facts(),
                     **self.about,
                 },
             ),
@@ -111,7 +115,12 @@ class Recorder:
                 name=metric,
                 benchmark_values=None if values is None else list(values),
                 target_value=target,
-                extra_info={"unit": known.unit, "direction": known.direction, **info},
+                extra_info={
+                    "unit": known.unit,
+                    "direction": known.direction,
+                    **self._compilation,
+                    **info,
+                },
             ),
             timestamp=self._timestamp,
             **self._environment.to_record_fields(self._host),

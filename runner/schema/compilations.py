@@ -16,14 +16,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.schema.records import Json
+from runner.schema.suite import BadRequest
 
 COMPILED = "compiled"  # key of extra_info that holds `Compiled.to_json`
 COMPILATION = "compilation"  # key of extra_info that holds the number
+PINNED_VARIABLE = "RUNNER_PINNED"  # in a process's environment: the file of the choices to force, by slot
+MOST_PINNED = 2000  # slots
+_SLOT = re.compile(r"[0-9a-f]{16}")
+_SETTING = r"[A-Za-z_]\w{0,39}=-?\d{1,9}"
+_CHOICE = re.compile(rf"{_SETTING}( {_SETTING}){{0,15}}", re.ASCII)
 
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
@@ -87,6 +94,27 @@ class Compiled:
 def digest(*parts: str) -> str:
     """Return the 16 hex digits of a key made of these texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def pinned(kernels: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the configurations that can be forced, by slot, from pairs of slot and configuration.
+
+    A library's kernel and a template's have none; of several kernels of one slot the first counts.
+    """
+    found: dict[str, str] = {}
+    for slot, config in kernels:
+        if _SLOT.fullmatch(slot) and _CHOICE.fullmatch(config) and len(found) < MOST_PINNED:
+            found.setdefault(slot, config)
+    return found
+
+
+def pinned_from_json(value: Json) -> dict[str, str]:
+    """Return the choices of a pinned run: names and integers only. Raise BadRequest for anything else."""
+    if not isinstance(value, dict) or len(value) > MOST_PINNED:
+        raise BadRequest(f"pinned choices are at most {MOST_PINNED} configurations by slot")
+    if len(pinned((slot, config) for slot, config in value.items() if isinstance(config, str))) < len(value):
+        raise BadRequest("a pinned choice is a slot with a configuration as XBLOCK=4 num_warps=8")
+    return dict(value)
 
 
 def _without_empty(value: Json) -> Json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from runner.schema.metrics import metric_info
 from runner.schema.records import STATUSES, SUCCESS, Json, runner_facts
@@ -78,9 +79,10 @@ def missing(
     experiments: Sequence[Expected],
     *,
     place: Callable[[], Place] = Place,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> list[dict[str, Json]]:
     """Return v3 records for the metrics of these experiments that the records lack. Their host is that of the
-    records, or `place` without any."""
+    records, or `place` without any. `variables` were the task's environment."""
     if end.status == CANCELLED:
         end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
     if end.status in SUCCESS or end.status not in STATUSES:
@@ -88,6 +90,7 @@ def missing(
     have: dict[_Key, set[str]] = {}
     for record in records:
         have.setdefault(_key_of(record), set()).add(record["metric"]["name"])
+    facts = task.compilation_facts(variables)
     found = []
     like = records[0] if records else None
     for one in experiments:
@@ -97,7 +100,7 @@ def missing(
         for metric in one.metrics:
             if metric not in there:
                 like = like or _like(task, place())
-                found.append(_record(like, one, metric, _end_of(one, task, records) or end))
+                found.append(_record(like, one, metric, _end_of(one, task, records) or end, facts))
     return found
 
 
@@ -162,9 +165,11 @@ def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
     }
 
 
-def _record(like: Mapping[str, Json], one: Expected, metric: str, end: TaskOutcome) -> dict[str, Json]:
+def _record(
+    like: Mapping[str, Json], one: Expected, metric: str, end: TaskOutcome, facts: Mapping[str, Json]
+) -> dict[str, Json]:
     benchmark, info = like["benchmark"], metric_info(metric)
-    said = {"unit": info.unit, "direction": info.direction}
+    said = {"unit": info.unit, "direction": info.direction, **facts}
     said |= {"status": end.status, "code": end.code, "reason": end.reason}
     extra = {**benchmark["extra_info"], "device": one.device, "knobs": dict(one.knobs)}
     return {

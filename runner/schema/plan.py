@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from runner.schema.suite import BadRequest, OptionValue, TaskSpec, suite_of
+from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest, OptionValue, TaskSpec, suite_of
 
-PROTOCOL = 1  # of agent and HUD; a host with another one is refused
+# Of agent and HUD; a host with another one is refused. 2: a task says its compilation and its caches.
+PROTOCOL = 2
+COMPILATIONS = {"cuda": 3}  # of a task on such a device where nothing is said; elsewhere 1
+
+Caches = Literal["fresh", "kept", "pinned"]
+CACHES: tuple[Caches, ...] = ("fresh", "kept", "pinned")
+# In a process's environment: the folder of its compile caches, which earlier processes filled, or which this
+# one is to fill for later ones.
+KEPT_CACHES, NEW_CACHES = "RUNNER_CACHES", "RUNNER_NEW_CACHES"
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,81 @@ class Selection:
     dynamic: bool = False
     knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One fresh process of a task, or one pair of them in an A/B comparison. `number` tells those of a task
+    apart. `caches`: fresh ones, or those that the first kept one filled, or fresh with pinned choices."""
+
+    task: TaskSpec
+    number: int
+    caches: Caches
+
+
+@dataclass(frozen=True)
+class Replication:
+    """How often each task of a run is measured; None means the default.
+
+    Each compilation is a process with empty caches. Further repeats are processes over the caches that the
+    first compilation left. In an A/B comparison (`is_ab`) each repeat is a pair, which compiles both sides
+    unless caches are kept.
+    """
+
+    compilations: int | None = None
+    repeats: int | None = None
+    caches: Caches = "fresh"
+    is_ab: bool = False
+
+    def processes(self, tasks: Sequence[TaskSpec]) -> list[Process]:
+        """Return every process: all tasks once, then all of them again, since what drifts in hours hits every
+        task alike. Raise BadRequest for a number that cannot be."""
+        self._check(tasks)
+        repeats = self.repeats or (LEAST_PAIRS if self.is_ab else 1)
+        counts = [self._compilations_of(task) for task in tasks]
+        first: Caches = "kept" if repeats > 1 and self.caches == "fresh" and not self.is_ab else self.caches
+        further: Caches = self.caches if self.is_ab else "kept"
+        compiled = [
+            Process(replace(task, compilation=number), number, self.caches if number else first)
+            for number in range(max(counts, default=0))
+            for task, count in zip(tasks, counts, strict=True)
+            if number < count
+        ]
+        repeated = [
+            Process(task, count + number, further)
+            for number in range(repeats - 1)
+            for task, count in zip(tasks, counts, strict=True)
+        ]
+        return [*compiled, *repeated]
+
+    def compiled_once(self, tasks: Sequence[TaskSpec]) -> list[str]:
+        """Return the suites and backends that were asked for several compilations and have one only."""
+        if (self.compilations or 1) == 1:
+            return []
+        lacking = [task for task in tasks if not suite_of(task.suite).has_compilations(task)]
+        return sorted({f"{task.suite} ({task.backend})" for task in lacking})
+
+    def _compilations_of(self, task: TaskSpec) -> int:
+        if self.is_ab or not suite_of(task.suite).has_compilations(task):
+            return 1
+        default = COMPILATIONS.get(task.device, 1) if self.caches == "fresh" else 1
+        return self.compilations or default
+
+    def _check(self, tasks: Sequence[TaskSpec]) -> None:
+        if self.caches == "pinned" and (self.is_ab or (self.repeats or 1) > 1):
+            raise BadRequest("pinned choices are compiled anew in each process: say compilations, and no A/B")
+        number = self.compilations
+        if number is None:
+            return
+        if not 1 <= number <= MAX_COMPILATIONS:
+            raise BadRequest(f"compilations are 1 to {MAX_COMPILATIONS}, not {number}")
+        if number > 1 and self.is_ab:
+            raise BadRequest("the pairs of an A/B comparison are its compilations: say repeats")
+        if number > 1 and self.caches == "kept":
+            raise BadRequest("kept caches are compiled into once: say repeats")
+        once = self.compiled_once(tasks)
+        if once and not any(suite_of(task.suite).has_compilations(task) for task in tasks):
+            raise BadRequest(f"{', '.join(once)}: measured in one compilation, not in {number}")
 
 
 def plan(asked: Selection) -> list[TaskSpec]:

@@ -18,6 +18,8 @@ from runner.schema.statistics import ValueRule
 from runner.schema.targets import TargetFraction
 
 OptionValue = bool | int | str | list[int]
+MAX_COMPILATIONS = 20
+COMPILATION_VARIABLE = "RUNNER_COMPILATION"  # in a process's environment: the number that its records carry
 
 # What tells the experiments of one arch apart: the attributes of a result.
 IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device", "dynamic", "knobs")
@@ -82,7 +84,11 @@ class Case:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One case of a suite with every setting bound; it runs in a fresh process."""
+    """One case of a suite with every setting bound; it runs in a fresh process.
+
+    `compilation` is its number: the first (0) measures everything, each further one compiles again with empty
+    caches and measures what another compilation can change.
+    """
 
     suite: str
     case: str
@@ -93,9 +99,13 @@ class TaskSpec:
     dynamic: bool = False
     knobs: Mapping[str, OptionValue] = field(default_factory=dict)
     timeout_s: int = 600
+    compilation: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        found = dataclasses.asdict(self)
+        if not self.compilation:
+            del found["compilation"]
+        return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TaskSpec:
@@ -125,9 +135,16 @@ class TaskSpec:
         }
 
     def fingerprint(self) -> str:
-        """Return 16 hex digits over everything that says what is measured, so not over the time limit."""
-        said = {name: value for name, value in self.to_json().items() if name != "timeout_s"}
+        """Return 16 hex digits over everything that says what is measured, so not over the time limit and the
+        number of the compilation."""
+        left_out = ("timeout_s", "compilation")
+        said = {name: value for name, value in self.to_json().items() if name not in left_out}
         return hashlib.sha256(knobs_key(said).encode()).hexdigest()[:16]
+
+    def compilation_facts(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        """Return what each record says of its compilation, in a process with these environment variables."""
+        number = int(variables.get(COMPILATION_VARIABLE, self.compilation))
+        return {"compilation": number} if suite_of(self.suite).has_compilations(self) else {}
 
     def asks_for_artifacts(self) -> bool:
         """Return whether an option asks to keep artifacts; others are made anyway."""
@@ -202,6 +219,7 @@ class Suite:
     inductor_options: bool = False  # its tasks take options of inductor where inductor compiles them
     matrix: Matrix | None = None  # of a suite with a row for each cell, many of which cannot run
     reference_backends: tuple[str, ...] = ()  # which its records name beside those of `expected`
+    compiles: bool = False  # its tasks can be compiled several times; else their one process is all there is
 
     @property
     def module(self) -> str:
@@ -240,6 +258,9 @@ class Suite:
             raise BadRequest(f"{place} has no dynamic shapes")
         if not isinstance(task.timeout_s, int) or not 1 <= task.timeout_s <= self.timeout_s:
             raise BadRequest(f"{place}: the time limit is 1 to {self.timeout_s} s, not {task.timeout_s!r}")
+        last = MAX_COMPILATIONS - 1 if self.compiles else 0
+        if type(task.compilation) is not int or not 0 <= task.compilation <= last:
+            raise BadRequest(f"{place}: the compilations are 0 to {last}, not {task.compilation!r}")
         options = {option.name: option for option in self.options}
         for name, setting in task.knobs.items():
             if name not in options:
@@ -302,6 +323,10 @@ class Suite:
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Return the knobs that a task is given to measure the experiment with these stored knobs."""
         return dict(stored)
+
+    def has_compilations(self, task: TaskSpec) -> bool:
+        """Return whether the task can be compiled several times, from empty caches each time."""
+        return self.compiles
 
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return self.inductor_options and task.backend.startswith("inductor")

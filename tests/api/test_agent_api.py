@@ -14,6 +14,7 @@ from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.models import Artifact, Audit, Host, Measurement, State
 from hud.runs import run_states
+from runner.schema.plan import PROTOCOL
 from runner.schema.suite import TaskSpec
 from tests.support.claims import request
 from tests.support.records import as_lines, task_record, v3_record
@@ -48,7 +49,7 @@ class Agent:
             "arch": "cpu-x86_64",
             "suites": ["micro"],
         }
-        return self.post("hosts/beat", {"protocol": 1, "sent_at": 1.0, "devices": [device], **over})
+        return self.post("hosts/beat", {"protocol": PROTOCOL, "sent_at": 1.0, "devices": [device], **over})
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_a_heartbeat_has_a_size_limit(agent: Agent, over: dict[str, Any], pointe
 
 def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
-    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    claim = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}
     assert agent.post("tasks/claim", claim).status_code == 204
     run = request()
     task = agent.post("tasks/claim", claim).json()
@@ -157,7 +158,7 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
 def test_an_unknown_status_is_refused(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
-    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    task = agent.post("tasks/claim", {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}).json()
     answer = agent.post(f"tasks/{task['task']}/finish", {"status": "great"}, task["token"])
     assert answer.status_code == 422
 
@@ -169,7 +170,7 @@ def test_a_drained_host_gets_nothing(agent: Agent) -> None:
     registration.drain(host=host, note="new driver", who="op")
     answer = agent.beat().json()
     assert (answer["state"], answer["note"]) == ("drained", "new driver")
-    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    claim = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}
     assert agent.post("tasks/claim", claim).status_code == 204
     registration.resume(host=host, who="op")
     assert agent.post("tasks/claim", claim).status_code == 200
@@ -178,7 +179,7 @@ def test_a_drained_host_gets_nothing(agent: Agent) -> None:
 def test_only_host_keys_permit_host_calls_and_no_others(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
-    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    claim = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}
     admin = Agent(agent.client, create_key(name="a", scopes=["admin"], who="t")[1])
     assert admin.post("tasks/claim", claim).status_code == 403
     upload = agent.client.post(
@@ -208,7 +209,7 @@ def test_a_host_that_has_sent_its_bytes_of_the_day_delivers_results_but_no_files
     settings.HUD_HOST_BYTES_PER_DAY = 10
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
-    task = agent.post("tasks/claim", {"protocol": 1, "accelerator": accelerator, "nonce": "n"}).json()
+    task = agent.post("tasks/claim", {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}).json()
     path, token = f"tasks/{task['task']}", task["token"]
     assert agent.put(f"{path}/log?offset=0", b"x" * 6, token).status_code == 200
     for place in ("log?offset=6", "artifacts/trace"):

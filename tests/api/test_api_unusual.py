@@ -19,6 +19,7 @@ from hud.hosts.registration import Device
 from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
 from runner.formats.parameters import Parameters
+from runner.schema.plan import PROTOCOL
 from tests.api.test_results_api import assert_problem, post
 from tests.support.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
@@ -51,7 +52,7 @@ def start(client: Client, key: str, body: bytes | dict[str, Any]) -> Any:
 def cpu_host() -> Host:
     host = Host.objects.create(name="plain")
     device = Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=("micro",), pythons=("default",))
-    registration.beat(host=host, protocol=1, sent_at=0, facts={}, labels={}, devices=[device])
+    registration.beat(host=host, protocol=PROTOCOL, sent_at=0, facts={}, labels={}, devices=[device])
     return host
 
 

@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.hosts import registration
-from hud.models import Accelerator, Audit, Host, Run, RunRequest, State
+from hud.models import Accelerator, Audit, Host, Run, RunRequest, State, Task
 from hud.runs import run_states, tasks
+from runner.schema.plan import PROTOCOL
 from tests.api.test_agent_api import Agent, agent
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task
@@ -48,7 +49,7 @@ def test_hosts_are_listed_with_what_they_have_and_run(client: Client, host: Host
 def test_a_host_that_was_silent_for_two_weeks_is_hidden_until_it_beats(client: Client, host: Host) -> None:
     Host.objects.update(last_beat=timezone.now() - timedelta(days=15))
     assert client.get("/api/v1/hosts").json() == {"items": []}
-    registration.beat(host=host, protocol=1, sent_at=0.0, facts={}, labels={}, devices=[])
+    registration.beat(host=host, protocol=PROTOCOL, sent_at=0.0, facts={}, labels={}, devices=[])
     assert len(client.get("/api/v1/hosts").json()["items"]) == 1
 
 
@@ -123,7 +124,7 @@ def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> 
 def test_an_unavailable_accelerator_gets_only_its_repeated_claim(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
-    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    claim = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}
     device = {"name": "cpu", "device": "cpu", "arch": "cpu-x86_64", "suites": ["micro"]}
     agent.beat(devices=[{**device, "dirty": "process 7 is still there"}])
     assert agent.post("tasks/claim", claim).status_code == 204
@@ -144,7 +145,8 @@ def test_a_heartbeat_sets_labels_and_a_claim_names_the_interpreter(agent: Agent)
     assert Accelerator.objects.get().labels == {
         "gpu": "none", "host": "gpu-1", "accelerator": "cpu", "device": "cpu", "arch": "cpu-x86_64",
     }  # fmt: skip
-    asked = {"suite": "micro", "cases": ["gemv"], "device": "cpu", "labels": {"gpu": "none"}}
+    asked: dict[str, Any] = {"suite": "micro", "cases": ["gemv"], "device": "cpu", "labels": {"gpu": "none"}}
+    asked |= {"compilations": 2, "caches": "fresh"}
     assert runner.post("runs", {**asked, "environment": "nightly"}).status_code == 201
     assert runner.post("runs", asked).status_code == 201
     refused = runner.post("runs", {**asked, "environment": "stable"})
@@ -153,9 +155,13 @@ def test_a_heartbeat_sets_labels_and_a_claim_names_the_interpreter(agent: Agent)
         "no attached host with device cpu and the label gpu=none has an interpreter called stable;"
         " there are: default, nightly"
     )
-    claim = {"protocol": 1, "accelerator": answer.json()["accelerators"]["cpu"], "nonce": "n"}
+    claim = {"protocol": PROTOCOL, "accelerator": answer.json()["accelerators"]["cpu"], "nonce": "n"}
     task = agent.post("tasks/claim", claim).json()
-    assert task["python"] == "nightly"
+    assert (task["python"], task["caches"], task["pinned"]) == ("nightly", "fresh", {})
+    compiled = Task.objects.filter(spec__compilation=1, spec__case="gemv")
+    assert compiled.count() == Task.objects.count() / 2
+    for wrong in ({"compilations": 0}, {"caches": "warm"}, {"caches": "kept"}, {"pinned": "run:1"}):
+        assert runner.post("runs", {**asked, **wrong}).status_code == 422
 
 
 @pytest.mark.parametrize("labels", [{"gpu": 7}, {"": "x"}, {"x": "y" * 101}, {"x": None}])
@@ -189,7 +195,7 @@ def test_a_hosts_state_follows_from_its_last_heartbeat(settings: Any, age_s: flo
 def test_the_log_of_a_lost_attempt_stays_as_evidence(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     run = request()
-    claim = {"protocol": 1, "accelerator": accelerator, "nonce": "n"}
+    claim = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}
     first = agent.post("tasks/claim", claim).json()
     agent.put(f"tasks/{first['task']}/log?offset=0", b"first words", first["token"])
     run.tasks.update(lease_until=timezone.now() - timedelta(seconds=1))
@@ -219,7 +225,8 @@ def test_schedules_over_the_api(admin: Agent, client: Client, host: Host) -> Non
     create_accelerator(host, labels={"gpu": "h200"})
     nightly = {
         "name": "nightly", "cron": "10 4 * * *", "time_zone": "Europe/Berlin", "suite": "micro",
-        "device": "cuda", "modes": ["inference"], "environment": "default", "labels": {"gpu": "h200"},
+        "device": "cuda", "compilations": 2, "modes": ["inference"], "environment": "default",
+        "labels": {"gpu": "h200"},
     }  # fmt: skip
     made = admin.post("schedules", nightly).json()
     assert {**made, **nightly} == made

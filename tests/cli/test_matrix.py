@@ -123,6 +123,8 @@ def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
         ("micro timm --case nothing", "none of micro, timm has a case 'nothing'"),
         ("micro --timeout 100000", "the time limit is 1 to"),
         ("micro --repeats 0", "--repeats is 1 to"),
+        ("micro --compilations 0", "compilations are 1 to"),
+        ("cache --compilations 2", "cache (inductor): measured in one compilation"),
         ("micro --python /bin/sh", "it is NAME=PATH"),
         ("micro --base-python a=/bin/sh --python a=/bin/sh", "need names of their own"),
         ("micro --baseline /nonexistent", "No such file"),
@@ -145,6 +147,8 @@ REQUESTS = [
     f"huggingface timm --filter T5|ghost --dtype float32 --base-python old={sys.executable} --python {HERE}",
     "huggingface --case T5Small --dtype amp --new-opt nan_asserts=true size_asserts=false --repeats 2",
     "xla --case dummy --device cpu",
+    "micro xla --filter gemv|dummy --compilations 2 --repeats 2 --device cpu",
+    "micro --case gemv --caches kept --repeats 2 --device cpu",
     "micro --case gemv --dtype int8 --device cuda:1",
 ]
 

@@ -22,6 +22,7 @@ from hud.models import Accelerator, Host
 from hud.runs import run_states, wakeup
 from runner.host.worker import AcceleratorWorker
 from runner.host.worker_config import WorkerConfig
+from runner.schema.plan import PROTOCOL
 from tests.support.claims import request
 from tests.support.servers import free_port, start_process
 from tests.support.waiting import wait_for
@@ -84,7 +85,7 @@ def register(name: str) -> tuple[Host, str]:
     )
     host = Host.objects.get(pk=answer["host"])
     device = registration.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=("micro",))
-    registration.beat(host=host, protocol=1, sent_at=0.0, facts={}, labels={}, devices=[device])
+    registration.beat(host=host, protocol=PROTOCOL, sent_at=0.0, facts={}, labels={}, devices=[device])
     return host, answer["redis_url"]
 
 

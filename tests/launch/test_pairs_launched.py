@@ -51,7 +51,8 @@ def launched(
         pythons=pythons,
         environment={"CUDA_VISIBLE_DEVICES": ""},
         lock_fd=None,
-        pair=Pair("plain", "tuned", number, tmp_path / "caches", new_options),
+        run_folder=tmp_path / "caches",
+        pair=Pair("plain", "tuned", number, new_options),
         **{"on_event": lambda _event: None, "should_stop": lambda: "", **options},
     )
     outcome = run_task(request)

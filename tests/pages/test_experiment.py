@@ -306,7 +306,7 @@ def test_a_rerun_is_requested_and_its_page_opened(client: Client) -> None:
     client.force_login(create_user())
     answer = client.post(
         f"/experiments/{experiment.pk}/rerun",
-        {"place": f"{accelerator.host_id}:cuda:h200", "repeats": "2"},
+        {"place": f"{accelerator.host_id}:cuda:h200", "repeats": "2", "caches": "kept"},
     )
     run = Run.objects.get()
     assert answer.status_code == 302

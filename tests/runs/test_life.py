@@ -33,7 +33,7 @@ from hud.ingest import deliveries
 from hud.models import Accelerator, Audit, Host, Run, Task
 from hud.runs import logs, requests, run_states, states, tasks
 from hud.runs.states import TaskState
-from runner.schema.plan import Selection, plan
+from runner.schema.plan import PROTOCOL, Selection, plan
 from runner.schema.suite import TaskSpec
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said
 from tests.support.claims import options
@@ -322,7 +322,7 @@ def stored() -> type[Machine]:
         ]
         host = Host.objects.create(name=name)
         beat = registration.beat(
-            host=host, protocol=1, sent_at=0.0, facts={}, labels={"site": name}, devices=devices
+            host=host, protocol=PROTOCOL, sent_at=0.0, facts={}, labels={"site": name}, devices=devices
         )
         found += [beat[device.name] for device in devices]
     accelerators = list(Accelerator.objects.select_related("host").order_by("pk"))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hud.ingest import ingest
-from hud.models import Accelerator, Experiment, Host, Run
+from hud.models import Accelerator, Compilation, Environment, Experiment, Host, Kernel, Run
 from hud.runs import requests
 from runner.formats.parameters import Parameters
 from runner.suites import operators
 from tests.support.claims import request, rerun
+from tests.support.factories import create_accelerator
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -80,3 +83,55 @@ def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
     for one in found:
         assert "[inputs=own]" in requests.spec_of(one, device="cpu").command()
     assert operators.inputs_name("timm", os.environ) == "timm"
+
+
+def test_a_gpu_compiles_three_times_and_each_process_says_its_caches(accelerator: Accelerator) -> None:
+    gpu = create_accelerator()
+    experiment = Experiment.objects.create(
+        suite="micro", case="gemv", knobs={"D": 4096}, dtype="int8", backend="inductor",
+        mode="inference", device="cuda", arch="h200",
+    )  # fmt: skip
+
+    def processes(**over: Any) -> list[tuple[int, int, str]]:
+        run = rerun(experiment, **{"device": "cuda", "host": gpu.host, **over})
+        found = run.tasks.order_by("position")
+        return [(one.repeat, one.spec.get("compilation", 0), one.caches) for one in found]
+
+    assert processes() == [(0, 0, "fresh"), (1, 1, "fresh"), (2, 2, "fresh")]
+    assert processes(compilations=1, repeats=2) == [(0, 0, "kept"), (1, 0, "kept")]
+    assert processes(caches="kept") == [(0, 0, "kept")]
+    assert processes(device="cpu", host=accelerator.host) == [(0, 0, "fresh")]
+    assert processes(candidate_options={"epilogue_fusion": False}) == [(n, 0, "fresh") for n in range(5)]
+    for wrong in ({"compilations": 21}, {"compilations": 2, "caches": "kept"}, {"caches": "pinned"}):
+        with pytest.raises(requests.InvalidRunRequest):
+            processes(**wrong)
+
+
+def test_choices_of_a_stored_compilation_are_pinned(accelerator: Accelerator) -> None:
+    experiment = Experiment.objects.create(
+        suite="micro", case="gemv", knobs={"D": 256}, dtype="int8", backend="inductor",
+        mode="inference", device="cpu", arch="cpu-x86_64",
+    )  # fmt: skip
+    earlier = rerun(experiment)
+    slots = {"0" * 16: "XBLOCK=4 num_warps=8", "1" * 16: "ALLOW_TF32=True", "2" * 16: ""}
+    kernels = [
+        Kernel.objects.create(digest=uuid.uuid4(), slot=slot, config=config, default_config="")
+        for slot, config in slots.items()
+    ]
+    stored = Compilation.objects.create(
+        run=earlier, experiment=experiment, environment=Environment.objects.create(), number=1,
+        order_time=earlier.order_time, variant="3" * 16, kernels=[one.pk for one in kernels],
+    )  # fmt: skip
+    point = f"run:{earlier.pk}/experiment:{experiment.pk}"
+    for source in (point, f"{point}/compilation:1"):
+        run = rerun(experiment, pinned=source)
+        choices = {"0" * 16: "XBLOCK=4 num_warps=8"}
+        assert run.request.pinned == {"source": source, "choices": choices}
+        assert [task.caches for task in run.tasks.all()] == ["pinned"]
+    refused = [f"{point}/compilation:2", "run:1", f"{point};", "run:99999999/experiment:1"]
+    for wrong in refused:
+        with pytest.raises(requests.InvalidRunRequest):
+            rerun(experiment, pinned=wrong)
+    Kernel.objects.filter(pk__in=stored.kernels[:1]).update(config="")
+    with pytest.raises(requests.InvalidRunRequest, match="no kernel whose configuration"):
+        rerun(experiment, pinned=point)

@@ -16,7 +16,7 @@ from hud.models import Accelerator, Experiment, Host, Run, Task
 from hud.runs import requests, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
-from runner.schema.plan import Selection, plan
+from runner.schema.plan import PROTOCOL, Selection, plan
 
 
 def attach(name: str, **labels: str) -> Accelerator:
@@ -25,7 +25,12 @@ def attach(name: str, **labels: str) -> Accelerator:
     device = registration.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=suites, pythons=("default",))
     host = Host.objects.create(name=name)
     registration.beat(
-        host=host, protocol=1, sent_at=timezone.now().timestamp(), facts={}, labels=labels, devices=[device]
+        host=host,
+        protocol=PROTOCOL,
+        sent_at=timezone.now().timestamp(),
+        facts={},
+        labels=labels,
+        devices=[device],
     )
     return Accelerator.objects.select_related("host").get(host=host)
 
@@ -38,7 +43,7 @@ def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
 
 def options(**given: Any) -> RunOptions:
     """Options of a run: those of `RunOptions`, everything else is asked of the accelerator."""
-    own = ("repeats", "candidate_options", "interactive")
+    own = ("repeats", "compilations", "caches", "pinned", "candidate_options", "interactive")
     names = {name: given.pop(name) for name in own if name in given}
     return RunOptions(ResourceRequest(**{"device": "", **given}), who="me", **names)
 

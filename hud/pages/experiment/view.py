@@ -124,8 +124,12 @@ def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> Rerun
         spec = spec_of(asked, device=asked.device)
     except InvalidRunRequest:
         return RerunForm(places=places, **options)
-    knobs, inductor = SUITES[asked.suite].options, SUITES[asked.suite].takes_inductor_options(spec)
-    offered: dict[str, Any] = {"knobs": knobs, "inductor": inductor, "own": spec.knobs}
+    suite = SUITES[asked.suite]
+    offered: dict[str, Any] = {"knobs": suite.options, "own": spec.knobs}
+    offered |= {
+        "inductor": suite.takes_inductor_options(spec),
+        "compiles": suite.has_compilations(spec),
+    }
     return RerunForm(places=places, **offered, **options)
 
 
@@ -160,4 +164,12 @@ def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
         interpreter=said["environment"],
         base_interpreter=said["base_environment"],
     )
-    return RunOptions(resources, who, said["repeats"], said.get("new_options", {}))
+    return RunOptions(
+        resources,
+        who,
+        repeats=said["repeats"],
+        compilations=said.get("compilations"),
+        caches=said["caches"] or "fresh",
+        pinned=said.get("pinned", ""),
+        candidate_options=said.get("new_options", {}),
+    )

@@ -36,6 +36,7 @@ _USUAL = f"""
               AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'
               AND p.spec->>'dtype' = t.spec->>'dtype' AND p.spec->>'device' = t.spec->>'device'
               AND p.spec->>'mode' = t.spec->>'mode' AND p.spec->>'backend' = t.spec->>'backend'
+              AND p.spec ? 'compilation' = t.spec ? 'compilation'
             ORDER BY p.id DESC LIMIT 10
         ) past
     ) usual ON true
@@ -207,7 +208,9 @@ def _work() -> list[_Work]:
             SELECT t.run_id, CASE WHEN t.state = 'running' THEN t.accelerator_id END accelerator_id,
                 jsonb_build_object('suite', t.spec->'suite', 'case', t.spec->'case',
                     'dtype', t.spec->'dtype', 'device', t.spec->'device',
-                    'mode', t.spec->'mode', 'backend', t.spec->'backend') spec,
+                    'mode', t.spec->'mode', 'backend', t.spec->'backend')
+                    || CASE WHEN t.spec ? 'compilation' THEN '{{"compilation": 1}}' ELSE '{{}}' END::jsonb
+                    spec,
                 count(*) tasks,
                 coalesce(sum(extract(epoch FROM now() - t.started)) FILTER (WHERE t.state = 'running'), 0)
                     running_s

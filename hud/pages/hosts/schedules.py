@@ -29,8 +29,10 @@ class ScheduleLine:
         """Return the suite and filters in words."""
         one = self.schedule
         parts = [one.cases, one.modes, one.dtypes, one.backends]
+        compilations = f"{one.compilations} compilations" if one.compilations else ""
         repeats = f"{one.repeats} processes" if one.repeats > 1 else ""
-        return "; ".join(filter(None, [one.suite, *(", ".join(part) for part in parts), repeats]))
+        filters = (", ".join(part) for part in parts)
+        return "; ".join(filter(None, [one.suite, *filters, compilations, repeats]))
 
     @property
     def place(self) -> str:
@@ -46,8 +48,9 @@ class ScheduleLine:
         return {
             "id": one.pk, "name": one.name, "enabled": one.enabled, "cron": one.cron,
             "time_zone": one.time_zone, "suite": one.suite, "cases": one.cases, "modes": one.modes,
-            "dtypes": one.dtypes, "backends": one.backends, "repeats": one.repeats, "device": one.device,
-            "environment": one.environment, "labels": one.labels, "everywhere": one.everywhere,
+            "dtypes": one.dtypes, "backends": one.backends, "compilations": one.compilations,
+            "repeats": one.repeats, "device": one.device, "environment": one.environment,
+            "labels": one.labels, "everywhere": one.everywhere,
             "next_due": self.next_due, "last_due": self.last.due if self.last else None,
             "last_reason": self.last.reason if self.last else "",
             "last_runs": [request.pk for request in self.last.requests.all()] if self.last else [],

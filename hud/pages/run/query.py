@@ -192,13 +192,14 @@ def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[Arti
 
 
 def name_of(spec: dict[str, Any]) -> str:
-    """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096``."""
+    """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096, compilation 1``."""
     knobs = ", ".join(
         f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in sorted((spec.get("knobs") or {}).items())
     )
     name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
-    return f"{name}, {knobs}" if knobs else name
+    number = spec.get("compilation")
+    return ", ".join(filter(None, [name, knobs, f"compilation {number}" if number else ""]))
 
 
 def _fill_results(page: RunPage, limit: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import BUDGET_S, choice, count, repeat, switch
+from runner.schema.plan import KEPT_CACHES
 from runner.schema.suite import Case, Expected, Option, Suite, TaskSpec
 
 SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
@@ -17,17 +18,23 @@ _MEASURED_MODES = ("bfloat16", "int8")
 
 @dataclass(frozen=True)
 class GenerationSuite(Suite):
+    def has_compilations(self, task: TaskSpec) -> bool:
+        return task.setting("caches") == "fresh"
+
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        return [Expected(task.case, task.backend, task.device, task.identity(), metrics_of(task))]
+        metrics = metrics_of(task, kept=bool(variables.get(KEPT_CACHES)))
+        return [Expected(task.case, task.backend, task.device, task.identity(), metrics)]
 
 
-def metrics_of(task: TaskSpec) -> tuple[str, ...]:
-    """Return the metrics of a model; kept caches leave no cold and warm compile time."""
+def metrics_of(task: TaskSpec, *, kept: bool = False) -> tuple[str, ...]:
+    """Return the metrics of a model; kept caches leave no cold and warm compile time, and a further
+    compilation has no warm one."""
+    compiles = COMPILE_METRICS[:2] if task.compilation else COMPILE_METRICS
     return (
         *SEQUENCE_METRICS,
         *STEP_METRICS,
         *(DEVICE_METRICS if task.device == "cuda" else ()),
-        *(COMPILE_METRICS if task.setting("caches") == "fresh" else COMPILE_METRICS[:1]),
+        *(compiles if task.setting("caches") == "fresh" and not kept else COMPILE_METRICS[:1]),
     )
 
 
@@ -44,6 +51,7 @@ SUITE = GenerationSuite(
         ),
     ),
     backends=("inductor",),
+    compiles=True,
     options=(
         Option("layers", "int", "of the model; the case's own where not given", low=1, high=80),
         Option("prompt", "int", "tokens of the prompt", low=1, high=4096, default=6),

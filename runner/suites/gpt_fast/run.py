@@ -2,16 +2,19 @@
 
 Two processes share fresh caches: the first compiles cold, the second warm. The second then checks the
 compiled steps against eager ones, times whole sequences as gpt-fast does, single steps in turn with eager
-ones, and on a GPU the active time of a step.
+ones, and on a GPU the active time of a step. A further compilation is one process, which compiles cold and
+measures, without the check.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -33,6 +36,7 @@ from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.metrics import STEP_METRICS
+from runner.schema.plan import KEPT_CACHES, NEW_CACHES
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
@@ -52,23 +56,26 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure one model in one type of weights. A wrong result, like any failure, leaves no number."""
     before_forks()
     ends = time.monotonic() + spec.timeout_s
-    caches = report.folder / "caches"
-    fresh = spec.setting("caches") == "fresh"
+    kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
+    caches = Path(kept or new or report.folder / "caches")
+    asked = spec.setting("caches") == "fresh"
+    fresh = asked and not kept
+    once = not fresh or spec.compilation > 0
 
     def stage(name: str, work: Callable[[], Json]) -> Json:
-        variables = compile_time.cache_variables(caches) if fresh else {}
+        variables = compile_time.cache_variables(caches / spec.fingerprint()) if asked else {}
         left_s = max(1.0, ends - time.monotonic())
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
 
     try:
-        cold = stage("cold", lambda: _compile_only(spec, report)) if fresh else None
+        cold = None if once else stage("cold", lambda: _compile_only(spec, report))
         incomplete = stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
         problem = failure  # the name of the exception ends with its block
-        stage("failed", lambda: _record_failure(spec, report, problem))
+        stage("failed", lambda: _record_failure(spec, report, problem, kept=bool(kept)))
         return problem
     finally:
-        shutil.rmtree(caches, ignore_errors=True)
+        shutil.rmtree(report.folder / "caches", ignore_errors=True)
     return TaskFailure(*incomplete) if incomplete else None
 
 
@@ -151,21 +158,24 @@ def _compile_only(spec: TaskSpec, report: Report) -> Json:
 
 def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     """Record part after part; return the first failure of one as [status, code, reason], or None."""
-    generator, first_calls = _build_and_compile(spec, report, "warm" if cold else "host's caches")
+    label = "warm" if cold else "cold" if spec.compilation else "host's caches"
+    generator, first_calls = _build_and_compile(spec, report, label)
     device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
-    report.event("accuracy")
-    checked = compare(
-        generator.model,
-        generator.eager,
-        generator.compiled,
-        prompt=generator.prompt_tokens,
-        new_tokens=generator.new_tokens,
-        device=device.type,
-    )
+    checked = None
+    if not spec.compilation:
+        report.event("accuracy")
+        checked = compare(
+            generator.model,
+            generator.eager,
+            generator.compiled,
+            prompt=generator.prompt_tokens,
+            new_tokens=generator.new_tokens,
+            device=device.type,
+        )
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
-        (COMPILE_METRICS, lambda: _compile_results(first_calls, cold)),
+        (COMPILE_METRICS, lambda: _compile_results(spec, first_calls, cold)),
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
         (STEP_METRICS, lambda: _step_results(spec, report, generator)),
         (DEVICE_METRICS, lambda: _device_results(report, generator)),
@@ -192,20 +202,24 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     return incomplete
 
 
-def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
-    """Return gpt-fast's compile time, the first sequence, and ours: its time beyond a later one."""
+def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: Json) -> list[Result]:
+    """Return gpt-fast's compile time, the first sequence, and ours: its time beyond a later one. `measured`
+    are the first calls of this process: warm ones where another has compiled `cold`."""
     clock = "host clock around the first sequence"
-    if cold is None:
+    if cold is None and not spec.compilation:
         facts = {"caches": "the host's own: cold where it never compiled this"}
-        return [Result("compilation_time(s)", [warm.compiling_ms[0] / 1e3], clock, facts=facts)]
-    compiling_ms, steady_ms, phases_s = cold
+        return [Result("compilation_time(s)", [measured.compiling_ms[0] / 1e3], clock, facts=facts)]
+    own: Json = [measured.compiling_ms, measured.steady_ms, measured.phases_s]
+    compiling_ms, steady_ms, phases_s = own if cold is None else cold
     cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
-    of_warm = {"phases_s": warm.phases_s, "settled": warm.settled}
-    return [
+    found = [
         Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
         Result("cold_compile_s", [cold_s], "host clock", facts={"phases_s": phases_s}),
-        Result("warm_compile_s", [warm.compile_s], "host clock", facts=of_warm),
     ]
+    if cold is not None:
+        of_warm = {"phases_s": measured.phases_s, "settled": measured.settled}
+        found.append(Result("warm_compile_s", [measured.compile_s], "host clock", facts=of_warm))
+    return found
 
 
 def _sequence_results(spec: TaskSpec, report: Report, generator: _Generator) -> list[Result]:
@@ -259,16 +273,17 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     ]
 
 
-def _counts(checked: Check, generator: _Generator, report: Report) -> list[Result]:
+def _counts(checked: Check | None, generator: _Generator, report: Report) -> list[Result]:
     """Return the counts, and the kernels of prefill and decode; a decode step was profiled."""
     modules = PyCodeCache.modules[generator.loaded :]
     found, extern = kernels(modules), counters.extern_calls()
     contents = produced(modules, generator.profiled)
     report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
     facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **contents.facts(())}
+    agreement = dataclasses.asdict(checked) if checked else {}
     return [
         Result("kernel_count", [float(len(found) + extern)], facts=facts),
-        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=dataclasses.asdict(checked)),
+        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=agreement),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]
 
@@ -281,7 +296,7 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
     return dataclasses.replace(result, target=target, facts=facts)
 
 
-def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
+def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure, *, kept: bool) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
-    for metric in metrics_of(spec):
+    for metric in metrics_of(spec, kept=kept):
         recorder.missing(metric, failure, knobs=spec.identity())

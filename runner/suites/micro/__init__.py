@@ -103,6 +103,7 @@ SUITE = MicroSuite(
     ),
     backends=("inductor",),
     inductor_options=True,
+    compiles=True,
     options=(
         Option("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
         _REPEAT,

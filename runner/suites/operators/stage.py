@@ -58,7 +58,9 @@ def measure_all(
         else:
             states.append(device_state(device))
             rows.measured(call, times, warning(states))
-            numbers: dict[str, Json] = {"upstream": times.upstream_ms, "call": times.call.speedup}
+            numbers: dict[str, Json] = {"call": times.call.speedup}
+            if times.upstream_ms:
+                numbers["upstream"] = times.upstream_ms
             if times.device:
                 numbers["device"] = times.device.speedup
             _mark(marks, {"place": place, **numbers, "at": time.time()})
@@ -116,7 +118,7 @@ class _Rows:
             "inputs": call.text[:1000],
             "calls_in_models": call.count,
             "first_call_s": times.compile_s,
-            OPERATORBENCH_MS: list(times.upstream_ms),
+            **({OPERATORBENCH_MS: list(times.upstream_ms)} if times.upstream_ms else {}),
         }
         for result in results:
             described = dataclasses.replace(result, facts={**result.facts, **about})
@@ -156,7 +158,7 @@ def summarise(
     if spec.setting("shape"):
         return None
     began = {mark["place"]: mark["began"] for mark in marks if "began" in mark}
-    done = {mark["place"]: mark for mark in marks if "upstream" in mark}
+    done = {mark["place"]: mark for mark in marks if "call" in mark}
     for operator in dict.fromkeys(call.operator for call in calls):
         places = [place for place, call in enumerate(calls) if call.operator == operator]
         good = [place for place in places if place in done]
@@ -167,8 +169,9 @@ def summarise(
             writer = rows.recorder(operator)
             for result in one.results(device.type):
                 writer.add(result, knobs=plain_knobs(spec))
-            beside = rows.recorder(operator, backend="eager")
-            beside.add(one.mean_ms(0, device.type), knobs=plain_knobs(spec))
+            if not spec.compilation:
+                beside = rows.recorder(operator, backend="eager")
+                beside.add(one.mean_ms(0, device.type), knobs=plain_knobs(spec))
     return None
 
 
@@ -182,14 +185,21 @@ class _Operator:
     tried: int  # calls, measured or not
 
     def results(self, device: str) -> list[Result]:
-        """Return upstream's metrics by its clock, and ours by each clock, plain and weighted by frequency."""
+        """Return upstream's metrics by its clock, where it ran, and ours by each clock, plain and weighted by
+        frequency."""
         shapes = {"shapes": len(self.marks), "shapes_tried": self.tried}
         n = len(self.marks)
-        upstream = [mark["upstream"][0] / mark["upstream"][1] for mark in self.marks]
-        found = [
-            Result(f"{percent}th", [value], UPSTREAM_CLOCK[device], n=n, facts=shapes)
-            for percent, value in zip(QUANTILES, quantiles(upstream), strict=True)
-        ]
+        found: list[Result] = []
+        upstream = [mark["upstream"][0] / mark["upstream"][1] for mark in self.marks if "upstream" in mark]
+        if upstream:
+            found = [
+                *(
+                    Result(f"{percent}th", [value], UPSTREAM_CLOCK[device], n=n, facts=shapes)
+                    for percent, value in zip(QUANTILES, quantiles(upstream), strict=True)
+                ),
+                self.mean_ms(1, device),
+                Result("elapsed", [self.elapsed_s], n=n, facts=shapes),
+            ]
         for kind, clock in (("call", call_time.CLOCK), ("device", graph_replay.CLOCK)):
             pairs = [
                 (mark[kind], count)
@@ -206,7 +216,7 @@ class _Operator:
                 for name, at_percents in named.items()
                 for percent, value in zip(QUANTILES, at_percents, strict=True)
             ]
-        return [*found, self.mean_ms(1, device), Result("elapsed", [self.elapsed_s], n=n, facts=shapes)]
+        return found
 
     def mean_ms(self, side: int, device: str) -> Result:
         """Return upstream's mean over shapes; side 0 is eager, 1 the configuration."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
+from runner.schema.plan import KEPT_CACHES
 from runner.schema.suite import Expected, Option, OptionValue, Suite, TaskSpec
 from runner.suites.torchdynamo.options import OPTIONS
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
-KEPT_CACHES = "RUNNER_CACHES"  # in a child's environment: not its own, so that no compile is cold
 # A stage with the metrics that it has on every device, a GPU, a CPU.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "accuracy": (("accuracy",), (), ()),
@@ -57,6 +57,7 @@ class HarnessSuite(Suite):
     backend_pattern: str = r"[A-Za-z][A-Za-z0-9_]{0,79}"
     options: tuple[Option, ...] = OPTIONS
     inductor_options: bool = True
+    compiles: bool = True
     dynamic: bool = True
     timeout_s: int = 2400
     headline_metrics: tuple[str, ...] = (
@@ -107,16 +108,27 @@ class HarnessSuite(Suite):
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         fresh = not variables.get(KEPT_CACHES) and task.setting("caches") != "kept"
-        stages = _TESTS[str(task.setting("test"))]
-        metrics = [metric for stage in stages for metric in stage_metrics(stage, task.device, fresh=fresh)]
+        metrics = [
+            metric for stage in stages_of(task) for metric in stage_metrics(stage, task.device, fresh=fresh)
+        ]
         backend, knobs = self.result_backend(task), self.stored_knobs(task)
         return [Expected(task.case, backend, task.device, knobs, tuple(metrics))]
+
+    def has_compilations(self, task: TaskSpec) -> bool:
+        """Return whether inductor compiles it for a clock, and from empty caches."""
+        timed = task.setting("test") != "accuracy" and task.setting("caches") == "fresh"
+        return timed and backend_of(task).is_inductor
 
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return backend_of(task).is_inductor
 
     def default_batch_size(self, case: str, mode: str, *, tiny: bool = False) -> int | None:
         return default_batch_size(self.name, case, mode, tiny=tiny)
+
+
+def stages_of(task: TaskSpec) -> tuple[str, ...]:
+    """Return the stages of a task in order; a further compilation has one."""
+    return ("cold",) if task.compilation else _TESTS[str(task.setting("test"))]
 
 
 def stage_metrics(stage: str, device: str, *, fresh: bool) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.schema.plan import KEPT_CACHES, NEW_CACHES
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.model.built_model import ModelRequest
 from runner.suites.torchdynamo.stage_runner import StageRunner
@@ -38,17 +39,17 @@ _COMPILERS = (
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Run one task; return its worst failure, if any."""
     _preload(spec)
-    kept = os.environ.get("RUNNER_CACHES")
+    kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     fresh = not kept and spec.setting("caches") != "kept"
     caches = None  # where the environment says
-    if kept:
-        caches = Path(kept) / spec.fingerprint()
+    if folder := kept or (new if fresh else None):
+        caches = Path(folder) / spec.fingerprint()
     elif fresh:
         caches = Path(tempfile.mkdtemp(prefix="c"))
     try:
         return StageRunner(spec, report, caches, fresh=fresh).run()
     finally:
-        if fresh and caches:
+        if fresh and caches and not new:
             shutil.rmtree(caches, ignore_errors=True)
 
 

@@ -31,8 +31,10 @@ def spawned(name: str, report: Report, *, fresh: bool) -> Json:
 
 
 def main(name: str, fresh: str, path: str) -> None:
-    from runner.suites.torchdynamo.stages import STAGES  # noqa: PLC0415 - `spawned` needs no torch
+    from runner.measure.compiler import pinning  # noqa: PLC0415 - `spawned` needs no torch
+    from runner.suites.torchdynamo.stages import STAGES  # noqa: PLC0415
 
+    pinning.install_if_asked()
     report = Report(Path.cwd())
     spec = TaskSpec.from_json(json.loads((report.folder / "spec.json").read_text()))
     write_answer(Path(path), lambda: STAGES[name](spec, report, fresh=fresh == "1"))

@@ -26,7 +26,7 @@ from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
-from runner.suites.torchdynamo import stage_metrics
+from runner.suites.torchdynamo import stage_metrics, stages_of
 from runner.suites.torchdynamo.spawned_stage import spawned
 from runner.suites.torchdynamo.stages import STAGES
 from runner.system.environment import environment
@@ -55,13 +55,16 @@ class StageRunner:
         self._warning = ""
 
     def run(self) -> TaskFailure | None:
-        """Run the stages that the knob `test` asks for. Return the worst failure, if any."""
+        """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst
+        failure, if any."""
         (self._report.folder / FOUND).unlink(missing_ok=True)  # an earlier attempt's
-        test = str(self._spec.setting("test"))
-        total = {"both": 4, "accuracy": 1, "performance": 3}[test]
-        if test != "performance":
+        stages = stages_of(self._spec)
+        total = len(stages)
+        if "accuracy" in stages:
             self._check(total)
-        if test != "accuracy":
+        if self._spec.compilation:
+            self._measure("cold", 0, total)
+        elif "cold" in stages:
             self._perform(total - 3, total)
         self._report.event("finished", total, total)
         return max(self._failures, key=lambda failure: severity(failure.status), default=None)

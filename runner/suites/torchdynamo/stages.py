@@ -2,7 +2,8 @@
 
 accuracy: the check, by a compile of its own. cold: compile time with empty caches, eager and compiled in
 turn, and the compiled step's kernels and GPU time. warm: compile time with full caches, and memory of the
-compiled step alone. eager: memory and GPU time of eager mode, and its FLOPs.
+compiled step alone. eager: memory and GPU time of eager mode, and its FLOPs. A further compilation has the
+stage cold alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import flops, memory
-from runner.measure.compiler import counters, tuning
+from runner.measure.compiler import counters, pinning, tuning
 from runner.measure.compiler.artifacts import (
     NoReport,
     generated_code,
@@ -101,7 +102,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         states.append(device_state(setup.device))
         called = _call_results(setup, call, first)
         results += called
-        if spec.dynamic:
+        if spec.dynamic and not spec.compilation:
             results += _other_batch(setup, compiler, call)
         if graphs:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
@@ -113,8 +114,13 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
         "results": [asdict(result) for result in results],
-        "about": {**setup.about(), "backend_options": dict(compiler.backend.options), **not_kept},
-        "warning": "; ".join(filter(None, (skipped, warning(states)))),
+        "about": {
+            **setup.about(),
+            "backend_options": dict(compiler.backend.options),
+            **not_kept,
+            **pinning.facts(),
+        },
+        "warning": "; ".join(filter(None, (skipped, warning(states), pinning.warning()))),
     }
 
 

@@ -1,0 +1,91 @@
+"""Whose caches a process has: empty ones, or those that the first process of its run left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.launch.pairs import LaunchRequest, Pair, run_task
+from runner.schema.plan import Process, Replication
+from runner.schema.suite import TaskSpec
+from runner.system.interpreters import Interpreter
+from tests.support.hosts import Control
+
+SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256]})
+Fact = tuple[int, str, bool]  # compilation, where its caches are said to be, whether they were empty
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    return Control(tmp_path / "control")
+
+
+def run(control: Control, folder: Path, process: Process, *, run_folder: str = "run", **more: Any) -> str:
+    interpreter = Interpreter(str(control.python), {"STANDIN": str(control.folder)})
+    request = LaunchRequest(
+        process.task,
+        folder,
+        pythons={"default": interpreter},
+        environment={},
+        lock_fd=None,
+        on_event=lambda _event: None,
+        should_stop=lambda: "",
+        run_folder=folder.parent / run_folder,
+        process=process.number,
+        caches=process.caches,
+        **more,
+    )
+    return run_task(request).status
+
+
+def facts(folder: Path) -> list[Fact]:
+    infos = [
+        json.loads(line)["metric"]["extra_info"]
+        for line in (folder / "results.jsonl").read_text().splitlines()
+    ]
+    return [(info["compilation"], info["caches"], info["is_empty"]) for info in infos]
+
+
+def test_compilations_are_empty_and_repeats_use_the_first_one(control: Control, tmp_path: Path) -> None:
+    processes = Replication(2, 3).processes([SPEC])
+    for number, process in enumerate(processes):
+        assert run(control, tmp_path / f"{number}", process) == "ok"
+    assert [facts(tmp_path / f"{number}") for number in range(4)] == [
+        [(0, "RUNNER_NEW_CACHES", True)],
+        [(1, "", True)],
+        [(0, "RUNNER_CACHES", False)],
+        [(0, "RUNNER_CACHES", False)],
+    ]
+
+
+def test_a_repeat_without_the_first_ones_caches_is_a_compilation_of_its_own(
+    control: Control, tmp_path: Path
+) -> None:
+    """As on a second accelerator, or after a first process that failed."""
+    first, *repeats = Replication(1, 4).processes([SPEC])
+    control.plan({"1": {"status": "oom"}})
+    assert run(control, tmp_path / "first", first) == "oom"
+    for process in repeats:
+        run(control, tmp_path / f"{process.number}", process)
+    assert [facts(tmp_path / f"{number}") for number in (1, 2, 3)] == [
+        [(1, "RUNNER_NEW_CACHES", True)],
+        [(1, "RUNNER_CACHES", False)],
+        [(1, "RUNNER_CACHES", False)],
+    ]
+
+
+@pytest.mark.parametrize("caches", ["fresh", "kept"])
+def test_a_pair_compiles_both_sides_unless_caches_are_kept(
+    control: Control, tmp_path: Path, caches: Any
+) -> None:
+    for process in Replication(None, 2, caches, is_ab=True).processes([SPEC]):
+        run(control, tmp_path / f"{process.number}", process, pair=Pair("default", "default", process.number))
+    assert control.starts == 6, "one of each side is thrown away"
+    found = [facts(tmp_path / f"{number}") for number in (0, 1)]
+    if caches == "fresh":
+        assert found == [[(number, "", True)] * 2 for number in (0, 1)]
+    else:
+        assert found == [[(0, "RUNNER_CACHES", False)] * 2] * 2
