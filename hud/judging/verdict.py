@@ -48,6 +48,8 @@ class Verdict:
     factor: float | None = None
     baseline: float | None = None
     baseline_n: int = 0
+    suspect: bool = False  # far enough from the level that a repeat should look
+    reason: str = ""
 
 
 def judge(history: Sequence[float], samples: Sequence[float], rule: Rule) -> Verdict:

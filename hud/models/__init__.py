@@ -17,6 +17,7 @@ from hud.models.measurements import (
     Verdict,
     words_are_reason,
 )
+from hud.models.regressions import Regression, RegressionEvent, SeriesState
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
 from hud.models.series import Environment, Experiment, Metric, Series, Target
@@ -42,11 +43,14 @@ __all__ = [
     "Import",
     "Measurement",
     "Metric",
+    "Regression",
+    "RegressionEvent",
     "Run",
     "RunRequest",
     "Schedule",
     "ScheduleTrigger",
     "Series",
+    "SeriesState",
     "SignOn",
     "State",
     "Target",
