@@ -69,6 +69,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "run_cancel": {"POST": "run"},
     "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
+    "regressions": {"GET": "read"},
+    "regression_act": {"POST": "accept"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
     "host_token": {"POST": "hosts"},
@@ -101,6 +103,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_experiments": {"GET": "read"},
     "api:get_export": {"GET": "read"},
     "api:get_series": {"GET": "read"},
+    "api:get_regressions": {"GET": "read"},
+    "api:post_regression": {"POST": "accept"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

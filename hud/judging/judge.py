@@ -21,8 +21,8 @@ import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
 
-from hud.judging import regressions
 from hud.judging.levels import Level, Point, advance, begin_anew
+from hud.judging.regressions import follow
 from hud.judging.verdict import Rule, Verdict
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series, SeriesState
 from hud.models import Verdict as VerdictRow
@@ -119,7 +119,7 @@ def judge_series(pending: Sequence[Series]) -> None:
         present = _stored(taken)
         again = {key for key, one in present.items() if one.newest and one.newest.time >= _since(one.series)}
         replayed = {series_id for series_id, _class in again}
-        settled = regressions.settled(replayed)
+        settled = follow.settled(replayed)
         for key in [key for key in present if key[0] in replayed]:
             present[key] = _Present(present[key].series, present[key].rule)
         begin = {series.pk: _EVER if series.pk in replayed else _since(series) for series in taken}
@@ -133,9 +133,9 @@ def judge_series(pending: Sequence[Series]) -> None:
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
         _write(taken, present, rows)
-        regressions.update(
+        follow.update(
             [
-                regressions.Judged(one.series, class_key, one.level, one.newest, one.verdict)
+                follow.Judged(one.series, class_key, one.level, one.newest, one.verdict)
                 for (_series, class_key), one in present.items()
                 if one.newest and one.verdict and one.series.metric.role == "headline"
             ]

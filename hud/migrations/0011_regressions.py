@@ -3,7 +3,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import hud.judging.regression_states
+import hud.judging.regressions.states
 from django.conf import settings
 from django.db import migrations, models
 
@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('class_key', models.CharField(max_length=64)),
-                ('state', models.CharField(choices=[('suspect', 'Suspect'), ('open', 'Open'), ('confirmed', 'Confirmed'), ('acknowledged', 'Acknowledged'), ('resolved', 'Resolved'), ('accepted', 'Accepted'), ('dismissed', 'Dismissed')], default=hud.judging.regression_states.RegressionState['SUSPECT'], max_length=12)),
+                ('state', models.CharField(choices=[('suspect', 'Suspect'), ('open', 'Open'), ('confirmed', 'Confirmed'), ('acknowledged', 'Acknowledged'), ('resolved', 'Resolved'), ('accepted', 'Accepted'), ('dismissed', 'Dismissed')], default=hud.judging.regressions.states.RegressionState['SUSPECT'], max_length=12)),
                 ('failed', models.BooleanField(default=False)),
                 ('drifts', models.BooleanField(default=False)),
                 ('since', models.DateTimeField()),

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from hud.judging.regression_states import ACTIVE, RegressionState
+from hud.judging.regressions.states import ACTIVE, RegressionState
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 

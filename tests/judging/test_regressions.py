@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.judging import regressions
 from hud.judging.judge import process_pending
-from hud.judging.regression_states import ACTIVE, Event, RegressionState, next_state
-from hud.models import Audit, Metric, Regression, RegressionEvent, Series, SeriesState, Verdict
+from hud.judging.regressions import decide
+from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
+from hud.models import Audit, Measurement, Metric, Regression, RegressionEvent, Series, SeriesState, Verdict
 from runner.formats.parameters import Parameters
 from tests.support.records import as_list, v3_record
 
@@ -63,7 +63,7 @@ def test_a_series_back_at_its_level_for_three_nights_is_resolved_and_opens_again
 
 def test_an_accepted_level_is_the_new_baseline() -> None:
     nights(*quiet(20), *([2000.0] * 6))
-    regressions.act(regression=Regression.objects.get(), event=Event.ACCEPT, who="mara", note="needed")
+    decide.act(regression=Regression.objects.get(), event=Event.ACCEPT, who="mara", note="needed")
     while process_pending():
         pass
     nights(*([2000.0] * 4), first=26)
@@ -77,11 +77,11 @@ def test_an_accepted_level_is_the_new_baseline() -> None:
 def test_a_person_cannot_do_what_the_state_does_not_permit() -> None:
     nights(*quiet(20), 2000, 2000)
     one = Regression.objects.get()
-    regressions.act(regression=one, event=Event.ACCEPT, who="mara")
-    with pytest.raises(regressions.CannotDo):
-        regressions.act(regression=one, event=Event.DISMISS, who="mara")
-    with pytest.raises(regressions.CannotDo):
-        regressions.act(regression=one, event=Event.AGREED, who="mara")
+    decide.act(regression=one, event=Event.ACCEPT, who="mara")
+    with pytest.raises(decide.CannotDo):
+        decide.act(regression=one, event=Event.DISMISS, who="mara")
+    with pytest.raises(decide.CannotDo):
+        decide.act(regression=one, event=Event.AGREED, who="mara")
 
 
 def test_an_improvement_that_stays_is_the_level_of_what_follows() -> None:
@@ -123,8 +123,7 @@ def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
     said = list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor"))
     SeriesState.objects.all().delete()
     Verdict.objects.all().delete()
-    series = Series.objects.get()
-    Series.objects.update(touched_at=series.measurement_set.order_by("order_time").first().order_time)
+    Series.objects.update(touched_at=Measurement.objects.earliest("order_time").order_time)
     while process_pending():
         pass
     again = SeriesState.objects.get()
