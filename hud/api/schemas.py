@@ -151,8 +151,7 @@ class RegressionOut(Schema):
     change: float | None = Field(description="relative, signed as the value moved")
     factor: float | None = Field(description="the change in units of the series' noise")
     points: int = Field(description="runs since it moved")
-    failed: bool
-    drifts: bool
+    kind: str = Field(description="step, failure, small step, drift")
     cause: str
     since: datetime = Field(description="order time of the first run that moved")
     first_run: int | None

@@ -264,7 +264,7 @@ def _write(taken: Sequence[Series], present: dict[ClassKey, _Present], rows: Seq
     for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
         SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
         del present[series_id, class_key]
-    keys = {"id", "series", "class_key"}
+    keys = {"id", "series", "class_key", "seen_run"}
     SeriesState.objects.bulk_create(
         [_state(key, one) for key, one in present.items() if one.verdict],
         update_conflicts=True,

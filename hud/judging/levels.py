@@ -56,6 +56,7 @@ class Level:
     values: list[float] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
     points: int = 0
+    start: datetime | None = None  # of the first one
     good: bool | None = None  # of the newest point at the level
     last_run: int | None = None  # the newest point at the level
     move: Move | None = None
@@ -74,7 +75,7 @@ def advance(level: Level, point: Point, rule: Rule) -> Verdict:
 
 def begin_anew(level: Level, point: Point) -> None:
     """Forget the level: the point is the first of the next one."""
-    level.values, level.groups, level.points = [], [], 0
+    level.values, level.groups, level.points, level.start = [], [], 0, None
     level.move, level.moved, level.good = None, [], None
     _extend(level, point)
 
@@ -110,6 +111,7 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
     if not worse and move.points >= _STAYS:
         better, level.move = level.moved, None
         level.values, level.groups, level.points, level.moved = [], [], 0, []
+        level.start = move.time
         for values, groups in better:
             _extend(level, replace(point, values=values, groups=groups))
 
@@ -119,6 +121,7 @@ def _extend(level: Level, point: Point) -> None:
     level.values = [*level.values, *point.values][-KEPT:]
     level.groups = [*level.groups, *groups][-KEPT:]
     level.points += 1
+    level.start = level.start or point.time
     level.good, level.last_run = point.good, point.run_id
 
 

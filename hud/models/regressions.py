@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from hud.judging.regressions.states import ACTIVE, RegressionState
+from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 
@@ -34,6 +34,7 @@ class SeriesState(models.Model):
     factor = models.FloatField(null=True)
     baseline = models.FloatField(null=True)  # the level
     points = models.IntegerField(default=0)  # at the level
+    seen_run = models.IntegerField(default=0, db_default=0)  # the newest run at the last look back
     recent = ArrayField(models.FloatField(null=True))  # values of the newest points, oldest first
 
     class Meta:
@@ -50,6 +51,7 @@ class Regression(models.Model):
     """A series that left its accepted level for the worse, from then until it is closed."""
 
     State = RegressionState
+    Kind = RegressionKind
 
     series = models.ForeignKey(Series, models.CASCADE, related_name="regressions")
     class_key = models.CharField(max_length=64)
@@ -58,8 +60,7 @@ class Regression(models.Model):
         choices=[(state.value, state.value.title()) for state in RegressionState],
         default=RegressionState.SUSPECT,
     )
-    failed = models.BooleanField(default=False)  # it no longer gives a value, or no longer a right one
-    drifts = models.BooleanField(default=False)  # no single step
+    kind = models.CharField(max_length=12, default=RegressionKind.STEP)
     first_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # that moved
     last_good_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
     latest_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")

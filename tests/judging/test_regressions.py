@@ -98,7 +98,7 @@ def test_a_failure_is_a_regression_at_once() -> None:
     while process_pending():
         pass
     one = Regression.objects.get()
-    assert (one.state, one.failed) == ("open", True)
+    assert (one.state, one.kind) == ("open", "failure")
 
 
 def test_a_late_point_says_which_verdict_it_superseded() -> None:

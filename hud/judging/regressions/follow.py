@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hud.judging.levels import Level, Move, Point
 from hud.judging.regressions.events import apply, record, set_state
-from hud.judging.regressions.states import ACTIVE, SETTLED, Event
+from hud.judging.regressions.states import ACTIVE, AT_ONCE, SETTLED, Event, RegressionKind
 from hud.judging.verdict import Verdict
 from hud.models import Regression, Series
 
@@ -30,7 +30,7 @@ class Judged:
 def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]]:
     """Return when a decision has ended the level of these series, by series and class."""
     found: dict[tuple[int, str], list[datetime]] = {}
-    decided = Regression.objects.filter(series__in=series_ids, state__in=SETTLED).exclude(drifts=True)
+    decided = Regression.objects.filter(series__in=series_ids, state__in=SETTLED)
     for series_id, class_key, since, points in decided.values_list("series", "class_key", "since", "points"):
         if points >= _AGREE:  # one point that nothing else agreed with was noise, and no level
             found.setdefault((series_id, class_key), []).append(since)
@@ -49,13 +49,14 @@ def update(judged: Sequence[Judged]) -> None:
         move = one.level.move
         if move and move.worse and not move.back:
             _follow(one, move, known)
-        elif known and known.state in ACTIVE and not known.drifts:
+        elif known and known.state in ACTIVE and known.kind in AT_ONCE:
             _come_back(one, move, known)
 
 
 def _follow(one: Judged, move: Move, known: Regression | None) -> None:
     """Open a regression for the move, or bring the one that is there up to date."""
-    regression = known if known and _is_same(known, move) else Regression(failed=move.failed)
+    regression = known if known and _is_same(known, move) else Regression()
+    regression.kind = _kind(move)
     regression.series, regression.class_key = one.series, one.class_key
     is_new, before = regression.pk is None, regression.state
     is_sure = move.certain or move.points >= _AGREE
@@ -79,7 +80,13 @@ def _follow(one: Judged, move: Move, known: Regression | None) -> None:
 
 def _is_same(regression: Regression, move: Move) -> bool:
     """Return whether the move is this regression's, going on or beginning again."""
-    return regression.state != State.ACCEPTED and regression.failed == move.failed
+    if regression.state in ACTIVE and regression.kind not in AT_ONCE:
+        return not move.failed  # a step on top of what a look back has found
+    return regression.state != State.ACCEPTED and regression.kind == _kind(move)
+
+
+def _kind(move: Move) -> RegressionKind:
+    return RegressionKind.FAILURE if move.failed else RegressionKind.STEP
 
 
 def _come_back(one: Judged, move: Move | None, regression: Regression) -> None:

@@ -15,6 +15,18 @@ class RegressionState(StrEnum):
     DISMISSED = "dismissed"
 
 
+class RegressionKind(StrEnum):
+    """How a series left its level. The judge sees the first two at once; a look back finds the others."""
+
+    STEP = "step"
+    FAILURE = "failure"  # no value any more, or no right one
+    SMALL_STEP = "small step"  # within the noise of one point
+    DRIFT = "drift"  # no single step
+
+
+AT_ONCE = (RegressionKind.STEP, RegressionKind.FAILURE)
+
+
 class Event(StrEnum):
     """What happens to a regression. The first group comes from the judge, the second from people."""
 

@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from hud.judging.regressions import causes
 from hud.judging.regressions.causes import Group, Moved
-from hud.judging.regressions.states import ACTIVE, Event, RegressionState, possible
+from hud.judging.regressions.states import ACTIVE, Event, RegressionKind, RegressionState, possible
 from hud.models import Environment, Experiment, Metric, Regression, RegressionEvent, SeriesState
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 
 MOST_ROWS = 500
 TABS = ("inbox", "mine", "suspects", "resolved", "accepted", "dismissed", "muted")
-_OPEN = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
+WAITING = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 
 
@@ -56,7 +56,7 @@ class Line:
             "unit": self.metric.unit,
             "direction": self.metric.direction,
             **{name: getattr(one, name) for name in ("before", "after", "change", "factor", "points")},
-            **{name: getattr(one, name) for name in ("failed", "drifts", "cause", "since", "opened")},
+            **{name: getattr(one, name) for name in ("kind", "cause", "since", "opened")},
             **{name: run.pk if run else None for name, run in runs.items()},
             "base_commit": one.last_good_run.commit if one.last_good_run else "",
             "head_commit": one.first_run.commit if one.first_run else "",
@@ -122,7 +122,7 @@ def read(filters: Filters, user: User | None) -> RegressionsPage:
     )
     return RegressionsPage(
         causes=grouped(lines),
-        counts=_counts(user),
+        counts=counts(user),
         detail=_detail(chosen) if chosen else None,
         archs=sorted({arch for arch, _suite in choices}),
         suites=sorted({suite for _arch, suite in choices}),
@@ -130,10 +130,9 @@ def read(filters: Filters, user: User | None) -> RegressionsPage:
     )
 
 
-def tonight(limit: int) -> list[Cause]:
-    """Return the causes of what waits for somebody, the most certain and largest first."""
-    lines = _lines(list(_related(Regression.objects.filter(_in_tab("inbox", None)))[:MOST_ROWS]))
-    return grouped(lines)[:limit]
+def waiting() -> list[Cause]:
+    """Return the causes of what waits for somebody: 4 statements."""
+    return grouped(_lines(list(_related(Regression.objects.filter(_in_tab("inbox", None)))[:MOST_ROWS])))
 
 
 def line_of(pk: int) -> Line | None:
@@ -172,14 +171,14 @@ def _in_tab(tab: str, user: User | None) -> Q:
         return Q(state=RegressionState.SUSPECT) & ~muted
     if tab in {"resolved", "accepted", "dismissed"}:
         return Q(state=tab)
-    waiting = Q(state__in=_OPEN) & ~muted
+    waiting = Q(state__in=WAITING) & ~muted
     return waiting & Q(owner=user) if tab == "mine" else waiting
 
 
-def _counts(user: User | None) -> dict[str, int]:
+def counts(user: User | None) -> dict[str, int]:
     """Return how many regressions each tab has."""
-    counts = {tab: Count("pk", filter=_in_tab(tab, user)) for tab in TABS if tab != "mine" or user}
-    found: dict[str, int] = Regression.objects.aggregate(**counts)
+    wanted = {tab: Count("pk", filter=_in_tab(tab, user)) for tab in TABS if tab != "mine" or user}
+    found: dict[str, int] = Regression.objects.aggregate(**wanted)
     return found
 
 
@@ -222,7 +221,7 @@ def _moved(line: Line) -> Moved:
         change=one.change,
         factor=one.factor,
         worse_up=line.metric.direction == "down",
-        failed=one.failed,
+        failed=one.kind == RegressionKind.FAILURE,
     )
 
 
