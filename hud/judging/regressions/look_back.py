@@ -1,7 +1,7 @@
 """Look back over series for what no single point shows: small steps, and drift.
 
-It runs while nothing waits for a verdict, for series whose newest point came since the last look. A small step
-or a drift is closed by the next look that does not find it any more.
+It runs while nothing waits for a verdict, for series whose newest point came since the last look. A small
+step or a drift is closed by the next look that does not find it any more.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from django.db import connection, transaction
 from django.db.models import F
@@ -24,6 +25,7 @@ from runner.schema.statistics import median
 MOST_POINTS = 200  # that one look reads of a series
 _FEWEST_POINTS = 12
 _LEAST_STEP = 0.01  # relative
+_LASTS = 10  # points of a level that is better than the accepted one, for what follows to be worse
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,10 @@ def find(values: Sequence[float], direction: str) -> Found | None:
     if not starts:
         return None
     bounds = [0, *starts, len(values)]
-    levels = [median(list(values[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)]
-    best = min(levels[:-1]) if direction == "down" else max(levels[:-1])
+    levels = [median(list(values[a:b])) for a, b in pairwise(bounds)]
+    lasted = [level for level, (a, b) in zip(levels, pairwise(bounds), strict=True) if b - a >= _LASTS]
+    usual = [levels[0], *lasted[:-1]]
+    best = min(usual) if direction == "down" else max(usual)
     place = len(levels) - 2 - levels[-2::-1].index(best)  # the last level that was the best one
     is_worse = (levels[-1] > best) == (direction == "down")
     if not is_worse or best == 0 or abs(levels[-1] / best - 1) < _LEAST_STEP:
@@ -83,9 +87,7 @@ def _look(state: SeriesState, points: _Points | None, known: Regression | None) 
     found = find(points.values, metric.direction) if points else None
     if not points or not found:
         if known:
-            apply(
-                known, Event.RECOVERED if known.state != "suspect" else Event.DISAGREED, run_id=state.run_id
-            )
+            apply(known, Event.RECOVERED, run_id=state.run_id)
         return
     regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
     regression.kind = RegressionKind.SMALL_STEP
@@ -107,8 +109,8 @@ def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT w.id, array_agg(p.run_id ORDER BY p.place DESC), array_agg(p.order_time ORDER BY p.place DESC),
-                array_agg(p.value ORDER BY p.place DESC)
+            SELECT w.id, array_agg(p.run_id ORDER BY p.place DESC),
+                array_agg(p.order_time ORDER BY p.place DESC), array_agg(p.value ORDER BY p.place DESC)
             FROM unnest(%s::int[], %s::int[], %s::text[], %s::timestamptz[]) AS w(id, series, class, since)
             JOIN LATERAL (
                 SELECT m.run_id, m.order_time, percentile_cont(0.5) WITHIN GROUP (ORDER BY m.value) AS value,
