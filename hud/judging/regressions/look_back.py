@@ -70,8 +70,8 @@ def find(values: Sequence[float], direction: str) -> Found | None:
         return None
     bounds = [0, *starts, len(values)]
     levels = [median(list(values[a:b])) for a, b in pairwise(bounds)]
-    lasted = [level for level, (a, b) in zip(levels, pairwise(bounds), strict=True) if b - a >= _LASTS]
-    usual = [levels[0], *lasted[:-1]]
+    earlier = zip(levels[:-1], pairwise(bounds[:-1]), strict=True)
+    usual = [levels[0], *(level for level, (a, b) in earlier if b - a >= _LASTS)]
     best = min(usual) if direction == "down" else max(usual)
     place = len(levels) - 2 - levels[-2::-1].index(best)  # the last level that was the best one
     is_worse = (levels[-1] > best) == (direction == "down")
