@@ -183,7 +183,7 @@ def _points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]
         cursor.execute(
             """
             SELECT w.id, e.class_key, m.run_id, m.environment_id, m.order_time, r.branch = ANY(%s),
-                m.status, m.value
+                coalesce(nullif(e.facts->>'gpu_uuid', ''), r.host_name), m.status, m.value
             FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
             JOIN hud_measurement m ON m.series_id = w.id AND m.order_time >= w.since
             JOIN hud_environment e ON e.id = m.environment_id
@@ -194,15 +194,21 @@ def _points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]
         )
         rows = cursor.fetchall()
     found: dict[ClassKey, list[Point]] = {}
-    for (series_id, class_key, *about), group in groupby(rows, lambda row: row[:6]):
-        run_id, environment_id, time, is_baseline = about
-        outcomes = [row[6:] for row in group]
+    for (series_id, class_key, *about), group in groupby(rows, lambda row: row[:7]):
+        run_id, environment_id, time, is_baseline, card = about
+        outcomes = [row[7:] for row in group]
         values = tuple(value for _status, value in outcomes if value is not None)
         statuses = {STATUS_NAMES.get(status, "failed") for status, _value in outcomes}
         if values or not statuses <= NEVER_RAN:
             # a process that failed does not hide the values of the others
             point = Point(
-                run_id, environment_id, time, values, good=statuses == {"ok"}, is_baseline=is_baseline
+                run_id,
+                environment_id,
+                time,
+                values,
+                card=card,
+                good=statuses == {"ok"},
+                is_baseline=is_baseline,
             )
             found.setdefault((series_id, class_key), []).append(point)
     return found.items()

@@ -16,8 +16,11 @@ from hud.judging.verdict import Rule, Verdict, judge
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
+OTHER_CARD, FEW_RUNS = "other_card", "few_runs"  # why a difference is no regression
 _BACK = 3  # points in a row at the level end a move
 _STAYS = 3  # points in a row that are better are the new level
+_RUNS = 2  # of a level at least, before a timing can be called regressed against it
+_OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Point:
     time: datetime
     values: tuple[float, ...]
     groups: tuple[str | None, ...] = ()
+    card: str = ""  # or the host where there is no card; '' where nothing says it
     good: bool = True  # every process has the status ok
     is_baseline: bool = True  # of the default branch: it may change the level
 
@@ -59,14 +63,20 @@ class Level:
     start: datetime | None = None  # of the first one
     good: bool | None = None  # of the newest point at the level
     last_run: int | None = None  # the newest point at the level
+    cards: list[str] = field(default_factory=list)  # of its points
+    strangers: dict[str, int] = field(default_factory=dict)  # points of each other card, which all moved
     move: Move | None = None
     moved: list[tuple[tuple[float, ...], tuple[str | None, ...]]] = field(default_factory=list)
 
 
 def advance(level: Level, point: Point, rule: Rule) -> Verdict:
     """Judge the next point, and take it into the level or its move unless it is of another branch."""
-    verdict = _judge(level, point, rule)
-    if point.is_baseline and verdict.verdict != "new":
+    verdict = _named(level, point, rule, _judge(level, point, rule))
+    if point.is_baseline and verdict.reason == OTHER_CARD:
+        count = level.strangers[point.card] = level.strangers.get(point.card, 0) + 1
+        if count >= _OF_CARD:
+            _extend(level, point)
+    elif point.is_baseline and verdict.verdict != "new":
         _take(level, point, verdict, rule)
     elif point.is_baseline:
         _extend(level, point)
@@ -77,6 +87,7 @@ def begin_anew(level: Level, point: Point) -> None:
     """Forget the level: the point is the first of the next one."""
     level.values, level.groups, level.points, level.start = [], [], 0, None
     level.move, level.moved, level.good = None, [], None
+    level.cards, level.strangers = [], {}
     _extend(level, point)
 
 
@@ -88,6 +99,17 @@ def _judge(level: Level, point: Point, rule: Rule) -> Verdict:
             return Verdict("unchanged", baseline_n=level.points)
         return Verdict("improved" if point.good else "regressed", baseline_n=level.points)
     return judge(level.values, point.values, rule)
+
+
+def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
+    """Name a difference that is no regression: of a card that was never at the level, or from one run."""
+    if rule.kind != "timing" or not _left(verdict) or verdict.verdict == "failed":
+        return verdict
+    if point.card and level.cards and point.card not in level.cards:
+        return replace(verdict, verdict="inconclusive", suspect=False, reason=OTHER_CARD)
+    if level.points < _RUNS:
+        return replace(verdict, verdict="inconclusive", suspect=False, reason=FEW_RUNS)
+    return verdict
 
 
 def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
@@ -123,6 +145,9 @@ def _extend(level: Level, point: Point) -> None:
     level.points += 1
     level.start = level.start or point.time
     level.good, level.last_run = point.good, point.run_id
+    if point.card and point.card not in level.cards:
+        level.cards = [*level.cards, point.card]
+        level.strangers.pop(point.card, None)
 
 
 def _left(verdict: Verdict) -> bool:

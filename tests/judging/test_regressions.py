@@ -9,6 +9,7 @@ import pytest
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
+from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
 from hud.models import Audit, Measurement, Metric, Regression, RegressionEvent, Series, SeriesState, Verdict
 from runner.formats.parameters import Parameters
@@ -25,6 +26,10 @@ def nights(*values: float, first: int = 0, case: str = "layer_norm", **over: Any
         Metric.objects.update(role="headline")
         while process_pending():
             pass
+
+
+def card(uuid: str) -> dict[str, Any]:
+    return {"runners": [{"name": "h200-a", "gpu_info": "NVIDIA H200", "extra_info": {"gpu_uuid": uuid}}]}
 
 
 def quiet(n: int) -> list[float]:
@@ -147,3 +152,42 @@ def test_every_state_has_a_way_on_or_is_the_end(state: RegressionState) -> None:
     ways = [event for event in Event if next_state(state, event)]
     assert bool(ways) == (state != RegressionState.ACCEPTED)
     assert (state in ACTIVE) == any(event in ways for event in (Event.AGREED, Event.RECOVERED))
+
+
+def test_another_card_is_named_and_no_regression() -> None:
+    nights(*quiet(8), **card("GPU-a"))
+    nights(2000, first=8, **card("GPU-b"))
+    assert Verdict.objects.get().reason == "other_card"
+    assert not Regression.objects.exists()
+    nights(2000, 2000, first=9, **card("GPU-a"))
+    assert states() == ["open"]
+
+
+def test_a_series_of_one_run_has_no_regression() -> None:
+    nights(2500, 2000)
+    assert Verdict.objects.get().reason == "few_runs"
+    assert not Regression.objects.exists()
+
+
+def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
+    noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(80)]
+    nights(*noise[:30], *(value * 0.98 for value in noise[30:60]))
+    assert not Regression.objects.exists()
+    look_back()
+    one = Regression.objects.get()
+    assert (one.kind, one.state) == ("small step", "open")
+    assert one.change == pytest.approx(-0.02, abs=0.005)
+    assert one.points == pytest.approx(30, abs=3)
+    assert look_back() == 0
+    nights(*noise[60:80], first=60)
+    look_back()
+    assert states() == ["resolved"]
+
+
+def test_a_series_that_improved_briefly_and_is_back_has_no_small_step() -> None:
+    noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(60)]
+    assert find([*noise[:30], *(value * 1.02 for value in noise[30:36]), *noise[36:]], "up") is None
+    assert find([*noise[:30], *(value * 1.02 for value in noise[30:])], "up") is None
+    found = find([*noise[:30], *(value * 1.02 for value in noise[30:])], "down")
+    assert found
+    assert found.first == pytest.approx(30, abs=3)
