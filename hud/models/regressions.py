@@ -64,6 +64,11 @@ class Regression(models.Model):
     first_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # that moved
     last_good_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
     latest_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
+    repeat_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # silent, of a suspect
+    pairs_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # requested by the judge
+    concluded_run = models.ForeignKey(
+        Run, models.SET_NULL, null=True, related_name="+"
+    )  # pairs that are judged
     since = models.DateTimeField()  # order time of the first run that moved
     points = models.IntegerField(default=1)  # that moved
     before = models.FloatField(null=True)  # the accepted level
