@@ -8,7 +8,6 @@ comparison in pairs shows that the code is not the cause; then the level begins 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -16,7 +15,6 @@ from hud.judging.verdict import Rule, Verdict, judge
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
-OTHER_CARD, FEW_RUNS = "other_card", "few_runs"  # why a difference is no regression
 _BACK = 3  # points in a row at the level end a move
 _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
@@ -72,7 +70,7 @@ class Level:
 def advance(level: Level, point: Point, rule: Rule) -> Verdict:
     """Judge the next point, and take it into the level or its move unless it is of another branch."""
     verdict = _named(level, point, rule, _judge(level, point, rule))
-    if point.is_baseline and verdict.reason == OTHER_CARD:
+    if point.is_baseline and verdict.reason == "other_card":
         count = level.strangers[point.card] = level.strangers.get(point.card, 0) + 1
         if count >= _OF_CARD:
             _extend(level, point)
@@ -98,7 +96,33 @@ def _judge(level: Level, point: Point, rule: Rule) -> Verdict:
         if level.good == point.good:
             return Verdict("unchanged", baseline_n=level.points)
         return Verdict("improved" if point.good else "regressed", baseline_n=level.points)
-    return judge(level.values, point.values, rule)
+    if any(level.groups) and any(point.groups):
+        return _judge_by_variant(level, point, rule)
+    middle = [median(point.values)] if point.values else []
+    alone = judge(level.values, middle, rule)
+    if not alone.suspect or level.move is None or level.move.latest is None or level.move.failed:
+        return alone
+    both = judge(level.values, [level.move.latest, *middle], rule)  # the second point that moved
+    return both if _left(both) else alone
+
+
+def _judge_by_variant(level: Level, point: Point, rule: Rule) -> Verdict:
+    """Compare each compilation with those of its own variant; those of unknown ones say nothing then."""
+    of_variant: dict[str | None, list[float]] = {}
+    for value, group in zip(level.values, level.groups, strict=True):
+        of_variant.setdefault(group, []).append(value)
+    names = set(point.groups)
+    known = [(v, g) for v, g in zip(point.values, point.groups, strict=True) if g and g in of_variant]
+    if len(names) == 1 or not known:
+        group = point.groups[0] if len(names) == 1 else None
+        return judge(level.values, point.values, rule, groups=level.groups, group=group)
+    usual = {group: median(values) for group, values in of_variant.items()}
+    if not all(usual.values()):
+        return judge(level.values, point.values, rule)
+    history = [value / usual[group] for value, group in zip(level.values, level.groups, strict=True)]
+    samples = [value / usual[group] for value, group in known]
+    found = judge(history, samples, rule, groups=["own"] * len(history), group="own")
+    return replace(found, baseline=median(level.values))
 
 
 def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
@@ -106,9 +130,9 @@ def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
     if rule.kind != "timing" or not _left(verdict) or verdict.verdict == "failed":
         return verdict
     if point.card and level.cards and point.card not in level.cards:
-        return replace(verdict, verdict="inconclusive", suspect=False, reason=OTHER_CARD)
+        return replace(verdict, verdict="inconclusive", suspect=False, reason="other_card")
     if level.points < _RUNS:
-        return replace(verdict, verdict="inconclusive", suspect=False, reason=FEW_RUNS)
+        return replace(verdict, verdict="inconclusive", suspect=False, reason="few_runs")
     return verdict
 
 
@@ -139,8 +163,10 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
 
 
 def _extend(level: Level, point: Point) -> None:
-    groups: Sequence[str | None] = point.groups or (None,) * len(point.values)
-    level.values = [*level.values, *point.values][-KEPT:]
+    values, groups = point.values, point.groups
+    if values and not any(groups):  # a point is one value: its compilations share the night
+        values, groups = (median(values),), (None,)
+    level.values = [*level.values, *values][-KEPT:]
     level.groups = [*level.groups, *groups][-KEPT:]
     level.points += 1
     level.start = level.start or point.time
