@@ -170,6 +170,7 @@ HUD_MAX_LOG_BYTES = 64 * 2**20
 HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
 
 # Days after which `tick` and `manage.py prune` remove what has ended (`hud/retention.py`).
+HUD_CONFIRM_MINUTES = env_number("HUD_CONFIRM_MINUTES", 60)  # of hosts a day, for repeats of suspects; 0 none
 HUD_KEEP_LOGS_DAYS = env_number("HUD_KEEP_LOGS_DAYS", 90)
 HUD_KEEP_ARTIFACTS_DAYS = env_number("HUD_KEEP_ARTIFACTS_DAYS", 180)
 HUD_KEEP_REFUSED_DAYS = env_number("HUD_KEEP_REFUSED_DAYS", 30)

@@ -17,6 +17,7 @@ from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
 from hud.pages.overview import view as overview
+from hud.pages.regressions import view as regressions
 from hud.pages.run import view as runs
 from hud.pages.suite import view as suites
 
@@ -61,6 +62,9 @@ urlpatterns = [
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
+    path("regressions/", regressions.regression_list, name="regressions"),
+    path("regressions.<format:data_format>", regressions.regression_list, name="regressions"),
+    path("regressions/<int:pk>/act", regressions.act, name="regression_act"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),
     path("hosts/live", hosts.live, name="hosts_live"),

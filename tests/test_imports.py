@@ -27,6 +27,7 @@ MAY_IMPORT = {
 # A package of hud imports those of a lower layer and its own; the rest of hud may import all of them.
 LAYERS = {
     "hud.runs.states": 0,  # pure code
+    "hud.judging.regressions.states": 0,  # likewise
     "hud.models": 0,
     "hud.accounts": 1,
     "hud.hosts": 1,

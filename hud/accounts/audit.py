@@ -20,6 +20,7 @@ KINDS = (
     "key",
     "upload",
     "run",
+    "regression",
     "host",
     "schedule",
     "task",

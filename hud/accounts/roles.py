@@ -71,6 +71,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "run_cancel": {"POST": "run"},
     "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
+    "regressions": {"GET": "read"},
+    "regression_act": {"POST": "accept"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
     "host_token": {"POST": "hosts"},
@@ -105,6 +107,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_series": {"GET": "read"},
     "api:get_attribution": {"GET": "read"},
     "api:get_variant": {"GET": "read"},
+    "api:get_regressions": {"GET": "read"},
+    "api:post_regression": {"POST": "accept"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

@@ -14,13 +14,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, attribution, audit, experiments, hosts, results, runs, schedules
+from hud.api import agent, attribution, audit, experiments, hosts, regressions, results, runs, schedules
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
 from hud.ingest.deletion import CannotDelete
 from hud.ingest.resolve import Busy
+from hud.judging.regressions.decide import CannotDo
 from hud.problems import Problem
 from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
 from hud.runs.tasks import LeaseBroken, UnknownTask
@@ -36,7 +37,7 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
-for module in (results, runs, experiments, attribution, hosts, schedules, audit, agent):
+for module in (results, runs, experiments, attribution, regressions, hosts, schedules, audit, agent):
     api.add_router("", module.router)
 
 
@@ -78,6 +79,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     WrongOffset: lambda error: Problem(409, str(error), code="log_offset", size=error.size_bytes),
     KeyInUse: lambda error: Problem(409, str(error), retry_after_s=1),
     CannotDelete: lambda error: Problem(409, str(error)),
+    CannotDo: lambda error: Problem(409, str(error)),
     Busy: lambda error: Problem(503, str(error), retry_after_s=30),
     KeyMisused: lambda error: Problem(422, str(error)),
     BadArtifact: lambda error: Problem(422, str(error)),

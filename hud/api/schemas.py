@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from ninja import Schema
@@ -174,6 +174,52 @@ class RunIn(StrictBody):
     caches: Caches = "fresh"
     pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+
+
+class RegressionOut(Schema):
+    id: int
+    state: str
+    experiment: int
+    suite: str
+    case: str
+    knobs: dict[str, Any]
+    mode: str
+    dtype: str
+    backend: str
+    device: str
+    arch: str
+    dynamic: bool
+    metric: str
+    unit: str
+    direction: str
+    before: float | None = Field(description="the accepted level")
+    after: float | None
+    change: float | None = Field(description="relative, signed as the value moved")
+    factor: float | None = Field(description="the change in units of the series' noise")
+    points: int = Field(description="runs since it moved")
+    kind: str = Field(description="step, failure, small step, drift")
+    cause: str
+    since: datetime = Field(description="order time of the first run that moved")
+    first_run: int | None
+    last_good_run: int | None
+    base_commit: str
+    head_commit: str
+    owner: str
+    note: str
+    link: str
+    muted_until: datetime | None
+    opened: datetime
+    state_since: datetime
+
+
+class RegressionsOut(Schema):
+    items: list[RegressionOut]
+
+
+class RegressionEventIn(Schema):
+    event: Literal["accept", "acknowledge", "dismiss", "mute", "confirm"]
+    note: str = Field("", max_length=1000)
+    until: datetime | None = Field(None, description="end of `mute`; without it, muting ends now")
 
 
 class PlaceOut(Schema):

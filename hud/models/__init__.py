@@ -19,6 +19,7 @@ from hud.models.measurements import (
     compilation_key,
     words_are_reason,
 )
+from hud.models.regressions import Regression, RegressionEvent, SeriesState
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
 from hud.models.series import Environment, Experiment, Metric, Series, Target
@@ -48,11 +49,14 @@ __all__ = [
     "KernelCode",
     "Measurement",
     "Metric",
+    "Regression",
+    "RegressionEvent",
     "Run",
     "RunRequest",
     "Schedule",
     "ScheduleTrigger",
     "Series",
+    "SeriesState",
     "SignOn",
     "State",
     "Target",

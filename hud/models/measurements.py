@@ -118,6 +118,8 @@ class Verdict(models.Model):
     factor = models.FloatField(null=True)  # change / noise
     baseline = models.FloatField(null=True)
     baseline_n = models.IntegerField(default=0)
+    reason = models.CharField(max_length=40, blank=True, db_default="")  # why it is inconclusive or new
+    superseded = models.CharField(max_length=12, blank=True, db_default="")  # its earlier verdict
     order_time = models.DateTimeField(db_index=True)  # of the measurement
 
     def __str__(self) -> str:

@@ -13,12 +13,14 @@ from django import forms
 from django.http import QueryDict
 
 from hud.accounts.roles import SCOPES
+from hud.judging.regressions.states import BY_PEOPLE, RegressionState
 from hud.models import State
 from hud.pages.audit import query as audit
 from hud.pages.experiment import query as experiment
 from hud.pages.hosts.query import Place
 from hud.pages.limits import query as limits
 from hud.pages.option_fields import knob_field, knob_text
+from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
 from hud.pages.suite import query as suite
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
@@ -69,6 +71,28 @@ class SuiteFilters(FilterForm):
 
     def filters(self) -> suite.Filters:
         return suite.Filters(**self.kept())
+
+
+class RegressionFilters(FilterForm):
+    tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in regressions.TABS])
+    state = forms.ChoiceField(required=False, choices=[(state, state) for state in RegressionState])
+    arch = _word(100)
+    suite = _word(60)
+    branch = _word(200)
+    id = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+
+    def filters(self) -> regressions.Filters:
+        return regressions.Filters(**self.kept())
+
+
+class RegressionAction(forms.Form):
+    """A person's decision on a regression."""
+
+    event = forms.ChoiceField(
+        choices=[(name, name) for name in (*BY_PEOPLE, "mute", "unmute", "mine", "unassign")]
+    )
+    note = forms.CharField(required=False, max_length=1000)
+    days = forms.IntegerField(required=False, min_value=1, max_value=90)
 
 
 class ExperimentChoice(FilterForm):

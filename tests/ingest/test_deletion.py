@@ -275,7 +275,7 @@ def test_a_judge_at_work_and_a_deletion_wait_for_each_other() -> None:
 
     thread = threading.Thread(target=delete)
     with transaction.atomic():
-        judge_series(series)
+        judge_series([series])
         assert Verdict.objects.filter(run=run).exists()
         thread.start()
         wait_for(blocks_another, "the deletion to wait")

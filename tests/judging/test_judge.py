@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from hud.ingest import ingest
-from hud.judging import judge
+from hud.judging import judge, levels
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Run, Series, State, Verdict
 from hud.pages.experiment import query as experiment
@@ -157,14 +157,14 @@ def test_a_series_that_cannot_be_judged_stops_no_other(monkeypatch: pytest.Monke
     for day in range(20):
         upload(2500 if day < 19 else 2000, day)
         upload(1, day, case="bad")
-    judge_rows = judge._verdict_rows
+    advance = levels.advance
 
-    def fail_for_one(series: Series, since: Any) -> Any:
-        if series.experiment.case == "bad":
+    def fail_for_one(level: Any, point: Any, rule: Any) -> Any:
+        if point.values[0] == 1:
             raise ZeroDivisionError
-        return judge_rows(series, since)
+        return advance(level, point, rule)
 
-    monkeypatch.setattr(judge, "_verdict_rows", fail_for_one)
+    monkeypatch.setattr(judge, "advance", fail_for_one)
     while process_pending():
         pass
     assert verdicts() == ["regressed"]

@@ -58,6 +58,7 @@ def create_accelerator(
     arch: str = "h200",
     name: str = "",
     suites: Sequence[str] = ("micro",),
+    pythons: Sequence[str] = ("default",),
     **fields: Any,
 ) -> Accelerator:
     device = "cpu" if arch.startswith("cpu") else "cuda"
@@ -67,7 +68,7 @@ def create_accelerator(
         name=name or ("cpu" if device == "cpu" else "cuda:0"),
         device=device,
         arch=arch,
-        catalog={"suites": list(suites), "pythons": ["default"]},
+        catalog={"suites": list(suites), "pythons": list(pythons)},
         **fields,
     )
 

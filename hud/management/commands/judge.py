@@ -12,6 +12,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from hud.hosts import heartbeats
 from hud.judging import compilations, judge
+from hud.judging.regressions.look_back import look_back
 
 ROUND_S = 1.0
 
@@ -31,7 +32,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 heartbeats.beat("judge")
-                done = compilations.process_pending() + judge.process_pending()
+                done = compilations.process_pending() + judge.process_pending() or look_back()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from hud import retention
 from hud.hosts import heartbeats, redis_users
+from hud.judging.regressions.confirm import confirm
 from hud.runs import schedules, tasks, wakeup
 from hud.server.locks import hold_lock, release_lock
 
@@ -90,5 +91,11 @@ def tick() -> None:
         raise
     except Exception:  # a broken schedule must not stop the care of leases
         logger.exception("schedules were not fired")
+    try:
+        confirm()
+    except (DatabaseError, InterfaceError):
+        raise
+    except Exception:
+        logger.exception("regressions were not confirmed")
     redis_users.sync()
     wakeup.ring_idle(again_s=0 if given_up else None)

@@ -9,6 +9,8 @@ from hud.models import Series
 from hud.pages import values
 from hud.pages.hosts import query as hosts
 from hud.pages.hosts.query import HostsInLine
+from hud.pages.regressions import query as regressions
+from hud.pages.regressions.query import Cause
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.sql import fetch_tuples
@@ -16,7 +18,6 @@ from hud.pages.suite import query as suite
 from hud.pages.suite.query import SuiteLine, identity
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
-from hud.runs.branches import stored_names
 
 ROWS = 20  # of each list; the page says how many there are
 LAST_RUNS = 10
@@ -25,6 +26,8 @@ _RECENT_RUNS = 10  # whose records' own targets count as current
 
 @dataclass
 class Overview:
+    causes: list[Cause]  # of the regressions that wait for somebody
+    waiting: dict[str, int]  # regressions by tab of their page
     regressed: list[MetricValue]
     missed: list[MetricValue]  # the largest shortfall first
     met: int  # series that reach their target
@@ -42,7 +45,7 @@ class Overview:
 
 
 def read() -> Overview:
-    """Return the page, in 11 statements."""
+    """Return the page, in 15 statements."""
     targets = Targets.read()
     found = _candidates(targets)
     series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
@@ -50,6 +53,8 @@ def read() -> Overview:
     readings = values.shown(series, experiments, values.latest(found), targets)
     regressed = [one for one in readings if found[one.series_id]]
     return Overview(
+        causes=regressions.waiting(),
+        waiting=regressions.counts(None),
         regressed=sorted(regressed, key=lambda one: -abs(one.change or 0)),
         missed=sorted((one for one in readings if one.met == "missed"), key=_shortfall, reverse=True),
         met=sum(one.met == "met" for one in readings),
@@ -68,7 +73,7 @@ def _shortfall(value: MetricValue) -> float:
 
 
 def _candidates(targets: Targets) -> dict[int, bool]:
-    """Return the series that regressed or may have a target, with whether the newest point regressed.
+    """Return the series with an open regression or maybe a target, with whether they regressed.
 
     A record's own target counts while one of the latest runs has it: reading all measurements would grow
     with the history.
@@ -76,14 +81,9 @@ def _candidates(targets: Targets) -> dict[int, bool]:
     found = fetch_tuples(
         """
         WITH regressed AS (
-            SELECT v.series_id FROM hud_verdict v
-            JOIN hud_run r ON r.id = v.run_id AND r.branch = ANY(%(branches)s)
-            WHERE v.verdict = 'regressed' AND NOT EXISTS (
-                SELECT 1 FROM hud_measurement later JOIN hud_run ON hud_run.id = later.run_id
-                WHERE later.series_id = v.series_id
-                AND (later.order_time, later.run_id) > (v.order_time, v.run_id)
-                AND hud_run.branch = ANY(%(branches)s))
-            ORDER BY v.order_time DESC LIMIT 500
+            SELECT series_id FROM hud_regression
+            WHERE state = ANY(%(open)s) AND coalesce(muted_until < now(), true)
+            ORDER BY since DESC LIMIT 500
         ), recent AS (
             SELECT id FROM hud_run WHERE state NOT IN ('queued', 'running')
             ORDER BY created DESC LIMIT %(recent)s
@@ -92,7 +92,10 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             WHERE k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s)
             UNION
             SELECT m.series_id FROM recent
-            JOIN hud_measurement m ON m.run_id = recent.id AND m.target IS NOT NULL
+            JOIN LATERAL (
+                SELECT series_id, target_arch FROM hud_measurement
+                WHERE run_id = recent.id AND target IS NOT NULL OFFSET 0
+            ) m ON true
             JOIN hud_series s ON s.id = m.series_id
             JOIN hud_experiment e ON e.id = s.experiment_id
             WHERE coalesce(m.target_arch, e.arch) = e.arch
@@ -105,7 +108,7 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             "names": sorted(targets.shipped_metrics()),
             "metrics": sorted(targets.operator_metrics()),
             "recent": _RECENT_RUNS,
-            "branches": stored_names(),
+            "open": list(regressions.WAITING),
         },
     )
     return dict(found)

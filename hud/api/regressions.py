@@ -1,0 +1,57 @@
+"""Regressions over the API: list them, decide on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.auth import who
+from hud.api.experiments import check_query
+from hud.api.schemas import Error, RegressionEventIn, RegressionOut, RegressionsOut
+from hud.judging.regressions import decide
+from hud.judging.regressions.states import Event, RegressionState
+from hud.models import Regression
+from hud.pages.regressions import query
+from hud.problems import Problem, row_of
+
+router = Router(tags=["regressions"])
+
+
+class RegressionFilter(Schema):
+    state: RegressionState | None = None
+    arch: str = Field("", max_length=100)
+    suite: str = Field("", max_length=60)
+    branch: str = Field("", max_length=200)
+
+
+@router.get("/regressions", response={200: RegressionsOut, (401, 403, 422): Error})
+def get_regressions(request: HttpRequest, given: Query[RegressionFilter]) -> dict[str, Any]:
+    """List regressions, the newest first, at most 500: of one state, or of all. They are of the default
+    branch; another branch has none."""
+    check_query(request, RegressionFilter)
+    filters = query.Filters(
+        tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
+    )
+    return {"items": [line.to_row() for line in query.listed(filters)]}
+
+
+@router.post(
+    "/regressions/{int:regression_id}", response={200: RegressionOut, (401, 403, 404, 409, 422): Error}
+)
+def post_regression(request: HttpRequest, regression_id: int, given: RegressionEventIn) -> dict[str, Any]:
+    """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
+    the decision does not fit answers 409. `until` belongs to `mute`."""
+    found = row_of(Regression, regression_id, related="series__experiment")
+    if given.event == "mute":
+        decide.mute(regression=found, who=who(request), until=given.until, note=given.note)
+    elif given.until:
+        raise Problem(422, "`until` belongs to the event `mute`")
+    else:
+        decide.act(regression=found, event=Event(given.event), who=who(request), note=given.note)
+    line = query.line_of(regression_id)
+    assert line
+    return line.to_row()

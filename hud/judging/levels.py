@@ -1,0 +1,186 @@
+"""The accepted level of a series, and what has moved away from it since. Numbers only.
+
+Points are taken in order, one at a time. A point at the level becomes part of it. Points that moved are kept
+apart: the level stays the baseline, so that a regression is never forgotten, however long it lasts. It ends
+by coming back, by an improvement that stays, or by a decision: a person accepts the new level, or a
+comparison in pairs shows that the code is not the cause; then the level begins anew where it moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from hud.judging.verdict import Rule, Verdict, judge
+from runner.schema.statistics import median
+
+KEPT = 100  # values of a level
+_BACK = 3  # points in a row at the level end a move
+_STAYS = 3  # points in a row that are better are the new level
+_RUNS = 2  # of a level at least, before a timing can be called regressed against it
+_OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
+
+
+@dataclass(frozen=True)
+class Point:
+    """The measurements of one run in one environment. `values` has one number for each compilation or fresh
+    process that gave one; `groups` its variant, None where unknown."""
+
+    run_id: int
+    environment_id: int
+    time: datetime
+    values: tuple[float, ...]
+    groups: tuple[str | None, ...] = ()
+    card: str = ""  # or the host where there is no card; '' where nothing says it
+    good: bool = True  # every process has the status ok
+    is_baseline: bool = True  # of the default branch: it may change the level
+
+
+@dataclass
+class Move:
+    """Points that left the level, the same way."""
+
+    run_id: int  # the first one's
+    time: datetime
+    last_good_run: int | None
+    worse: bool
+    failed: bool = False  # they have no value, or a status other than ok
+    points: int = 0
+    latest: float | None = None  # value of the newest
+    certain: bool = False  # one of them was called regressed or improved, not only suspected
+    back: int = 0  # points at the level since
+
+
+@dataclass
+class Level:
+    """`values` of the points at the level, oldest first; `move` is what has left it, if anything has."""
+
+    values: list[float] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
+    points: int = 0
+    start: datetime | None = None  # of the first one
+    good: bool | None = None  # of the newest point at the level
+    last_run: int | None = None  # the newest point at the level
+    cards: list[str] = field(default_factory=list)  # of its points
+    strangers: dict[str, int] = field(default_factory=dict)  # points of each other card, which all moved
+    move: Move | None = None
+    moved: list[tuple[tuple[float, ...], tuple[str | None, ...]]] = field(default_factory=list)
+
+
+def advance(level: Level, point: Point, rule: Rule) -> Verdict:
+    """Judge the next point, and take it into the level or its move unless it is of another branch."""
+    verdict = _named(level, point, rule, _judge(level, point, rule))
+    if point.is_baseline and verdict.reason == "other_card":
+        count = level.strangers[point.card] = level.strangers.get(point.card, 0) + 1
+        if count >= _OF_CARD:
+            _extend(level, point)
+    elif point.is_baseline and verdict.verdict != "new":
+        _take(level, point, verdict, rule)
+    elif point.is_baseline:
+        _extend(level, point)
+    return verdict
+
+
+def begin_anew(level: Level, point: Point) -> None:
+    """Forget the level: the point is the first of the next one."""
+    level.values, level.groups, level.points, level.start = [], [], 0, None
+    level.move, level.moved, level.good = None, [], None
+    level.cards, level.strangers = [], {}
+    _extend(level, point)
+
+
+def _judge(level: Level, point: Point, rule: Rule) -> Verdict:
+    if rule.kind == "status":
+        if level.good is None:
+            return Verdict("new")
+        if level.good == point.good:
+            return Verdict("unchanged", baseline_n=level.points)
+        return Verdict("improved" if point.good else "regressed", baseline_n=level.points)
+    if any(level.groups) and any(point.groups):
+        return _judge_by_variant(level, point, rule)
+    middle = [median(point.values)] if point.values else []
+    alone = judge(level.values, middle, rule)
+    if not alone.suspect or level.move is None or level.move.latest is None or level.move.failed:
+        return alone
+    both = judge(level.values, [level.move.latest, *middle], rule)  # the second point that moved
+    return both if _left(both) else alone
+
+
+def _judge_by_variant(level: Level, point: Point, rule: Rule) -> Verdict:
+    """Compare each compilation with those of its own variant; those of unknown ones say nothing then."""
+    of_variant: dict[str | None, list[float]] = {}
+    for value, group in zip(level.values, level.groups, strict=True):
+        of_variant.setdefault(group, []).append(value)
+    names = set(point.groups)
+    known = [(v, g) for v, g in zip(point.values, point.groups, strict=True) if g and g in of_variant]
+    if len(names) == 1 or not known:
+        group = point.groups[0] if len(names) == 1 else None
+        return judge(level.values, point.values, rule, groups=level.groups, group=group)
+    usual = {group: median(values) for group, values in of_variant.items()}
+    if not all(usual.values()):
+        return judge(level.values, point.values, rule)
+    history = [value / usual[group] for value, group in zip(level.values, level.groups, strict=True)]
+    samples = [value / usual[group] for value, group in known]
+    found = judge(history, samples, rule, groups=["own"] * len(history), group="own")
+    return replace(found, baseline=median(level.values))
+
+
+def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
+    """Name a difference that is no regression: of a card that was never at the level, or from one run."""
+    if rule.kind != "timing" or not _left(verdict) or verdict.verdict == "failed":
+        return verdict
+    if point.card and level.cards and point.card not in level.cards:
+        return replace(verdict, verdict="inconclusive", suspect=False, reason="other_card")
+    if level.points < _RUNS:
+        return replace(verdict, verdict="inconclusive", suspect=False, reason="few_runs")
+    return verdict
+
+
+def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
+    move = level.move
+    if not _left(verdict):
+        if move:
+            move.back += 1
+            if move.back >= _BACK or not move.certain:
+                level.move, level.moved = None, []
+        _extend(level, point)
+        return
+    worse, failed = _is_worse(verdict, rule), verdict.verdict == "failed"
+    if move is None or (move.worse, move.failed) != (worse, failed):
+        level.moved = []
+        move = level.move = Move(point.run_id, point.time, level.last_run, worse, failed)
+    move.points += 1
+    move.back = 0
+    move.latest = median(point.values) if point.values else None
+    move.certain |= verdict.verdict != "inconclusive"
+    level.moved = [*level.moved, (point.values, point.groups)][-KEPT:]
+    if not worse and move.points >= _STAYS:
+        better, level.move = level.moved, None
+        level.values, level.groups, level.points, level.moved = [], [], 0, []
+        level.start = move.time
+        for values, groups in better:
+            _extend(level, replace(point, values=values, groups=groups))
+
+
+def _extend(level: Level, point: Point) -> None:
+    values, groups = point.values, point.groups
+    if values and not any(groups):  # a point is one value: its compilations share the night
+        values, groups = (median(values),), (None,)
+    level.values = [*level.values, *values][-KEPT:]
+    level.groups = [*level.groups, *groups][-KEPT:]
+    level.points += 1
+    level.start = level.start or point.time
+    level.good, level.last_run = point.good, point.run_id
+    if point.card and point.card not in level.cards:
+        level.cards = [*level.cards, point.card]
+        level.strangers.pop(point.card, None)
+
+
+def _left(verdict: Verdict) -> bool:
+    return verdict.verdict in {"improved", "regressed", "failed"} or verdict.suspect
+
+
+def _is_worse(verdict: Verdict, rule: Rule) -> bool:
+    if verdict.verdict in {"regressed", "failed"}:
+        return True
+    return verdict.verdict != "improved" and ((verdict.change or 0) > 0) == (rule.direction == "down")

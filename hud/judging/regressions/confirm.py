@@ -1,0 +1,187 @@
+"""Let hosts confirm or dismiss regressions: a silent repeat of each suspect, then a comparison in pairs.
+
+A repeat is one more run of the same experiment on the host and card that measured it: the judge takes it as
+the next point of the series. Pairs need both versions of torch on that host, as interpreters; they compile
+both sides afresh in turn. All of it stays within `HUD_CONFIRM_MINUTES` a day, behind what people wait for.
+Where no host can do it, the next night decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Max, Q
+from django.db.models.functions import Now
+
+from hud.judging.pairs import judge_pairs
+from hud.judging.regressions.decide import decide_by_pairs
+from hud.judging.regressions.states import RegressionKind, RegressionState
+from hud.models import Accelerator, Environment, Experiment, Host, Measurement, Regression, Run, State
+from hud.runs import matching
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun
+from runner.schema.statistics import LEAST_PAIRS
+
+logger = logging.getLogger(__name__)
+WHO = "judge"  # as requests name it
+_AT_ONCE = 2  # runs of ours that wait or run
+_ESTIMATE_MINUTES = 5.0  # of a run that has not ended
+
+
+def confirm() -> int:
+    """Take the results of comparisons, then request what the budget permits; return how many runs."""
+    _conclude()
+    if settings.HUD_CONFIRM_MINUTES <= 0:
+        return 0
+    own = Run.objects.filter(request__requested_by=WHO)
+    room = _AT_ONCE - own.filter(state__in=[State.QUEUED, State.RUNNING]).count()
+    if room <= 0 or _spent_minutes() >= settings.HUD_CONFIRM_MINUTES:
+        return 0
+    requested = 0
+    for experiment, regressions in (*_suspects(), *_to_compare()):
+        if requested < room and (run := _request(experiment, regressions)):
+            requested += 1
+            is_repeat = not run.base_interpreter
+            Regression.objects.filter(pk__in=[one.pk for one in regressions]).update(
+                **{"repeat_run" if is_repeat else "pairs_run": run}
+            )
+    return requested
+
+
+def _spent_minutes() -> float:
+    """Return the minutes of hosts that our runs have taken within a day."""
+    runs = Run.objects.filter(request__requested_by=WHO, created__gt=Now() - timedelta(days=1))
+    times = runs.values_list("started", "finished")
+    return sum(
+        (end - start).total_seconds() / 60 if start and end else 0.0 if end else _ESTIMATE_MINUTES
+        for start, end in times
+    )
+
+
+def _suspects() -> Iterable[tuple[Experiment, list[Regression]]]:
+    """Return the suspects that nobody has repeated, the newest first, by experiment."""
+    return _by_experiment(Q(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP))
+
+
+def _to_compare() -> Iterable[tuple[Experiment, list[Regression]]]:
+    steps = Q(kind__in=[RegressionKind.STEP, RegressionKind.SMALL_STEP])
+    return _by_experiment(Q(state=RegressionState.OPEN, pairs_run=None) & steps)
+
+
+def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
+    found: dict[int, list[Regression]] = {}
+    related = ("series__experiment", "first_run", "last_good_run")
+    for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
+        found.setdefault(one.series.experiment_id, []).append(one)
+    return [(same[0].series.experiment, same) for same in found.values()]
+
+
+def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run | None:
+    """Request a repeat of a suspect, or pairs for an open regression; None where no host can do it."""
+    one = regressions[0]
+    accelerator = _where(one)
+    if accelerator is None:
+        return None
+    interpreter = base = ""
+    if one.state == RegressionState.OPEN:
+        found = _interpreters(one, accelerator.host)
+        if found is None:
+            return None
+        base, interpreter = found
+    resources = ResourceRequest(
+        accelerator.device,
+        accelerator.host,
+        labels={"accelerator": accelerator.name},
+        interpreter=interpreter,
+        base_interpreter=base,
+    )
+    options = RunOptions(resources, WHO, repeats=LEAST_PAIRS if base else 1, interactive=False)
+    try:
+        return request_rerun(experiment, options)
+    except InvalidRunRequest as error:
+        logger.info("%s is not repeated: %s", one, error)
+        return None
+
+
+def _where(one: Regression) -> Accelerator | None:
+    """Return the accelerator that measured the regression, while it is attached."""
+    if one.first_run is None:
+        return None
+    environment = _environment(one, one.first_run)
+    uuid = environment.facts.get("gpu_uuid", "") if environment else ""
+    attached = [item for item in matching.attached() if item.host.name == one.first_run.host_name]
+    device = one.series.experiment.device
+    return next(
+        (item for item in attached if item.device == device and (not uuid or item.uuid == uuid)), None
+    )
+
+
+def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:
+    """Return the host's interpreters with the torch of the last good run and of the first that moved."""
+    before, after = (_torch(one, run) for run in (one.last_good_run, one.first_run))
+    if not before or not after or before == after:
+        return None
+    by_torch = {
+        (str(facts.get("torch", "")), str(facts.get("torch_git", ""))): name
+        for name, facts in host.facts.get("pythons", {}).items()
+    }
+    if before in by_torch and after in by_torch:
+        return by_torch[before], by_torch[after]
+    return None
+
+
+def _torch(one: Regression, run: Run | None) -> tuple[str, str] | None:
+    environment = _environment(one, run) if run else None
+    return (environment.torch, environment.torch_git) if environment else None
+
+
+def _environment(one: Regression, run: Run) -> Environment | None:
+    return Environment.objects.filter(measurement__series=one.series_id, measurement__run=run).first()
+
+
+def _conclude() -> None:
+    """Apply the results of comparisons in pairs that have ended: ours, and those that people requested for an
+    experiment with an open regression, if they compare the same two versions of torch."""
+    waiting = Regression.objects.filter(
+        state__in=[RegressionState.SUSPECT, RegressionState.OPEN, RegressionState.ACKNOWLEDGED]
+    )
+    ended = waiting.annotate(
+        newest_ab=Max(
+            "series__experiment__runrequest__run",
+            filter=~Q(series__experiment__runrequest__run__base_interpreter="")
+            & Q(series__experiment__runrequest__run__state=State.SUCCEEDED)
+            & Q(series__experiment__runrequest__run__created__gt=F("opened")),
+        )
+    ).filter(Q(concluded_run=None) | ~Q(concluded_run=F("newest_ab")), newest_ab__isnull=False)
+    for one in ended.select_related("series__metric", "first_run", "last_good_run"):
+        with transaction.atomic():
+            _apply_pairs(one, one.newest_ab)
+
+
+def _apply_pairs(one: Regression, run_id: int) -> None:
+    """Judge the regression's own metric by the pairs of a run."""
+    Regression.objects.filter(pk=one.pk).update(concluded_run=run_id)
+    rows = Measurement.objects.filter(series=one.series_id, run=run_id).select_related("environment")
+    sides: tuple[dict[int, float | None], dict[int, float | None]] = ({}, {})
+    torches: list[set[tuple[str, str]]] = [set(), set()]
+    for row in rows:
+        sides[row.side][row.repeat] = row.value
+        torches[row.side].add((row.environment.torch, row.environment.torch_git))
+    if torches != [{_torch(one, one.last_good_run)}, {_torch(one, one.first_run)}]:
+        return  # it compares something else
+    numbers = sorted(sides[0].keys() & sides[1].keys())
+    metric = one.series.metric
+    verdict = judge_pairs(
+        [sides[0][number] for number in numbers],
+        [sides[1][number] for number in numbers],
+        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
+        kind=metric.kind,  # type: ignore[arg-type]
+    )
+    if verdict.word == "confirmed" and verdict.better is False:
+        decide_by_pairs(regression=one, confirmed=True, run_id=run_id)
+    elif verdict.word == "dismissed" or verdict.better:
+        decide_by_pairs(regression=one, confirmed=False, run_id=run_id)

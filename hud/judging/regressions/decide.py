@@ -1,0 +1,85 @@
+"""Decisions on regressions: of people, and of comparisons in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from hud.accounts import audit
+from hud.judging.regressions.events import apply, record
+from hud.judging.regressions.states import BY_PEOPLE, SETTLED, Event, next_state, possible
+from hud.models import Regression, Series
+
+State = Regression.State
+
+
+class CannotDo(Exception):
+    """A regression's state does not permit the event. The text says what is possible."""
+
+
+def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Regression:
+    """Apply a person's decision, with an audit line. Raise CannotDo if the state does not permit it.
+
+    Accepting or dismissing makes the present level the baseline: the series is judged again from there.
+    """
+    with transaction.atomic():
+        regression = Regression.objects.select_for_update().select_related("series").get(pk=regression.pk)
+        state = State(regression.state)
+        if event not in BY_PEOPLE or next_state(state, event) is None:
+            words = ", ".join(possible(state)) or "nothing"
+            raise CannotDo(f"a regression that is {state} can be: {words}; not {event}")
+        if note:
+            regression.note = note
+        apply(regression, event, who=who, note=note)
+        if regression.state in SETTLED:
+            judge_again([regression])
+        audit.note(who=who, action=f"regression.{event}", subject=_subject(regression), detail={"note": note})
+    return regression
+
+
+def mute(*, regression: Regression, who: str, until: datetime | None, note: str = "") -> Regression:
+    """Silence a regression until a time, None to end that, with an audit line."""
+    with transaction.atomic():
+        regression.muted_until = until
+        regression.save(update_fields=["muted_until"])
+        detail = {"until": until.isoformat() if until else None, "note": note}
+        audit.note(who=who, action="regression.mute", subject=_subject(regression), detail=detail)
+        record(regression, regression.state, regression.state, event="mute", who=who, note=note)
+    return regression
+
+
+def assign(*, regression: Regression, owner: User | None, who: str) -> Regression:
+    """Give a regression to a person, with an audit line."""
+    with transaction.atomic():
+        regression.owner = owner
+        regression.save(update_fields=["owner"])
+        name = owner.get_username() if owner else ""
+        audit.note(who=who, action="regression.assign", subject=_subject(regression), detail={"owner": name})
+        record(regression, regression.state, regression.state, event="assign", who=who, note=name)
+    return regression
+
+
+def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int) -> None:
+    """Apply the result of a comparison in pairs."""
+    event = Event.CONFIRMED_BY_PAIRS if confirmed else Event.NOT_REPRODUCED
+    if next_state(State(regression.state), event):
+        with transaction.atomic():
+            apply(regression, event, run_id=run_id)
+            if regression.state in SETTLED:
+                judge_again([regression])
+
+
+def judge_again(decided: Iterable[Regression]) -> None:
+    """Mark the series of these regressions for the judge, from where they moved."""
+    for one in decided:
+        series = Series.objects.select_for_update().get(pk=one.series_id)
+        series.touched_at = min(filter(None, (series.touched_at, one.since)))
+        series.touched_until = series.touched_until or one.since
+        series.save(update_fields=["touched_at", "touched_until"])
+
+
+def _subject(regression: Regression) -> str:
+    return f"regression {regression.pk} of {regression.series.experiment}"

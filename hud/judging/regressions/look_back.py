@@ -1,0 +1,134 @@
+"""Look back over series for what no single point shows: small steps, and drift.
+
+It runs while nothing waits for a verdict, for series whose newest point came since the last look. A small
+step or a drift is closed by the next look that does not find it any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from django.db import connection, transaction
+from django.db.models import F
+
+from hud.judging.change_points import change_points
+from hud.judging.regressions.events import apply, record
+from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
+from hud.models import Metric, Regression, SeriesState
+from hud.runs.branches import stored_names
+from runner.schema.statistics import median
+
+MOST_POINTS = 200  # that one look reads of a series
+_FEWEST_POINTS = 12
+_LEAST_STEP = 0.01  # relative
+_LASTS = 10  # points of a level that is better than the accepted one, for what follows to be worse
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The newest points of a series in its class since its level began, oldest first."""
+
+    runs: list[int]
+    times: list[datetime]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A step for the worse that still holds. `first` is the index of its first point."""
+
+    first: int
+    before: float
+    after: float
+
+
+def look_back(limit: int = 50) -> int:
+    """Look at up to `limit` series, those with the newest points first; return how many."""
+    timings = SeriesState.objects.filter(series__metric__role="headline", series__metric__kind="timing")
+    unseen = timings.exclude(seen_run=F("run_id")).order_by("-order_time", "pk")
+    states = list(unseen.select_related("series__metric")[:limit])
+    known = Regression.objects.filter(series__in=[state.series_id for state in states], state__in=ACTIVE)
+    active = {(one.series_id, one.class_key): one for one in known}
+    points = _read(states)
+    for state in states:
+        with transaction.atomic():
+            _look(state, points.get(state.pk), active.get((state.series_id, state.class_key)))
+            SeriesState.objects.filter(pk=state.pk, run=state.run_id).update(seen_run=state.run_id)
+    return len(states)
+
+
+def find(values: Sequence[float], direction: str) -> Found | None:
+    """Return the newest step for the worse that the last level still shows, or None."""
+    if len(values) < _FEWEST_POINTS or direction == "none":
+        return None
+    starts = change_points(list(values), min_relative=_LEAST_STEP)
+    if not starts:
+        return None
+    bounds = [0, *starts, len(values)]
+    levels = [median(list(values[a:b])) for a, b in pairwise(bounds)]
+    earlier = zip(levels[:-1], pairwise(bounds[:-1]), strict=True)
+    usual = [levels[0], *(level for level, (a, b) in earlier if b - a >= _LASTS)]
+    best = min(usual) if direction == "down" else max(usual)
+    place = len(levels) - 2 - levels[-2::-1].index(best)  # the last level that was the best one
+    is_worse = (levels[-1] > best) == (direction == "down")
+    if not is_worse or best == 0 or abs(levels[-1] / best - 1) < _LEAST_STEP:
+        return None
+    return Found(starts[place], best, levels[-1])
+
+
+def _look(state: SeriesState, points: _Points | None, known: Regression | None) -> None:
+    if known and known.kind in AT_ONCE:
+        return  # the judge follows it
+    metric: Metric = state.series.metric
+    found = find(points.values, metric.direction) if points else None
+    if not points or not found:
+        if known:
+            apply(known, Event.RECOVERED, run_id=state.run_id)
+        return
+    regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
+    regression.kind = RegressionKind.SMALL_STEP
+    regression.since, regression.first_run_id = points.times[found.first], points.runs[found.first]
+    regression.last_good_run_id = points.runs[found.first - 1]
+    regression.latest_run_id, regression.points = points.runs[-1], len(points.runs) - found.first
+    regression.before, regression.after = found.before, found.after
+    regression.change = found.after / found.before - 1
+    noise = state.noise or 0.0
+    step = abs(math.log(found.after / found.before)) if found.after / found.before > 0 else 0.0
+    regression.factor = step / (noise / math.sqrt(regression.points)) if noise else None
+    regression.save()
+    if known is None:
+        record(regression, "", regression.state, run_id=regression.first_run_id)
+
+
+def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:
+    """Return the points of each state by its id: 1 statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT w.id, array_agg(p.run_id ORDER BY p.place DESC),
+                array_agg(p.order_time ORDER BY p.place DESC), array_agg(p.value ORDER BY p.place DESC)
+            FROM unnest(%s::int[], %s::int[], %s::text[], %s::timestamptz[]) AS w(id, series, class, since)
+            JOIN LATERAL (
+                SELECT m.run_id, m.order_time, percentile_cont(0.5) WITHIN GROUP (ORDER BY m.value) AS value,
+                    row_number() OVER (ORDER BY m.order_time DESC, m.run_id DESC) AS place
+                FROM hud_measurement m
+                JOIN hud_environment e ON e.id = m.environment_id AND e.class_key = w.class
+                JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%s)
+                WHERE m.series_id = w.series AND m.order_time >= w.since AND m.value IS NOT NULL
+                GROUP BY m.run_id, m.order_time ORDER BY m.order_time DESC, m.run_id DESC LIMIT %s
+            ) p ON true GROUP BY w.id
+            """,
+            [
+                [state.pk for state in states],
+                [state.series_id for state in states],
+                [state.class_key for state in states],
+                [state.level.get("start") for state in states],
+                stored_names(),
+                MOST_POINTS,
+            ],
+        )
+        return {pk: _Points(runs, times, values) for pk, runs, times, values in cursor.fetchall()}

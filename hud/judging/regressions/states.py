@@ -1,0 +1,92 @@
+"""The states of a regression and the events that change them (contract: States and verdicts). Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RegressionState(StrEnum):
+    SUSPECT = "suspect"
+    OPEN = "open"
+    CONFIRMED = "confirmed"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
+    ACCEPTED = "accepted"
+    DISMISSED = "dismissed"
+
+
+class RegressionKind(StrEnum):
+    """How a series left its level. The judge sees the first two at once; a look back finds the others."""
+
+    STEP = "step"
+    FAILURE = "failure"  # no value any more, or no right one
+    SMALL_STEP = "small step"  # within the noise of one point
+    DRIFT = "drift"  # no single step
+
+
+AT_ONCE = (RegressionKind.STEP, RegressionKind.FAILURE)
+
+
+class Event(StrEnum):
+    """What happens to a regression. The first group comes from the judge, the second from people."""
+
+    AGREED = "agreed"  # a repeat or the next night shows the same
+    DISAGREED = "disagreed"
+    CONFIRMED_BY_PAIRS = "confirmed by pairs"
+    NOT_REPRODUCED = "not reproduced"
+    RECOVERED = "recovered"
+    MOVED_AGAIN = "moved again"
+
+    CONFIRM = "confirm"
+    ACKNOWLEDGE = "acknowledge"
+    ACCEPT = "accept"
+    DISMISS = "dismiss"
+
+
+BY_PEOPLE = (Event.CONFIRM, Event.ACKNOWLEDGE, Event.ACCEPT, Event.DISMISS)
+_S, _E = RegressionState, Event
+ACTIVE = (_S.SUSPECT, _S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)
+SETTLED = (_S.ACCEPTED, _S.DISMISSED)  # the level begins anew where the series moved
+
+_NEXT: dict[RegressionState, dict[Event, RegressionState]] = {
+    _S.SUSPECT: {
+        _E.AGREED: _S.OPEN,
+        _E.DISAGREED: _S.DISMISSED,
+        _E.CONFIRMED_BY_PAIRS: _S.CONFIRMED,
+        _E.NOT_REPRODUCED: _S.DISMISSED,
+        _E.CONFIRM: _S.OPEN,
+        _E.DISMISS: _S.DISMISSED,
+    },
+    _S.OPEN: {
+        _E.CONFIRMED_BY_PAIRS: _S.CONFIRMED,
+        _E.NOT_REPRODUCED: _S.DISMISSED,
+        _E.RECOVERED: _S.RESOLVED,
+        _E.CONFIRM: _S.CONFIRMED,
+        _E.ACKNOWLEDGE: _S.ACKNOWLEDGED,
+        _E.ACCEPT: _S.ACCEPTED,
+        _E.DISMISS: _S.DISMISSED,
+    },
+    _S.CONFIRMED: {
+        _E.RECOVERED: _S.RESOLVED,
+        _E.ACKNOWLEDGE: _S.ACKNOWLEDGED,
+        _E.ACCEPT: _S.ACCEPTED,
+    },
+    _S.ACKNOWLEDGED: {
+        _E.CONFIRMED_BY_PAIRS: _S.CONFIRMED,
+        _E.RECOVERED: _S.RESOLVED,
+        _E.ACCEPT: _S.ACCEPTED,
+    },
+    _S.RESOLVED: {_E.MOVED_AGAIN: _S.OPEN},
+    _S.DISMISSED: {_E.MOVED_AGAIN: _S.OPEN},
+    _S.ACCEPTED: {},
+}
+
+
+def next_state(state: RegressionState, event: Event) -> RegressionState | None:
+    """Return the state after the event, None if the event means nothing in this state."""
+    return _NEXT[state].get(event)
+
+
+def possible(state: RegressionState) -> list[Event]:
+    """Return what a person can do to a regression in this state."""
+    return [event for event in BY_PEOPLE if event in _NEXT[state]]

@@ -1,0 +1,113 @@
+"""The present of each series, and its regressions with their history."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.auth.models import User
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
+from hud.models.runs import Run
+from hud.models.series import Environment, Series
+
+
+class SeriesState(models.Model):
+    """A series in one class of environments, as of its newest point: enough to judge the next one and to show
+    the newest without reading history. Made again from the measurements where an older point changes."""
+
+    series = models.ForeignKey(Series, models.CASCADE, related_name="states")
+    class_key = models.CharField(max_length=64)
+    level = models.JSONField()  # hud.judging.levels.Level
+    # the newest point, of the default branch
+    run = models.ForeignKey(Run, models.DO_NOTHING, db_constraint=False, related_name="+")
+    environment = models.ForeignKey(Environment, models.DO_NOTHING, db_constraint=False, related_name="+")
+    order_time = models.DateTimeField()
+    value = models.FloatField(null=True)
+    verdict = models.CharField(max_length=12)
+    reason = models.CharField(max_length=40, blank=True)
+    change = models.FloatField(null=True)  # relative to the level
+    noise = models.FloatField(null=True)
+    factor = models.FloatField(null=True)
+    baseline = models.FloatField(null=True)  # the level
+    points = models.IntegerField(default=0)  # at the level
+    seen_run = models.IntegerField(default=0, db_default=0)  # the newest run at the last look back
+    recent = ArrayField(models.FloatField(null=True))  # values of the newest points, oldest first
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["series", "class_key"], name="state_of_series"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["run"], name="state_run")]
+
+    def __str__(self) -> str:
+        return f"{self.series_id}: {self.verdict}"
+
+
+class Regression(models.Model):
+    """A series that left its accepted level for the worse, from then until it is closed."""
+
+    State = RegressionState
+    Kind = RegressionKind
+
+    series = models.ForeignKey(Series, models.CASCADE, related_name="regressions")
+    class_key = models.CharField(max_length=64)
+    state = models.CharField(
+        max_length=12,
+        choices=[(state.value, state.value.title()) for state in RegressionState],
+        default=RegressionState.SUSPECT,
+    )
+    kind = models.CharField(max_length=12, default=RegressionKind.STEP)
+    first_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # that moved
+    last_good_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
+    latest_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
+    repeat_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # silent, of a suspect
+    pairs_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # requested by the judge
+    concluded_run = models.ForeignKey(
+        Run, models.SET_NULL, null=True, related_name="+"
+    )  # pairs that are judged
+    since = models.DateTimeField()  # order time of the first run that moved
+    points = models.IntegerField(default=1)  # that moved
+    before = models.FloatField(null=True)  # the accepted level
+    after = models.FloatField(null=True)
+    change = models.FloatField(null=True)  # relative
+    factor = models.FloatField(null=True)  # change in units of the series' noise
+    cause = models.CharField(max_length=200, blank=True)  # in words, where something tells it
+    opened = models.DateTimeField(db_default=Now())
+    state_since = models.DateTimeField(db_default=Now())
+    owner = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    note = models.CharField(max_length=1000, blank=True)
+    link = models.URLField(max_length=300, blank=True)
+    muted_until = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["series", "class_key"],
+                condition=Q(state__in=[state.value for state in ACTIVE]),
+                name="one_active_regression",
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["state", "-since"], name="regression_state")]
+
+    def __str__(self) -> str:
+        return f"regression {self.pk} of {self.series_id}: {self.state}"
+
+
+class RegressionEvent(models.Model):
+    """What happened to a regression, in order; never changed."""
+
+    regression = models.ForeignKey(Regression, models.CASCADE, related_name="events")
+    at = models.DateTimeField(db_default=Now())
+    who = models.CharField(max_length=150, blank=True)  # '' the judge
+    event = models.CharField(max_length=20)
+    before = models.CharField(max_length=12, blank=True)
+    after = models.CharField(max_length=12)
+    note = models.CharField(max_length=1000, blank=True)
+    run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
+
+    def __str__(self) -> str:
+        return f"{self.event}: {self.before} to {self.after}"

@@ -1,0 +1,143 @@
+"""Suspects are repeated and regressions compared in pairs on the host that measured them, within a budget."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from hud.judging.regressions.confirm import confirm
+from hud.models import Accelerator, Environment, Experiment, Host, Regression, Run, Series, State
+from tests.support.factories import (
+    create_accelerator,
+    create_environment,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_metric,
+    create_run,
+)
+
+pytestmark = pytest.mark.django_db
+OLD, NEW = ("2.10.0", "aaa"), ("2.11.0", "bbb")
+
+
+@pytest.fixture
+def host() -> Host:
+    pythons = {
+        "stable": {"torch": OLD[0], "torch_git": OLD[1]},
+        "default": {"torch": NEW[0], "torch_git": NEW[1]},
+    }
+    host = create_host("h200-a", facts={"pythons": pythons})
+    create_accelerator(host, pythons=["default", "stable"], labels={"accelerator": "cuda:0"})
+    return host
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return create_experiment(suite="micro", case="layer_norm", knobs={"D": 4096}, backend="inductor")
+
+
+def regression(experiment: Experiment, state: str = "suspect", **over: Any) -> Regression:
+    """A regression whose two runs used two versions of torch on h200-a."""
+    metric = create_metric()
+    good, bad = (create_run(host_name="h200-a") for _ in range(2))
+    for run, (torch, git), value in ((good, OLD, 2500), (bad, NEW, 2000)):
+        environment = create_environment(torch=torch, torch_git=git)
+        create_measurement(experiment, metric=metric.name, value=value, run=run, environment=environment)
+    return Regression.objects.create(
+        series=Series.objects.get(experiment=experiment, metric=metric),
+        class_key="c",
+        state=state,
+        first_run=bad,
+        last_good_run=good,
+        since=bad.order_time,
+        opened=timezone.now() - timedelta(hours=1),
+        before=2500,
+        after=2000,
+        change=-0.2,
+        **over,
+    )
+
+
+def test_a_suspect_is_repeated_where_it_was_measured(host: Host, experiment: Experiment) -> None:
+    one = regression(experiment)
+    assert confirm() == 1
+    one.refresh_from_db()
+    assert one.repeat_run
+    request = one.repeat_run.request
+    assert (request.host, request.interactive, request.requested_by) == (host, False, "judge")
+    assert not one.repeat_run.base_interpreter
+    assert confirm() == 0
+
+
+def test_a_host_that_is_not_there_repeats_nothing(experiment: Experiment) -> None:
+    regression(experiment)
+    assert confirm() == 0
+
+
+def test_the_budget_and_the_switch_hold(host: Host, experiment: Experiment, settings: Any) -> None:
+    one = regression(experiment)
+    settings.HUD_CONFIRM_MINUTES = 0
+    assert confirm() == 0
+    settings.HUD_CONFIRM_MINUTES = 30
+    assert confirm() == 1
+    start = timezone.now() - timedelta(minutes=40)
+    Run.objects.filter(request__requested_by="judge").update(
+        state=State.SUCCEEDED, started=start, finished=timezone.now()
+    )
+    Regression.objects.filter(pk=one.pk).update(repeat_run=None)
+    assert confirm() == 0
+
+
+@pytest.mark.parametrize(("head", "state"), [(2000.0, "confirmed"), (2501.0, "dismissed")])
+def test_pairs_of_both_torches_decide(host: Host, experiment: Experiment, head: float, state: str) -> None:
+    one = regression(experiment, "open")
+    assert confirm() == 1
+    one.refresh_from_db()
+    run = one.pairs_run
+    assert run
+    assert (run.base_interpreter, run.interpreter) == ("stable", "default")
+    measure_pairs(run, experiment, (OLD, NEW), (2500.0, head))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == state
+
+
+def test_pairs_of_the_same_torch_say_nothing_of_the_regression(host: Host, experiment: Experiment) -> None:
+    one = regression(experiment, "open")
+    confirm()
+    one.refresh_from_db()
+    assert one.pairs_run
+    measure_pairs(one.pairs_run, experiment, (NEW, NEW), (2500.0, 2501.0))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "open"
+
+
+def measure_pairs(run: Run, experiment: Experiment, torches: Any, values: tuple[float, float]) -> None:
+    for side, ((torch, git), value) in enumerate(zip(torches, values, strict=True)):
+        environment = create_environment(torch=torch, torch_git=git)
+        for pair in range(7):
+            create_measurement(
+                experiment,
+                metric="device_bandwidth_gbps",
+                value=value + pair % 3,
+                run=run,
+                environment=environment,
+                repeat=pair,
+                side=side,
+            )
+    Run.objects.filter(pk=run.pk).update(state=State.SUCCEEDED, finished=timezone.now())
+
+
+def test_an_accelerator_is_found_by_its_card(host: Host, experiment: Experiment) -> None:
+    regression(experiment)
+    for environment in Environment.objects.all():
+        environment.facts["gpu_uuid"] = "GPU-other"
+        environment.save()
+    assert confirm() == 0
+    Accelerator.objects.update(uuid="GPU-other")
+    assert confirm() == 1

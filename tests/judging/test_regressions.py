@@ -1,0 +1,193 @@
+"""Regressions are opened by the judge, stay until they are closed, and obey the table of states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hud.ingest import ingest
+from hud.judging.judge import process_pending
+from hud.judging.regressions import decide
+from hud.judging.regressions.look_back import find, look_back
+from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
+from hud.models import Audit, Measurement, Metric, Regression, RegressionEvent, Series, SeriesState, Verdict
+from runner.formats.parameters import Parameters
+from tests.support.records import as_list, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def nights(*values: float, first: int = 0, case: str = "layer_norm", **over: Any) -> None:
+    """Upload a value a night, and judge after each as a running HUD does."""
+    for day, value in enumerate(values, first):
+        record = v3_record(case=case, values=[value], timestamp=1_700_000_000 + day * 86_400, **over)
+        ingest(as_list(record), Parameters(driver="580.1"))
+        Metric.objects.update(role="headline")
+        while process_pending():
+            pass
+
+
+def card(uuid: str) -> dict[str, Any]:
+    return {"runners": [{"name": "h200-a", "gpu_info": "NVIDIA H200", "extra_info": {"gpu_uuid": uuid}}]}
+
+
+def quiet(n: int) -> list[float]:
+    return [2500.0 + 5 * (day % 3) for day in range(n)]
+
+
+def states() -> list[str]:
+    return list(Regression.objects.order_by("pk").values_list("state", flat=True))
+
+
+def test_a_step_stays_listed_for_all_the_nights_that_it_lasts() -> None:
+    nights(*quiet(20))
+    nights(*([2200.0] * 40), first=20)
+    one = Regression.objects.get()
+    assert one.state == "open"
+    assert one.points == 40
+    assert one.change == pytest.approx(-0.12, abs=0.01)
+    assert one.before == pytest.approx(2505, abs=5)
+    assert one.first_run
+    assert one.last_good_run
+    assert one.first_run.order_time > one.last_good_run.order_time
+
+
+def test_a_series_back_at_its_level_for_three_nights_is_resolved_and_opens_again() -> None:
+    nights(*quiet(20), 2000, 2000, 2500, 2500)
+    assert states() == ["open"]
+    nights(2500, first=24)
+    assert states() == ["resolved"]
+    nights(2000, 2000, first=25)
+    assert states() == ["open"]
+    assert list(RegressionEvent.objects.order_by("pk").values_list("after", flat=True))[-2:] == [
+        "resolved",
+        "open",
+    ]
+
+
+def test_an_accepted_level_is_the_new_baseline() -> None:
+    nights(*quiet(20), *([2000.0] * 6))
+    decide.act(regression=Regression.objects.get(), event=Event.ACCEPT, who="mara", note="needed")
+    while process_pending():
+        pass
+    nights(*([2000.0] * 4), first=26)
+    assert states() == ["accepted"]
+    assert SeriesState.objects.get().verdict == "unchanged"
+    nights(1500, 1500, first=30)
+    assert states() == ["accepted", "open"]
+    assert Audit.objects.filter(action="regression.accept").exists()
+
+
+def test_a_person_cannot_do_what_the_state_does_not_permit() -> None:
+    nights(*quiet(20), 2000, 2000)
+    one = Regression.objects.get()
+    decide.act(regression=one, event=Event.ACCEPT, who="mara")
+    with pytest.raises(decide.CannotDo):
+        decide.act(regression=one, event=Event.DISMISS, who="mara")
+    with pytest.raises(decide.CannotDo):
+        decide.act(regression=one, event=Event.AGREED, who="mara")
+
+
+def test_an_improvement_that_stays_is_the_level_of_what_follows() -> None:
+    nights(*quiet(20), *([3000.0] * 6), 2500, 2500)
+    assert states() == ["open"]
+    assert Regression.objects.get().before == pytest.approx(3000)
+
+
+def test_a_failure_is_a_regression_at_once() -> None:
+    nights(*quiet(6))
+    record = v3_record(case="layer_norm", values=[], timestamp=1_700_000_000 + 6 * 86_400)
+    record["metric"]["extra_info"] = {"status": "crashed", "code": "SIGSEGV"}
+    ingest(as_list(record), Parameters(driver="580.1"))
+    while process_pending():
+        pass
+    one = Regression.objects.get()
+    assert (one.state, one.kind) == ("open", "failure")
+
+
+def test_a_late_point_says_which_verdict_it_superseded() -> None:
+    nights(*quiet(20))
+    nights(2000, first=21)
+    assert Verdict.objects.get().verdict == "regressed"
+    for day in range(5):  # late: the level was there before
+        record = v3_record(case="layer_norm", values=[2000], timestamp=1_699_000_000 + day * 3600)
+        ingest(as_list(record), Parameters(driver="580.1"))
+    while process_pending():
+        pass
+    changed = Verdict.objects.exclude(superseded="")
+    assert Series.objects.filter(touched_at__isnull=False).count() == 0
+    assert SeriesState.objects.get().points == 20
+    assert {row.superseded for row in changed} <= {"regressed"}
+
+
+def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
+    values = [*quiet(15), 2200, 2200, 2500, 2500, 2500, 2900, 2900, 2900, 2900, 2500]
+    nights(*values)
+    stepwise = SeriesState.objects.get()
+    said = list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor"))
+    SeriesState.objects.all().delete()
+    Verdict.objects.all().delete()
+    Series.objects.update(touched_at=Measurement.objects.earliest("order_time").order_time)
+    while process_pending():
+        pass
+    again = SeriesState.objects.get()
+    assert again.level == stepwise.level
+    assert again.recent == stepwise.recent
+    assert list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor")) == said
+
+
+def test_the_cost_does_not_grow_with_series_or_history(django_assert_max_num_queries: Any) -> None:
+    for case in ("a", "b", "c", "d"):
+        nights(*quiet(3), case=case)
+    for case in ("a", "b", "c", "d"):
+        record = v3_record(case=case, values=[2500], timestamp=1_700_000_000 + 4 * 86_400)
+        ingest(as_list(record), Parameters(driver="580.1"))
+    with django_assert_max_num_queries(16):
+        assert process_pending() == 4
+
+
+@pytest.mark.parametrize("state", list(RegressionState))
+def test_every_state_has_a_way_on_or_is_the_end(state: RegressionState) -> None:
+    ways = [event for event in Event if next_state(state, event)]
+    assert bool(ways) == (state != RegressionState.ACCEPTED)
+    assert (state in ACTIVE) == any(event in ways for event in (Event.AGREED, Event.RECOVERED))
+
+
+def test_another_card_is_named_and_no_regression() -> None:
+    nights(*quiet(8), **card("GPU-a"))
+    nights(2000, first=8, **card("GPU-b"))
+    assert Verdict.objects.get().reason == "other_card"
+    assert not Regression.objects.exists()
+    nights(2000, 2000, first=9, **card("GPU-a"))
+    assert states() == ["open"]
+
+
+def test_a_series_of_one_run_has_no_regression() -> None:
+    nights(2500, 2000)
+    assert Verdict.objects.get().reason == "few_runs"
+    assert not Regression.objects.exists()
+
+
+def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
+    noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(80)]
+    nights(*noise[:30], *(value * 0.98 for value in noise[30:60]))
+    assert not Regression.objects.exists()
+    look_back()
+    one = Regression.objects.get()
+    assert (one.kind, one.state) == ("small step", "open")
+    assert one.change == pytest.approx(-0.02, abs=0.005)
+    assert one.points == pytest.approx(30, abs=3)
+    assert look_back() == 0
+    nights(*noise[60:80], first=60)
+    look_back()
+    assert states() == ["resolved"]
+
+
+def test_a_series_that_improved_briefly_and_is_back_has_no_small_step() -> None:
+    noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(60)]
+    assert find([*noise[:30], *(value * 1.02 for value in noise[30:36]), *noise[36:]], "up") is None
+    assert find([*noise[:30], *(value * 1.02 for value in noise[30:])], "up") is None
+    found = find([*noise[:30], *(value * 1.02 for value in noise[30:])], "down")
+    assert found
+    assert found.first == pytest.approx(30, abs=3)
