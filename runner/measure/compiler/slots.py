@@ -31,6 +31,7 @@ _VIEWS = frozenset(
 )
 _SAME_OPERATOR = {"bias_addmm": "addmm", "_mm_plus_mm": "mm_plus_mm"}  # inductor's → ATen's
 
+_WRAPPER = ("AsyncCompile()", "cpp_wrapper_src")
 _SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
 _ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
@@ -100,8 +101,10 @@ class Operand:
         dtype = getattr(torch, self.dtype, None)
         return dtype.itemsize if isinstance(dtype, torch.dtype) else 0
 
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(str(size) for size in self.sizes if size != 1)}]"
+    @property
+    def elements(self) -> str:
+        """Return type and number of elements, as `bfloat16 4096`."""
+        return f"{self.dtype} {'?' if min(self.sizes, default=1) < 0 else prod(self.sizes)}"
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,10 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
     ordinals: dict[str, int] = {}
     for module in modules:
         path = getattr(module, "__file__", None)
-        if not path or not hasattr(module, "call"):
+        text = Path(path).read_text() if path and hasattr(module, "call") else ""
+        if not any(word in text for word in _WRAPPER):  # a kernel that max-autotune tries has a `call` too
             continue
-        number, direction, calls, kernels = _of_wrapper(Path(path).read_text())
+        number, direction, calls, kernels = _of_wrapper(text)
         ordinal = ordinals.get(number, -1) if direction == "backward" else -1
         if ordinal < 0:
             ordinal = sum(graph.direction != "backward" for graph in found)
@@ -185,8 +189,9 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
         slot = of_kernel.get(call.name) if call.generated else None
         if slot is None:
             origins = sorted(set(call.origins) - _VIEWS) or sorted(set(call.origins))
-            # A set: whether a kernel writes in place, and so has an operand less, is no other place.
-            key = digest(graph, *origins, "", *sorted({str(operand) for operand in call.operands}))
+            # A set, and elements instead of sizes: a kernel that writes in place has an operand less, and a
+            # template takes a tensor where a library takes a view of it.
+            key = digest(graph, *origins, "", *sorted({operand.elements for operand in call.operands}))
             slot = digest(key, str(seen[key]))
             seen[key] += 1
             if call.generated:
