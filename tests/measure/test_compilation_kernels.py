@@ -225,6 +225,24 @@ def test_a_switch_of_inductor_is_not_part_of_a_slot(folder: Path, tmp_path: Path
     assert slots(tmp_path) == slots(folder / "gather_gemv")
 
 
+@pytest.mark.parametrize("model", ["mlp", "attention", "convolution"])
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_slots_are_equal_in_two_releases_of_torch(folder: Path, model: str, mode: str) -> None:
+    """Wrappers of torch 2.11 and 2.13 for one model, which differ in text and in code."""
+    old, new = (folder / f"cpu-torch-{release}" / f"{model}-{mode}" for release in ("2.11", "2.13"))
+    assert slots(old) == slots(new)
+    assert slots(old)
+    assert (old / "0.py").read_text() != (new / "0.py").read_text()
+
+
+def test_a_wrapper_that_cannot_be_read_costs_no_number(tmp_path: Path) -> None:
+    (tmp_path / "0.py").write_text("async_compile = AsyncCompile()\nthis is no program")
+    step = [Work("triton_a", 0.0, 5.0), Work("triton_a", 7.0, 3.0)]
+    found = produced(modules_of(tmp_path), [step])
+    assert found.compiled == Compiled(busy_us=8.0, gaps_us=2.0, overlap_us=0.0)
+    assert found.facts([])["kernels_not_read"].startswith("SyntaxError")
+
+
 def test_without_a_profile_there_are_names_and_no_times(folder: Path) -> None:
     found = produced(modules_of(folder / "mobilenetv2")).compiled
     assert found.busy_us is None

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +54,8 @@ def kernels_hash(found: Iterable[Kernel]) -> str:
     return f"{_HASH_RULE}:{_digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
 
 
-def kernel_sources(wrapper: str) -> dict[str, str]:
+@lru_cache(maxsize=64)
+def kernel_sources(wrapper: str) -> Mapping[str, str]:
     """Return each kernel's source in a wrapper module's text, without what differs between two caches."""
     lines = wrapper.split("\n")
     found: dict[str, str] = {}

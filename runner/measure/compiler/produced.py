@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from runner.launch.failures import printable
 from runner.measure.compiler import formulas, tuning
 from runner.measure.compiler.profile import Owner, owners
 from runner.measure.compiler.slots import Call, Generated, Graph, Operand, graphs
@@ -42,17 +43,20 @@ _HEAD = re.compile(r"'signature': \{[^}]*\}|extern \"C\"[^{;]*")
 
 @dataclass(frozen=True)
 class Produced:
-    """`code` is that of the ten largest kernels, by binary."""
+    """`code` is that of the ten largest kernels, by binary; `problem` why no kernel could be read, if so."""
 
     compiled: Compiled
     code: dict[str, str]
+    problem: str = ""
 
     def facts(self, results: Sequence[Result]) -> dict[str, Json]:
         """Return what a record says of the compilation: the GPU's share of the call time among `results`, and
         by how much the kernels' times miss the busy time, if they do."""
         compiled = self.compiled
         facts: dict[str, Json] = {COMPILED: compiled.to_json()}
-        if compiled.busy_us is None:
+        if self.problem:
+            facts["kernels_not_read"] = self.problem
+        if compiled.busy_us is None or self.problem:
             return facts
         total_us = sum(kernel.time_us or 0.0 for kernel in compiled.kernels)
         missed_us = total_us - (compiled.overlap_us or 0.0) - compiled.busy_us
@@ -98,6 +102,14 @@ def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Pr
 
     Without steps, as on a CPU, kernels have no times. Graphs that did not run in a step have 0 calls.
     """
+    try:
+        return _produced(modules, steps)
+    except Exception as error:  # noqa: BLE001 - torch changes its wrappers; the numbers stand all the same
+        traceback.print_exc()
+        return Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
+
+
+def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produced:
     found = graphs(modules)
     profile = _Profile(steps, found)
     kernels: list[Kernel] = []
@@ -226,7 +238,7 @@ def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
         gaps.append(
             max(end for _begin, end in intervals) - min(begin for begin, _end in intervals) - busy[-1]
         )
-        overlap.append(sum(work.duration_us for work in step) - busy[-1])
+        overlap.append(max(0.0, sum(work.duration_us for work in step) - busy[-1]))
     return Compiled(
         busy_us=round(median(busy), 3), gaps_us=round(median(gaps), 3), overlap_us=round(median(overlap), 3)
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
-from itertools import pairwise
+from functools import lru_cache
+from itertools import pairwise, product
 
 from runner.measure.compiler.slots import Graph
 from runner.measure.timing.gpu_active_time import Work
@@ -30,6 +30,9 @@ _LIBRARY = re.compile(f"{_PRODUCT}|{_CONVOLUTION}|{_ATTENTION}", re.IGNORECASE)
 _BEFORE = re.compile(r"memset|philox|dot_do_o|nchwTo", re.IGNORECASE)  # helps the kernel after it
 _AFTER = re.compile(r"splitK_?reduce|_reduce$|reduce_kernel|convert_dq|nhwcTo|Transform", re.IGNORECASE)
 _MOST_OF_ONE_CALL = 12
+_MOST_WAYS = 50_000
+# Costs: an operator that launches nothing; a kernel of no operator, which is rarely one of a library.
+_NOTHING, _FOREIGN, _FOREIGN_LIBRARY = 4.0, 1.5, 3.0
 
 
 def owners(step: Sequence[Work], graphs: Sequence[Graph]) -> list[Owner]:
@@ -59,7 +62,7 @@ class _Program:
         return isinstance(other, _Program) and [*map(id, self.graphs)] == [*map(id, other.graphs)]
 
 
-@cache
+@lru_cache(maxsize=8)
 def _owners(names: tuple[str, ...], program: _Program) -> tuple[Owner, ...]:
     found: list[Owner] = [None] * len(names)
     places = [place for place, name in enumerate(names) if name in program.names]
@@ -123,35 +126,39 @@ def _calls_between(
     return found
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _split(names: tuple[str, ...], operators: tuple[str, ...]) -> tuple[int | None, ...]:
     """Return which of the operators, by position, each kernel belongs to, None where to none of them.
 
     Of all ways that keep the order, take the one of least cost: each operator has one main kernel that looks
     like it, and helpers before and after it.
     """
-    # best[k]: cost and owners of the first kernels so far, with the first k operators done
-    best: list[dict[int, tuple[float, tuple[int | None, ...]]]] = [{0: (0.0, ())}]
-    best += [{} for _ in names]
+    if not operators or len(names) * len(operators) > _MOST_WAYS:
+        return (None,) * len(names)
+    # at [kernels, operators] that are done: the cost so far, and where that came from
+    best: dict[tuple[int, int], tuple[float, tuple[int, int]]] = {(0, 0): (0.0, (0, 0))}
 
-    def offer(used: int, done: int, cost: float, owner: tuple[int | None, ...]) -> None:
-        if done not in best[used] or cost < best[used][done][0]:
-            best[used][done] = (cost, owner)
+    def offer(place: tuple[int, int], cost: float, before: tuple[int, int]) -> None:
+        if place not in best or cost < best[place][0]:
+            best[place] = cost, before
 
-    for used in range(len(names) + 1):
-        for done in range(len(operators) + 1):
-            if done not in best[used]:
-                continue
-            cost, owner = best[used][done]
-            if done < len(operators):
-                offer(used, done + 1, cost + 4.0, owner)  # launches nothing
-                for count in range(1, min(_MOST_OF_ONE_CALL, len(names) - used) + 1):
-                    segment = names[used : used + count]
-                    more = cost + _cost(operators[done], segment)
-                    offer(used + count, done + 1, more, (*owner, *[done] * count))
-            if used < len(names):
-                offer(used + 1, done, cost + (3.0 if _LIBRARY.search(names[used]) else 1.5), (*owner, None))
-    return best[len(names)][len(operators)][1]
+    for here in product(range(len(names) + 1), range(len(operators) + 1)):
+        (used, done), cost = here, best[here][0]
+        if done < len(operators):
+            offer((used, done + 1), cost + _NOTHING, here)
+            for end in range(used + 1, min(used + _MOST_OF_ONE_CALL, len(names)) + 1):
+                offer((end, done + 1), cost + _cost(operators[done], names[used:end]), here)
+        if used < len(names):
+            foreign = _FOREIGN_LIBRARY if _LIBRARY.search(names[used]) else _FOREIGN
+            offer((used + 1, done), cost + foreign, here)
+    owners: list[int | None] = [None] * len(names)
+    here = len(names), len(operators)
+    while here != (0, 0):
+        (begin, operator), (end, done) = best[here][1], here
+        if done > operator:
+            owners[begin:end] = [operator] * (end - begin)
+        here = begin, operator
+    return tuple(owners)
 
 
 def _cost(operator: str, names: Sequence[str]) -> float:

@@ -31,6 +31,7 @@ _VIEWS = frozenset(
 )
 _SAME_OPERATOR = {"bias_addmm": "addmm", "_mm_plus_mm": "mm_plus_mm"}  # inductor's → ATen's
 
+_WRAPPER = ("AsyncCompile()", "cpp_wrapper_src")
 _SIZES = r"[\[({](?P<%s>[^\])}]*)[\])}]"
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<number>\d+)_(?P<direction>\w+)'\]")
 _ORIGINS = re.compile(r"(?:#|//) .*Original ATen: \[(?P<origins>[^\]]*)\]")
@@ -100,8 +101,10 @@ class Operand:
         dtype = getattr(torch, self.dtype, None)
         return dtype.itemsize if isinstance(dtype, torch.dtype) else 0
 
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(str(size) for size in self.sizes if size != 1)}]"
+    @property
+    def elements(self) -> str:
+        """Return type and number of elements, as `bfloat16 4096`."""
+        return f"{self.dtype} {'?' if min(self.sizes, default=1) < 0 else prod(self.sizes)}"
 
 
 @dataclass(frozen=True)
@@ -150,15 +153,17 @@ def graphs(modules: Iterable[Any]) -> list[Graph]:
     ordinals: dict[str, int] = {}
     for module in modules:
         path = getattr(module, "__file__", None)
-        if not path or not hasattr(module, "call"):
+        text = Path(path).read_text() if path and hasattr(module, "call") else ""
+        if not any(word in text for word in _WRAPPER):  # a kernel that max-autotune tries has a `call` too
             continue
-        number, direction, calls, kernels = _of_wrapper(Path(path).read_text())
+        number, direction = _identity(text)
         ordinal = ordinals.get(number, -1) if direction == "backward" else -1
         if ordinal < 0:
             ordinal = sum(graph.direction != "backward" for graph in found)
         if direction != "backward":
             ordinals[number] = ordinal
-        found.append(Graph(ordinal, direction, _with_slots(f"{ordinal}_{direction}", calls), module, kernels))
+        calls, kernels = _of_wrapper(text, f"{ordinal}_{direction}")
+        found.append(Graph(ordinal, direction, calls, module, kernels))
     return found
 
 
@@ -185,8 +190,9 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
         slot = of_kernel.get(call.name) if call.generated else None
         if slot is None:
             origins = sorted(set(call.origins) - _VIEWS) or sorted(set(call.origins))
-            # A set: whether a kernel writes in place, and so has an operand less, is no other place.
-            key = digest(graph, *origins, "", *sorted({str(operand) for operand in call.operands}))
+            # A set, and elements instead of sizes: a kernel that writes in place has an operand less, and a
+            # template takes a tensor where a library takes a view of it.
+            key = digest(graph, *origins, "", *sorted({operand.elements for operand in call.operands}))
             slot = digest(key, str(seen[key]))
             seen[key] += 1
             if call.generated:
@@ -195,21 +201,23 @@ def _with_slots(graph: str, calls: Sequence[Call]) -> tuple[Call, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=256)
-def _of_wrapper(text: str) -> tuple[str, str, tuple[Call, ...], dict[str, Generated]]:
-    """Return the number, direction, calls and generated kernels of a wrapper's text."""
+def _identity(text: str) -> tuple[str, str]:
+    """Return a graph's number in the process that compiled it, '' in C++, and its direction."""
+    if known := _AOT_ID.search(text):
+        return known["number"], known["direction"]
+    if "tangents_1" in text:
+        return "", "backward"
+    return "", "forward" if "primals_1" in text else "inference"
+
+
+@lru_cache(maxsize=64)
+def _of_wrapper(text: str, graph: str) -> tuple[tuple[Call, ...], dict[str, Generated]]:
+    """Return the calls with their slots, and the generated kernels, of a wrapper's text."""
     kernels = {name: Generated(source, source, name) for name, source in kernel_sources(text).items()}
     for found in _CODE.finditer(text):
         source = kernels[found["name"]].source if found["name"] in kernels else found[0]
         kernels[found["name"]] = Generated(source, found["code"], found["function"] or found["name"])
-    known = _AOT_ID.search(text)
-    number = known["number"] if known else ""
-    direction = known["direction"] if known else "inference"
-    if not known and "tangents_1" in text:
-        direction = "backward"
-    elif not known and "primals_1" in text:
-        direction = "forward"
-    return number, direction, tuple(_Scan(text, set(kernels)).calls), kernels
+    return _with_slots(graph, _Scan(text, set(kernels)).calls), kernels
 
 
 def _result_of(call: Call, place: int) -> Operand:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -46,8 +47,8 @@ class Ranking:
 
     def is_of(self, call: Call) -> bool:
         origin = f"aten.{self.operator}"
-        needed = {str(operand) for operand in self.operands}
-        return origin in call.origins and needed <= {str(operand) for operand in call.operands}
+        needed = Counter(operand.elements for operand in self.operands)
+        return origin in call.origins and needed <= Counter(operand.elements for operand in call.operands)
 
 
 @dataclass

@@ -89,6 +89,7 @@ class _Generator:
         self.model = _build_model(spec, self.prompt_tokens + self.new_tokens, device)
         self.loaded = 0  # inductor's modules before these steps were compiled
         self.profiled: list[list[Work]] = []  # decode steps
+        self.called: list[Result] = []  # call times of these
         vocabulary = self.model.shape.vocabulary
         self.prompt = torch.randint(vocabulary, (self.prompt_tokens,), device=device.type)
         self.eager: Steps = steps(
@@ -246,7 +247,8 @@ def _step_results(spec: TaskSpec, report: Report, generator: _Generator) -> list
         generator.device,
         TimingPlan(cast("int", spec.setting("repeat")), cast("int", spec.setting("budget_s"))),
     )
-    return latency_results(times, "host clock around one step")
+    generator.called = latency_results(times, "host clock around one step")
+    return generator.called
 
 
 def _device_results(report: Report, generator: _Generator) -> list[Result]:
@@ -279,7 +281,7 @@ def _counts(checked: Check | None, generator: _Generator, report: Report) -> lis
     found, extern = kernels(modules), counters.extern_calls()
     contents = produced(modules, generator.profiled)
     report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
-    facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **contents.facts(())}
+    facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **contents.facts(generator.called)}
     agreement = dataclasses.asdict(checked) if checked else {}
     return [
         Result("kernel_count", [float(len(found) + extern)], facts=facts),
