@@ -17,6 +17,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.state.device import Device, prepare
+from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.inductor_options import InductorValue
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
@@ -45,8 +46,7 @@ def compile_inductor(
     Raise TaskFailure (failed, not_compiled) if inductor generated nothing, as under TORCHDYNAMO_DISABLE:
     eager code is never measured under inductor's name.
     """
-    torch._dynamo.reset()
-    counters.clear()
+    forget_compiles()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
     options = {**options, **candidate_options()}

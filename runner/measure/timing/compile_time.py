@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import compilation_time_metrics, counters
 
+from runner.measure.compiler import graph_facts
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
 from runner.schema.statistics import median
@@ -86,6 +87,7 @@ def forget_compiles() -> None:
     torch._dynamo.reset()
     counters.clear()
     compilation_time_metrics.clear()
+    graph_facts.forget()
 
 
 def start_workers() -> None:

@@ -15,11 +15,14 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
+from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.compiler import counters
+from runner.measure.compiler.graph_facts import graph_facts
+from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.forked import before_forks, run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
@@ -28,6 +31,7 @@ from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.compilations import COMPILED
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.records import Json
 from runner.schema.statistics import median
@@ -138,12 +142,13 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
 
 def _compile_only(spec: TaskSpec, report: Report) -> Json:
     _, found = _build_and_compile(spec, report, "cold")
-    return [found.compiling_ms, found.steady_ms, found.phases_s]
+    return [found.compiling_ms, found.steady_ms, found.phases_s, graph_facts().to_json()]
 
 
 def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     """Record part after part; return the first failure of one as [status, code, reason], or None."""
     generator, first_calls = _build_and_compile(spec, report, "warm" if cold else "host's caches")
+    compiled_facts = cold[-1] if cold else graph_facts().to_json()
     device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
@@ -161,7 +166,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
         (STEP_METRICS, lambda: _step_results(spec, report, generator)),
         (DEVICE_METRICS, lambda: _device_results(report, generator)),
-        ((), lambda: _counts(checked)),
+        ((), lambda: _counts(checked, compiled_facts)),
     ]
     incomplete = None
     for metrics, part in parts:
@@ -190,7 +195,7 @@ def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
     if cold is None:
         facts = {"caches": "the host's own: cold where it never compiled this"}
         return [Result("compilation_time(s)", [warm.compiling_ms[0] / 1e3], clock, facts=facts)]
-    compiling_ms, steady_ms, phases_s = cold
+    compiling_ms, steady_ms, phases_s, _facts = cold
     cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
     of_warm = {"phases_s": warm.phases_s, "settled": warm.settled}
     return [
@@ -250,8 +255,12 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     ]
 
 
-def _counts(checked: Check) -> list[Result]:
+def _counts(checked: Check, compiled_facts: Json) -> list[Result]:
+    """Return the counts of the whole task; the kernels are those of the process that measured."""
+    found, extern = kernels(PyCodeCache.modules), counters.extern_calls()
+    facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, COMPILED: compiled_facts}
     return [
+        Result("kernel_count", [float(len(found) + extern)], facts=facts),
         Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=dataclasses.asdict(checked)),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]

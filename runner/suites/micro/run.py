@@ -21,6 +21,7 @@ from runner.measure import accuracy, ceilings
 from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiler import counters
 from runner.measure.compiler.compiled import Compiled, compile_inductor
+from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
@@ -29,6 +30,7 @@ from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.compilations import COMPILED
 from runner.schema.devices import arch_key, peaks
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import TaskSpec
@@ -113,6 +115,7 @@ def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], N
         "kernels": dict(compiled.kernels),
         "kernels_hash": compiled.kernels_hash,
         "extern_calls": compiled.extern_calls,
+        COMPILED: graph_facts().to_json(),
         "relative_error_compiled": errors.compiled,
         "relative_error_eager": errors.eager,
     }

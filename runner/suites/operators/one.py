@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._dynamo.utils import counters, same
+from torch._dynamo.utils import same
 from torch._inductor import metrics
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.compile_fx import compile_fx
@@ -19,11 +19,14 @@ from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.compiler.counters import extern_calls
+from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.state.device import Device
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
+from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan, ReplayTimes
+from runner.schema.compilations import COMPILED
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import tensors
 from runner.suites.operators.inputs import Call
@@ -143,8 +146,7 @@ def _compiled(
     module: torch.fx.GraphModule, made: _Made, configuration: str
 ) -> tuple[Function, float, dict[str, Any]]:
     """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds."""
-    torch._dynamo.reset()
-    counters.clear()
+    forget_compiles()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
     started = time.perf_counter()
@@ -157,6 +159,7 @@ def _compiled(
         "extern_calls": extern,
         "kernels_hash": kernels_hash(generated),
         "kernel_count": len(generated) + extern,
+        COMPILED: graph_facts().to_json(),
     }
     return compiled, compile_s, facts
 

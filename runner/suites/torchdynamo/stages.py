@@ -28,6 +28,7 @@ from runner.measure.compiler.artifacts import (
     tlparse_report,
     trace_compiles,
 )
+from runner.measure.compiler.graph_facts import graph_facts, recompiles
 from runner.measure.compiler.kernels import bandwidths, bytes_counted, kernels, kernels_hash
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
@@ -35,6 +36,7 @@ from runner.measure.state.device_state import device_state, keep_gpu_states, war
 from runner.measure.timing import call_time, gpu_active_time
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
 from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.compilations import COMPILED, Compiled
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
@@ -97,14 +99,15 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
         if graphs:  # an exporter may go around dynamo, whose counters then say nothing
             results += _count_results(counted)
-        results += _kernel_results(_inductor_modules()[loaded:])
+        facts = graph_facts()
+        results += _kernel_results(_inductor_modules()[loaded:], facts)
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
         results += _call_results(setup, call, first)
         if spec.dynamic:
             results += _other_batch(setup, compiler, call)
         if graphs:
-            results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
+            results.append(_recompiles_result(counters.unique_graphs() - graphs, facts))
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
     not_kept = _keep(spec, report, counted, first, _inductor_modules()[loaded:])
@@ -202,6 +205,14 @@ def _count_results(counted: counters.Counts) -> list[Result]:
     ]
 
 
+def _recompiles_result(count: int, before: Compiled) -> Result:
+    """Return the recompiles after the first calls, with the guards that failed since."""
+    failed = Counter({(note.reason, note.place): note.count for note in recompiles()})
+    failed -= Counter({(note.reason, note.place): note.count for note in before.recompiles})
+    reasons = {f"{reason} in {place}": times for (reason, place), times in failed.items()}
+    return Result("recompiles", [float(count)], facts={"reasons": reasons} if reasons else {})
+
+
 def _inductor_modules() -> list[Any]:
     """Return the modules of generated code that this process has loaded."""
     from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - as above
@@ -209,13 +220,14 @@ def _inductor_modules() -> list[Any]:
     return list(PyCodeCache.modules)
 
 
-def _kernel_results(modules: list[Any]) -> list[Result]:
-    """Count the kernels; nothing for a backend that generates none."""
+def _kernel_results(modules: list[Any], compiled: Compiled) -> list[Result]:
+    """Count the kernels and add what the compiler produced; nothing for a backend that generates none."""
     found = kernels(modules)
     if not found:
         return []
     extern = counters.extern_calls()
-    facts = {"kernels_hash": kernels_hash(found), "generated": len(found), "extern_calls": extern}
+    facts: dict[str, Json] = {"kernels_hash": kernels_hash(found), "generated": len(found)}
+    facts |= {"extern_calls": extern, COMPILED: compiled.to_json()}
     return [Result("kernel_count", [float(len(found) + extern)], facts=facts)]
 
 
