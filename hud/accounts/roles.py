@@ -67,6 +67,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "run_log": {"GET": "read"},
     "run_artifact": {"GET": "read"},
     "run_cancel": {"POST": "run"},
+    "run_explain": {"POST": "run"},
     "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "hosts": {"GET": "read"},

@@ -24,6 +24,8 @@ from runner.schema.records import Json
 
 COMPILED = "compiled"  # key of extra_info that holds `Compiled.to_json`
 COMPILATION = "compilation"  # key of extra_info that holds the number
+EXPLAINED = "explained"  # key of extra_info of a failed record that holds `Explanation.to_json`
+BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
@@ -82,6 +84,40 @@ class Compiled:
         if not self.kernels:
             return ""
         return digest(*sorted(kernel.choice for kernel in self.kernels))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The part of the compiler at fault for a failure, as torch's CompilerBisector names it.
+
+    Without `backend` it found none; then `problem` says why.
+    """
+
+    backend: str = ""  # the first of dynamo's that fails: eager, aot_eager, …, inductor
+    subsystem: str = ""  # such as lowerings or post_grad_passes; '' if the bisector has no smaller part
+    number: int | None = None  # which application of the subsystem, from 0
+    detail: str = ""  # the pass or node of that application
+    problem: str = ""  # why no (smaller) part was found
+
+    def to_json(self) -> dict[str, Json]:
+        said: dict[str, Json] = _without_empty(dataclasses.asdict(self))
+        return said
+
+    def text(self) -> str:
+        """Return `compiler bisected: inductor, lowerings, number 3 (relu)`."""
+        number = "" if self.number is None else f"number {self.number}"
+        one = f"{number} ({self.detail})" if self.detail and self.detail != self.subsystem else number
+        said = ", ".join(filter(None, (self.backend, self.subsystem, one, self.problem)))
+        return BISECTED + said.replace(";", ",")
+
+    def before(self, reason: str) -> str:
+        """Return the reason of the failure with the explanation before it, where it is not cut."""
+        return f"{self.text()}; {reason}"
+
+
+def explained_in(reason: str) -> str:
+    """Return the explanation that `Explanation.before` put there, without its first words; '' if none."""
+    return reason.removeprefix(BISECTED).split(";")[0] if reason.startswith(BISECTED) else ""
 
 
 def digest(*parts: str) -> str:

@@ -12,7 +12,7 @@ from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.timing.compile_time import forget_compiles
 
 
-class Broken(torch.nn.Module):
+class Broken(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, n: int) -> Any:
         y = torch.sin(x) * n
         torch._dynamo.graph_break()

@@ -49,8 +49,7 @@ def compile_inductor(
     forget_compiles()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
-    options = {**options, **candidate_options()}
-    call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
+    call = by_inductor(function, options)
     started = time.perf_counter()
     call(*operands)
     device.synchronize()
@@ -66,6 +65,12 @@ def compile_inductor(
         extern_calls=counters["inductor"]["extern_calls"],
         first_call_s=first_call_s,
     )
+
+
+def by_inductor(function: Callable[..., Any], options: Mapping[str, InductorValue]) -> Callable[..., Any]:
+    """Return the function as `compile_inductor` compiles it, at its first call."""
+    options = {**options, **candidate_options()}
+    return torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
 
 
 def main(device_name: str) -> int:

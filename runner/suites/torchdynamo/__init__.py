@@ -108,6 +108,11 @@ class HarnessSuite(Suite):
         backend, knobs = self.result_backend(task), self.stored_knobs(task)
         return [Expected(task.case, backend, task.device, knobs, tuple(metrics))]
 
+    def explaining_knobs(self, metric: str, backend: str) -> dict[str, OptionValue]:
+        """Leave out the stages before the one that failed."""
+        knobs = super().explaining_knobs(metric, backend)
+        return knobs and {**knobs, "test": "accuracy" if metric == "accuracy" else "performance"}
+
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return backend_of(task).is_inductor
 

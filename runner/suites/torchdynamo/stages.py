@@ -120,6 +120,16 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
+def compiles(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+    """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
+    setup = StageSetup(spec, report.folder)
+    with setup.grad_mode():
+        call = setup.compiled(Compiler(spec))
+        setup.step.begin()
+        call()
+    return None
+
+
 def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
     """Measure the compiled step alone, its kernels taken from the caches."""
     setup = StageSetup(spec, report.folder)
@@ -179,7 +189,13 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
-STAGES: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
+STAGES: dict[str, Callable[..., Json]] = {
+    "accuracy": accuracy,
+    "cold": cold,
+    "warm": warm,
+    "eager": eager,
+    "compiles": compiles,
+}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
