@@ -25,6 +25,7 @@ from runner.schema.records import Json
 COMPILED = "compiled"  # key of extra_info that holds `Compiled.to_json`
 COMPILATION = "compilation"  # key of extra_info that holds the number
 EXPLAINED = "explained"  # key of extra_info of a failed record that holds `Explanation.to_json`
+EXPLAINABLE = ("wrong", "failed", "crashed")  # statuses for which the compiler may be at fault
 BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]

@@ -31,12 +31,11 @@ from hud.pages.sql import fetch
 from hud.pages.suite.query import identity
 from hud.pages.targets import Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, metric_place
-from runner.schema.compilations import BISECTED, explained_in
+from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.suites import SUITES
 
 SHOWN_RESULTS = 150
 SHOWN_ARTIFACTS = 200
-_FAILURES = ("wrong", "failed", "crashed")  # for which the compiler may be at fault
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 
 
@@ -198,7 +197,7 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
 
 def _is_of_compiler(value: MetricValue) -> bool:
     suite, metric, backend = value.experiment.suite, value.metric.name, value.experiment.backend
-    failed = value.median is None and value.status in _FAILURES and suite in SUITES
+    failed = value.median is None and value.status in EXPLAINABLE and suite in SUITES
     return failed and bool(SUITES[suite].explaining_knobs(metric, backend))
 
 

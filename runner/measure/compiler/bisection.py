@@ -9,7 +9,40 @@ from collections.abc import Callable
 import torch
 
 from runner.formats.compile_notes import plain
-from runner.schema.compilations import Explanation
+from runner.launch.failures import TaskFailure, failure_of
+from runner.schema.compilations import EXPLAINABLE, EXPLAINED, Explanation
+from runner.schema.records import Json
+
+
+def explained(
+    failure: TaskFailure, again: Callable[[float], str], limit_s: float
+) -> tuple[TaskFailure, dict[str, Json]]:
+    """Return the failure with the part of the compiler at fault in its reason, and that part as a fact of its
+    record; the failure as it is where the compiler is not at fault or `limit_s` is 0.
+
+    `again` repeats what failed within the seconds that are left, as `explain` says, and returns its status or
+    raises.
+    """
+    if not limit_s or failure.status not in EXPLAINABLE:
+        return failure, {}
+
+    def works(left_s: float) -> bool:
+        try:
+            status = again(left_s)
+        except Exception as error:
+            status = failure_of(error).status
+            if status == "timed_out":
+                raise TimeoutError from error
+        if failure.status == "wrong":
+            return status != "wrong"
+        return status not in ("failed", "crashed")
+
+    return with_explanation(failure, explain(works, limit_s))
+
+
+def with_explanation(failure: TaskFailure, found: Explanation) -> tuple[TaskFailure, dict[str, Json]]:
+    told = TaskFailure(failure.status, failure.code, found.before(failure.reason))
+    return told, {EXPLAINED: found.to_json()}
 
 
 def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:

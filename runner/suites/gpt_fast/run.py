@@ -8,6 +8,7 @@ ones, and on a GPU the active time of a step.
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import time
 import traceback
@@ -21,6 +22,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.compiler import counters
+from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.forked import before_forks, run_stage
@@ -35,7 +37,7 @@ from runner.schema.compilations import COMPILED
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.records import Json
 from runner.schema.statistics import median
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import EXPLAIN, TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.check import Check, compare
@@ -46,6 +48,7 @@ _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
 _CLOCK = "host clock around a sequence"
 _GRAPHS = 2  # prefill and decode
 _MEMORY_SHARE = 0.9
+_EXPLAIN_SHARE = 0.8  # of the time that is left after a failure
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -55,17 +58,20 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     caches = report.folder / "caches"
     fresh = spec.setting("caches") == "fresh"
 
-    def stage(name: str, work: Callable[[], Json]) -> Json:
+    def stage(name: str, work: Callable[[], Json], limit_s: float = math.inf) -> Json:
         variables = compile_time.cache_variables(caches) if fresh else {}
-        left_s = max(1.0, ends - time.monotonic())
+        left_s = min(limit_s, max(1.0, ends - time.monotonic()))
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
 
     try:
         cold = stage("cold", lambda: _compile_only(spec, report)) if fresh else None
         incomplete = stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
-        problem = failure  # the name of the exception ends with its block
-        stage("failed", lambda: _record_failure(spec, report, problem))
+        limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * (ends - time.monotonic()))
+        problem, facts = explained(
+            failure, lambda left_s: str(stage("again", lambda: _again(spec), left_s)), limit_s
+        )
+        stage("failed", lambda: _record_failure(spec, report, problem, facts))
         return problem
     finally:
         shutil.rmtree(caches, ignore_errors=True)
@@ -153,14 +159,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
     report.event("accuracy")
-    checked = compare(
-        generator.model,
-        generator.eager,
-        generator.compiled,
-        prompt=generator.prompt_tokens,
-        new_tokens=generator.new_tokens,
-        device=device.type,
-    )
+    checked = _check(generator)
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
         (COMPILE_METRICS, lambda: _compile_results(first_calls, cold)),
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
@@ -187,6 +186,17 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
             recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=warnings)
     keep_gpu_states(report, states)
     return incomplete
+
+
+def _check(generator: _Generator) -> Check:
+    return compare(
+        generator.model,
+        generator.eager,
+        generator.compiled,
+        prompt=generator.prompt_tokens,
+        new_tokens=generator.new_tokens,
+        device=generator.device.type,
+    )
 
 
 def _compile_results(warm: FirstCalls, cold: Json) -> list[Result]:
@@ -274,7 +284,16 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
     return dataclasses.replace(result, target=target, facts=facts)
 
 
-def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure) -> None:
+def _again(spec: TaskSpec) -> str:
+    """Compile and check once more what failed; return ok, or raise."""
+    device = prepare(spec.device)
+    generator = _Generator(spec, device)
+    _check(generator)
+    return "ok"
+
+
+def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure, facts: dict[str, Json]) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
+    facts = {"reason": failure.reason, **facts}
     for metric in metrics_of(spec):
-        recorder.missing(metric, failure, knobs=spec.identity())
+        recorder.status(metric, failure.status, failure.code, facts, knobs=spec.identity())

@@ -20,7 +20,7 @@ from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiler import counters
-from runner.measure.compiler.bisection import explain
+from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
 from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.compiler.inductor_options import candidate_options
@@ -32,9 +32,8 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pip
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
-from runner.schema.compilations import COMPILED, EXPLAINED
+from runner.schema.compilations import COMPILED
 from runner.schema.devices import arch_key, peaks
-from runner.schema.records import Json
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import EXPLAIN, TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
@@ -48,7 +47,6 @@ _SAMPLES = 20  # of the clocks without pairs
 _A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
 _GPT_FAST_CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
 _GPT_FAST_WARM_CALLS = 5
-_OF_COMPILER = ("wrong", "failed")  # for which the compiler may be at fault
 _EXPLAIN_SHARE = 0.5  # of the task's time, at most
 _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
@@ -72,13 +70,16 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
     complete: list[list[Result]] = []
     failure: TaskFailure | None = None
+    explain_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * spec.timeout_s)
     for done, size in enumerate(sizes):
         begin = partial(report.event, done=done, total=len(sizes), label=f"D={size}")
         try:
             results = _measure(spec, size, device, begin)
         except Exception as error:  # a size that fails is a result too
-            problem, explained = _explained(spec, size, device, failure_of(error))
-            facts = {"reason": problem.reason, **explained}
+            failed = failure_of(error)
+            limit_s = 0.0 if failed.status == "crashed" else explain_s  # nothing runs here any more
+            problem, facts = explained(failed, partial(_again, spec, size, device), limit_s)
+            facts |= {"reason": problem.reason}
             for metric in size_metrics(spec.case, device.type):
                 recorder.status(metric, problem.status, problem.code, facts, knobs={"D": size})
             failure = failure or problem
@@ -135,29 +136,15 @@ def _measure(spec: TaskSpec, size: int, device: Device, begin: Callable[[str], N
     return results
 
 
-def _explained(
-    spec: TaskSpec, size: int, device: Device, failure: TaskFailure
-) -> tuple[TaskFailure, dict[str, Json]]:
-    """Return the failure with the part of the compiler at fault, where the option `explain` asks for it."""
-    limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * spec.timeout_s)
-    if not limit_s or failure.status not in _OF_COMPILER:
-        return failure, {}
-
-    def works(_left_s: float) -> bool:
-        torch.manual_seed(SEED)
-        kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
-        forget_compiles()
-        try:
-            found = by_inductor(kernel.function, kernel.options)(*kernel.operands)
-            accuracy.check(found, kernel.eager(*kernel.operands), kernel.reference())
-        except Exception as error:  # noqa: BLE001 - the answer
-            return failure_of(error).status not in _OF_COMPILER
-        return True
-
+def _again(spec: TaskSpec, size: int, device: Device, _left_s: float) -> str:
+    """Compile and check once more what failed; return ok, or raise."""
+    torch.manual_seed(SEED)
+    kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
+    forget_compiles()
     with torch.no_grad():
-        found = explain(works, limit_s)
-    again = TaskFailure(failure.status, failure.code, found.before(failure.reason))
-    return again, {EXPLAINED: found.to_json()}
+        found = by_inductor(kernel.function, kernel.options)(*kernel.operands)
+        accuracy.check(found, kernel.eager(*kernel.operands), kernel.reference())
+    return "ok"
 
 
 def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:

@@ -20,13 +20,13 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND
 from runner.measure import flops
-from runner.measure.compiler.bisection import explain
+from runner.measure.compiler.bisection import explained, with_explanation
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
-from runner.schema.compilations import EXPLAINED, Explanation
+from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
 from runner.schema.suite import EXPLAIN, TaskSpec
@@ -100,8 +100,8 @@ class StageRunner:
             status, code, facts = answer["status"], answer["code"], answer["facts"]
             problem = TaskFailure(status, code, facts.get("reason", code))
             if status != "ok":
-                problem, explained = self._explained("accuracy", problem)
-                facts |= {"reason": problem.reason, **explained}
+                problem, more = self._explained("accuracy", problem)
+                facts |= {"reason": problem.reason, **more}
             self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
             for result in answer["results"]:
                 self._recorder.add(Result(**result), knobs=self._knobs)
@@ -116,8 +116,8 @@ class StageRunner:
         try:
             answer = self._stage(name, done, total, "t")
         except TaskFailure as failure:
-            explained = self._explained("compiles", failure) if name == "cold" else (failure, {})
-            self._fail(name, *explained)
+            told = self._explained("compiles", failure) if name == "cold" else (failure, {})
+            self._fail(name, *told)
             return None
         self._recorder.about.update(answer["about"])
         self._warning = answer.get("warning") or self._warning
@@ -129,34 +129,22 @@ class StageRunner:
         """Return the failure with the part of the compiler that is at fault, and that part as a fact, where
         the option `explain` asks for it. `stage` is repeated for it, and fails in the same way."""
         limit_s = cast("int", self._spec.setting(EXPLAIN))
-        of_compile = failure.status in ("wrong", "crashed") or (
-            failure.status == "failed" and (stage == "compiles" or failure.code == "fail_to_run")
-        )
-        if not limit_s or not of_compile:
+        of_model = failure.status == "failed" and stage == "accuracy" and failure.code != "fail_to_run"
+        if not limit_s or of_model or failure.status not in EXPLAINABLE:
             return failure, {}
-
-        def works(left_s: float) -> bool:
-            try:
-                answer = self._stage(stage, 0, 0, "x", limit_s=left_s)
-            except TaskFailure as again:
-                if again.status == "timed_out":
-                    raise TimeoutError from again
-                status = again.status
-            else:
-                status = answer["status"] if answer else "ok"
-            if failure.status == "wrong":
-                return bool(status != "wrong")
-            return status not in ("failed", "crashed")
-
-        backend = backend_of(self._spec)
+        backend, problem = backend_of(self._spec), ""
         if not backend.is_inductor or backend.export != "none":
-            found = Explanation(problem="unsupported, only what torch.compile compiles by inductor can be")
+            problem = "only what torch.compile compiles by inductor can be"
         elif not self._can_fork:
-            found = Explanation(problem="unsupported, this process cannot be forked")
-        else:
-            found = explain(works, limit_s)
-        again = TaskFailure(failure.status, failure.code, found.before(failure.reason))
-        return again, {EXPLAINED: found.to_json()}
+            problem = "this process cannot be forked"
+        if problem:
+            return with_explanation(failure, Explanation(problem=f"unsupported, {problem}"))
+
+        def again(left_s: float) -> str:
+            answer = self._stage(stage, 0, 0, "x", limit_s=left_s)
+            return str(answer["status"]) if answer else "ok"
+
+        return explained(failure, again, limit_s)
 
     def _stage(self, name: str, done: int, total: int, caches: str, *, limit_s: float = math.inf) -> Json:
         """Return a stage's answer. Raise TaskFailure as the stage does, or where no time is left for it."""
@@ -195,10 +183,10 @@ class StageRunner:
         self._recorder.add(result, knobs=self._knobs, warning=self._warning)
 
     def _fail(
-        self, stage: str, failure: TaskFailure, explained: Mapping[str, Json] = MappingProxyType({})
+        self, stage: str, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
     ) -> None:
         self._failures.append(failure)
-        facts = {"reason": failure.reason, **explained}
+        facts = {"reason": failure.reason, **facts}
         for metric in stage_metrics(stage, self._spec.device, fresh=self._fresh):
             self._recorder.status(metric, failure.status, failure.code, facts, knobs=self._knobs)
 
