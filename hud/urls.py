@@ -60,6 +60,7 @@ urlpatterns = [
     path("runs/<int:pk>/log", runs.log, name="run_log"),
     path("runs/<int:pk>/artifacts/<int:artifact_pk>", runs.artifact, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
+    path("runs/<int:pk>/explain", runs.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/", regressions.regression_list, name="regressions"),

@@ -69,6 +69,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "run_log": {"GET": "read"},
     "run_artifact": {"GET": "read"},
     "run_cancel": {"POST": "run"},
+    "run_explain": {"POST": "run"},
     "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "regressions": {"GET": "read"},

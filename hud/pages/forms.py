@@ -293,6 +293,12 @@ class RerunForm(forms.Form):
         return self.places[self.cleaned_data["place"]]
 
 
+class ExplainForm(forms.Form):
+    """A failed result of a run."""
+
+    series = forms.IntegerField(min_value=1, max_value=_MAX_ID)
+
+
 class KeyForm(forms.Form):
     """A new key, with scopes of those that its owner has."""
 

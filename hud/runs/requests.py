@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Task
+from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Series, Task
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from hud.runs.pinned import NoChoices, choices_of
@@ -61,6 +61,7 @@ class RunOptions:
     branch: str = ""
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
+    retry_of: Run | None = None  # else the last one that was requested of the experiment
 
     @property
     def replication(self) -> Replication:
@@ -80,6 +81,19 @@ def request_rerun(
     if _is_other(spec, experiment):
         subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
     return request_run([spec], options, title=f"{experiment.suite}: {title}", experiment=subject)
+
+
+def request_explanation(failed: Run, series: Series, who: str) -> Run:
+    """Request a run that finds the part of the compiler at fault for a failed metric of a run, on any host of
+    the same arch, with the same interpreter. Raise InvalidRunRequest."""
+    experiment = series.experiment
+    suite = SUITES.get(experiment.suite)
+    knobs = suite.explaining_knobs(series.metric.name, experiment.backend) if suite else {}
+    if not knobs:
+        raise InvalidRunRequest(f"{experiment.title}, {experiment.backend}: the runner cannot explain it")
+    interpreter = "" if failed.upload_id else failed.interpreter
+    resources = ResourceRequest(experiment.device, arch=experiment.arch, interpreter=interpreter)
+    return request_rerun(experiment, RunOptions(resources, who, retry_of=failed), knobs=knobs)
 
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
@@ -161,7 +175,7 @@ def request_run(
             labels=dict(resources.labels),
             candidate_options=candidate_options,
             experiment=experiment,
-            retry_of=earlier.first() if experiment else None,
+            retry_of=options.retry_of or (earlier.first() if experiment else None),
             trigger=options.trigger,
             requested_by=options.who[:150],
             interactive=options.interactive,

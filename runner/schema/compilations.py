@@ -31,6 +31,9 @@ MOST_PINNED = 2000  # slots
 _SLOT = re.compile(r"[0-9a-f]{16}")
 _SETTING = r"[A-Za-z_]\w{0,39}=-?\d{1,9}"
 _CHOICE = re.compile(rf"{_SETTING}( {_SETTING}){{0,15}}", re.ASCII)
+EXPLAINED = "explained"  # key of extra_info of a failed record that holds `Explanation.to_json`
+EXPLAINABLE = ("wrong", "failed", "crashed")  # statuses for which the compiler may be at fault
+BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
@@ -89,6 +92,40 @@ class Compiled:
         if not self.kernels:
             return ""
         return digest(*sorted(kernel.choice for kernel in self.kernels))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The part of the compiler at fault for a failure, as torch's CompilerBisector names it.
+
+    Without `backend` it found none; then `problem` says why.
+    """
+
+    backend: str = ""  # the first of dynamo's that fails: eager, aot_eager, …, inductor
+    subsystem: str = ""  # such as lowerings or post_grad_passes; '' if the bisector has no smaller part
+    number: int | None = None  # which application of the subsystem, from 0
+    detail: str = ""  # the pass or node of that application
+    problem: str = ""  # why no (smaller) part was found
+
+    def to_json(self) -> dict[str, Json]:
+        said: dict[str, Json] = _without_empty(dataclasses.asdict(self))
+        return said
+
+    def text(self) -> str:
+        """Return `compiler bisected: inductor, lowerings, number 3 (relu)`."""
+        number = "" if self.number is None else f"number {self.number}"
+        one = f"{number} ({self.detail})" if self.detail and self.detail != self.subsystem else number
+        said = ", ".join(filter(None, (self.backend, self.subsystem, one, self.problem)))
+        return BISECTED + said.replace(";", ",")
+
+    def before(self, reason: str) -> str:
+        """Return the reason of the failure with the explanation before it, where it is not cut."""
+        return f"{self.text()}; {reason}"
+
+
+def explained_in(reason: str) -> str:
+    """Return the explanation that `Explanation.before` put there, without its first words; '' if none."""
+    return reason.removeprefix(BISECTED).split(";")[0] if reason.startswith(BISECTED) else ""
 
 
 def digest(*parts: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.schema.suite import Option
+from runner.schema.suite import EXPLAIN, Option
 
 # Of suites that time eager and compiled calls in turn.
 BUDGET_S = Option(
@@ -14,6 +14,18 @@ BUDGET_S = Option(
     low=0,
     high=600,
     default=5,
+    identity=False,
+)
+
+
+# Of suites that check what they compile.
+EXPLAIN_FAILURE = Option(
+    EXPLAIN,
+    "int",
+    "after a wrong result or a failed compile: seconds to find the part of the compiler at fault",
+    low=0,
+    high=1800,
+    default=0,
     identity=False,
 )
 

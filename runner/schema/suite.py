@@ -23,6 +23,8 @@ COMPILATION_VARIABLE = "RUNNER_COMPILATION"  # in a process's environment: the n
 
 # What tells the experiments of one arch apart: the attributes of a result.
 IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device", "dynamic", "knobs")
+EXPLAIN = "explain"  # option: seconds to find the part of the compiler at fault for a failure
+EXPLAIN_S = 900
 _WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
 _KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -330,6 +332,11 @@ class Suite:
 
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return self.inductor_options and task.backend.startswith("inductor")
+
+    def explaining_knobs(self, metric: str, backend: str) -> dict[str, OptionValue]:
+        """Return the options with which a task explains why this metric failed; {} if it cannot."""
+        can = backend.startswith("inductor") and any(one.name == EXPLAIN for one in self.options)
+        return {EXPLAIN: EXPLAIN_S} if can else {}
 
     def runtime(self, task: TaskSpec) -> str:
         """Return what tables add to the backend's name, such as another runtime than the backend's own."""

@@ -12,11 +12,12 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Artifact, Run, Series, State, Task, Upload
+from hud.models import Artifact, Audit, Run, Series, State, Task, Upload
 from hud.pages.run import query
 from hud.pages.run.view import readable
 from hud.pages.runs.query import PAGE_ROWS
 from hud.runs import logs
+from runner.schema.compilations import Explanation
 from runner.schema.suite import TaskSpec
 from tests.support.factories import (
     create_accelerator,
@@ -375,6 +376,42 @@ def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:
     again = create_run(retry_of=first)
     assert f'<a href="/runs/{again.pk}/">run {again.pk}</a>' in text_of(client, f"/runs/{first.pk}/")
     assert f'<a href="/runs/{first.pk}/">run {first.pk}</a>' in text_of(client, f"/runs/{again.pk}/")
+
+
+def test_a_failure_is_explained_by_a_new_run(client: Client) -> None:
+    accelerator = create_accelerator(suites=["huggingface"])
+    of_model: dict[str, Any] = {"metric": "accuracy", "value": None, "status": "wrong"}
+    experiment = create_experiment(suite="huggingface", case="DistillGPT2", knobs={})
+    failed = create_run("failed", host=accelerator.host)
+    measured = create_measurement(experiment, run=failed, note="differs", **of_model)
+    place = f"/runs/{failed.pk}/explain"
+    assert client.post(place)["Location"] == f"/login/?next=/runs/{failed.pk}/"
+    client.force_login(create_user())
+    assert place in text_of(client, f"/runs/{failed.pk}/")
+    assert client.post(place, {"series": "x"}).status_code == 400
+    assert client.post(place, {"series": 9999}).status_code == 404
+    answer = client.post(place, {"series": measured.series_id})
+    explaining = Run.objects.get(request__retry_of=failed)
+    assert answer["Location"] == f"/runs/{explaining.pk}/"
+    spec = TaskSpec.from_json(Task.objects.get(run=explaining).spec)
+    assert spec.knobs == {"test": "accuracy", "explain": 900}
+    assert Audit.objects.filter(action="run.request", subject=f"run {explaining.pk}").exists()
+    note = Explanation("inductor", "lowerings", 1, "relu").before("differs")
+    create_measurement(experiment, run=explaining, note=note, **of_model)
+    text = text_of(client, f"/runs/{failed.pk}/")
+    assert "inductor, lowerings, number 1 (relu)</a>" in text
+    assert place not in text
+
+
+def test_a_failure_that_no_compiler_is_at_fault_for_has_no_explanation(client: Client) -> None:
+    run = create_run("failed")
+    for backend, status in (("inductor", "oom"), ("eager", "wrong")):
+        one = create_experiment(suite="huggingface", case="DistillGPT2", knobs={}, backend=backend)
+        measured = create_measurement(one, metric="accuracy", value=None, run=run, status=status)
+    client.force_login(create_user())
+    assert "/explain" not in text_of(client, f"/runs/{run.pk}/")
+    client.post(f"/runs/{run.pk}/explain", {"series": measured.series_id})
+    assert not Run.objects.filter(request__retry_of=run).exists()
 
 
 @pytest.mark.parametrize("address", ["/runs/9999/", "/runs/9999.json", "/runs/9999/live", "/runs/9999/log"])

@@ -15,6 +15,7 @@ import pytest
 
 from runner.formats.torchdynamo.backend_names import backend_of
 from runner.measure.compiler import artifacts
+from runner.schema.compilations import BISECTED
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
@@ -42,7 +43,7 @@ _SPECS = {
     "fine": task(keep_tlparse=True, **_QUICK),
     "training": task(mode="training", case=BREAKS, test="performance", keep_trace=True, **_QUICK),
     "dynamic": task(dynamic=True, dtype="amp", test="performance", **_QUICK),
-    "wrong": task("relu_accuracy_error_TESTING_ONLY", **_QUICK),
+    "wrong": task("relu_accuracy_error_TESTING_ONLY", explain=60, **_QUICK),
     "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
     "exported": task("inductor_export", test="accuracy"),
@@ -164,6 +165,13 @@ def test_a_wrong_result_withholds_its_speedup(done: dict[str, Done]) -> None:
     assert "benchmark_values" not in speedup
     assert speedup["extra_info"]["status"] == "wrong"
     assert "eager_latency_ms" in found.names()
+
+
+def test_only_what_inductor_compiles_is_explained(done: dict[str, Done]) -> None:
+    accuracy = done["wrong"].metric("accuracy")["extra_info"]
+    assert accuracy["explained"]["problem"].startswith("unsupported")
+    assert accuracy["reason"].startswith(BISECTED)
+    assert accuracy["code"] == "fail_accuracy"
 
 
 def test_what_does_not_compile_leaves_the_eager_stage(done: dict[str, Done]) -> None:

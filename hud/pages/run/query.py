@@ -11,7 +11,18 @@ from typing import Any
 from django.utils import timezone
 
 from hud.ingest.deletion import uploads_of
-from hud.models import ACTIVE, Artifact, Environment, Experiment, Metric, Run, Series, Task, Upload
+from hud.models import (
+    ACTIVE,
+    Artifact,
+    Environment,
+    Experiment,
+    Measurement,
+    Metric,
+    Run,
+    Series,
+    Task,
+    Upload,
+)
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs
 from hud.pages.run.pairs import PairLine
@@ -20,6 +31,8 @@ from hud.pages.sql import fetch
 from hud.pages.suite.query import identity
 from hud.pages.targets import Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, metric_place
+from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
+from runner.suites import SUITES
 
 SHOWN_RESULTS = 150
 SHOWN_ARTIFACTS = 200
@@ -95,6 +108,8 @@ class RunPage:
     pairs: list[PairLine] = field(default_factory=list)  # of an A/B run
     uploads: list[Upload] = field(default_factory=list)  # it came in these
     artifacts: list[ArtifactLine] = field(default_factory=list)
+    explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
+    explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
 
     @property
     def title(self) -> str:
@@ -174,9 +189,34 @@ def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
     if run.upload_id:
         page.uploads = uploads_of(run)
     _fill_results(page, results)
+    _fill_explanations(page)
     if run.is_ab:
         page.pairs = pairs.read(run)
     return page
+
+
+def _is_of_compiler(value: MetricValue) -> bool:
+    suite, metric, backend = value.experiment.suite, value.metric.name, value.experiment.backend
+    failed = value.median is None and value.status in EXPLAINABLE and suite in SUITES
+    return failed and bool(SUITES[suite].explaining_knobs(metric, backend))
+
+
+def _fill_explanations(page: RunPage) -> None:
+    """Add which failures a new run can explain, and what such runs found: one statement if there are any."""
+    failed = [one for one in page.results if _is_of_compiler(one)]
+    if failed and page.retries:
+        later = Measurement.objects.filter(
+            run__in=page.retries, series_id__in={one.series_id for one in failed}
+        )
+        found = later.filter(note__startswith=BISECTED).order_by("run_id")
+        for series_id, run_id, note in found.values_list("series_id", "run_id", "note"):
+            page.explanations[series_id] = explained_in(note or ""), run_id
+    open_ones = {
+        one.experiment.pk: one.series_id
+        for one in reversed(failed)
+        if one.series_id not in page.explanations and not explained_in(one.note or "")
+    }
+    page.explainable = set() if page.run.is_ab else set(open_ones.values())
 
 
 def _tasks(run: Run) -> list[TaskLine]:

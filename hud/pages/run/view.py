@@ -13,14 +13,15 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
 from hud.ingest.deletion import may_delete
-from hud.models import Artifact, Run, State, Task, Upload
+from hud.models import Artifact, Measurement, Run, Series, State, Task, Upload
 from hud.pages import data
-from hud.pages.forms import LogPosition, RunFilters
+from hud.pages.forms import ExplainForm, LogPosition, RunFilters
 from hud.pages.run import query
 from hud.pages.run.query import RunPage
 from hud.pages.runs import query as list_query
 from hud.runs import logs, run_states
 from hud.runs.artifacts import artifact_response
+from hud.runs.requests import InvalidRunRequest, request_explanation
 
 _TAIL_BYTES = 256 * 1024  # of the log, on the page
 _PIECE_BYTES = 128 * 1024  # of the log, at a time
@@ -140,3 +141,24 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     run_states.cancel(run=asked, who=request.user.get_username())
     messages.success(request, f"Cancelling run {pk}.")
     return redirect("run", pk=pk)
+
+
+@require_POST
+@after_login(lambda _request, pk: reverse("run", args=[pk]))
+def explain(request: HttpRequest, pk: int) -> HttpResponse:
+    """Request a run that finds the part of the compiler at fault for a failed result."""
+    failed = get_object_or_404(Run, pk=pk)
+    form = ExplainForm(request.POST)
+    if not form.is_valid():
+        return HttpResponse(status=400)
+    of_run = Measurement.objects.filter(run=failed).values("series_id")
+    series = get_object_or_404(
+        Series.objects.select_related("experiment", "metric").filter(pk__in=of_run),
+        pk=form.cleaned_data["series"],
+    )
+    try:
+        asked = request_explanation(failed, series, request.user.get_username())
+    except InvalidRunRequest as error:
+        messages.error(request, str(error))
+        return redirect("run", pk=pk)
+    return redirect("run", pk=asked.pk)

@@ -18,6 +18,7 @@ from runner.measure.compiler import tuning
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.state.device import Device, prepare
+from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.inductor_options import InductorValue
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
@@ -48,12 +49,10 @@ def compile_inductor(
     eager code is never measured under inductor's name.
     """
     tuning.watch()
-    torch._dynamo.reset()
-    counters.clear()
+    forget_compiles()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
-    options = {**options, **candidate_options()}
-    call = torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
+    call = by_inductor(function, options)
     started = time.perf_counter()
     call(*operands)
     device.synchronize()
@@ -70,6 +69,12 @@ def compile_inductor(
         first_call_s=first_call_s,
         modules=PyCodeCache.modules[loaded:],
     )
+
+
+def by_inductor(function: Callable[..., Any], options: Mapping[str, InductorValue]) -> Callable[..., Any]:
+    """Return the function as `compile_inductor` compiles it, at its first call."""
+    options = {**options, **candidate_options()}
+    return torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
 
 
 def main(device_name: str) -> int:

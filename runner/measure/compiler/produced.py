@@ -14,6 +14,7 @@ from typing import Any
 
 from runner.launch.failures import printable
 from runner.measure.compiler import formulas, tuning
+from runner.measure.compiler.graph_facts import with_graph_facts
 from runner.measure.compiler.profile import Owner, owners
 from runner.measure.compiler.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.compiler.tuning import Ranking
@@ -98,15 +99,17 @@ def profiled_steps(
 
 
 def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
-    """Return what the wrapper modules of one compilation contain, with times from the profiled `steps`.
+    """Return what the wrapper modules of one compilation contain, with times from the profiled `steps`, and
+    the facts of its graphs.
 
     Without steps, as on a CPU, kernels have no times. Graphs that did not run in a step have 0 calls.
     """
     try:
-        return _produced(modules, steps)
+        found = _produced(modules, steps)
     except Exception as error:  # noqa: BLE001 - torch changes its wrappers; the numbers stand all the same
         traceback.print_exc()
-        return Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
+        found = Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
+    return replace(found, compiled=with_graph_facts(found.compiled))
 
 
 def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produced:

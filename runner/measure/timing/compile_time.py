@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import compilation_time_metrics, counters
 
-from runner.measure.compiler import pinning
+from runner.measure.compiler import graph_facts, pinning
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
 from runner.schema.statistics import median
@@ -88,6 +88,7 @@ def forget_compiles() -> None:
     counters.clear()
     compilation_time_metrics.clear()
     pinning.begin()
+    graph_facts.forget()
 
 
 def start_workers() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.options import BUDGET_S, choice, count, repeat, switch
+from runner.schema.options import BUDGET_S, EXPLAIN_FAILURE, choice, count, repeat, switch
 from runner.schema.plan import KEPT_CACHES
 from runner.schema.suite import Case, Expected, Option, Suite, TaskSpec
 
@@ -63,6 +63,7 @@ SUITE = GenerationSuite(
         Option("temperature_percent", "int", "of the drawing, in hundredths", low=1, high=500, default=80),
         switch("cudagraphs", "CUDA graphs for the step, as mode reduce-overhead", default=True),
         switch("coordinate_descent_tuning", "inductor's; fuses int8 weights into the products", default=True),
+        EXPLAIN_FAILURE,
         choice("caches", "fresh: cold and warm compile; kept: the host's own caches", "fresh", "kept"),
     ),
     timeout_s=1800,

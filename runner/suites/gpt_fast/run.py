@@ -9,6 +9,7 @@ measures, without the check.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shutil
 import time
@@ -24,6 +25,8 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.compiler import counters, tuning
+from runner.measure.compiler.bisection import explained
+from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.compiler.produced import CODE, code_file, produced
 from runner.measure.forked import before_forks, run_stage
@@ -35,11 +38,12 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
 from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.compilations import COMPILED
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES
 from runner.schema.records import Json
 from runner.schema.statistics import median
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import EXPLAIN, TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.check import Check, compare
@@ -50,6 +54,7 @@ _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
 _CLOCK = "host clock around a sequence"
 _GRAPHS = 2  # prefill and decode
 _MEMORY_SHARE = 0.9
+_EXPLAIN_SHARE = 0.8  # of the time that is left after a failure
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -62,17 +67,20 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     fresh = asked and not kept
     once = not fresh or spec.compilation > 0
 
-    def stage(name: str, work: Callable[[], Json]) -> Json:
+    def stage(name: str, work: Callable[[], Json], limit_s: float = math.inf) -> Json:
         variables = compile_time.cache_variables(caches / spec.fingerprint()) if asked else {}
-        left_s = max(1.0, ends - time.monotonic())
+        left_s = min(limit_s, max(1.0, ends - time.monotonic()))
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
 
     try:
         cold = None if once else stage("cold", lambda: _compile_only(spec, report))
         incomplete = stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
-        problem = failure  # the name of the exception ends with its block
-        stage("failed", lambda: _record_failure(spec, report, problem, kept=bool(kept)))
+        limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * (ends - time.monotonic()))
+        problem, facts = explained(
+            failure, lambda left_s: str(stage("again", lambda: _again(spec), left_s)), limit_s
+        )
+        stage("failed", lambda: _record_failure(spec, report, problem, facts, kept=bool(kept)))
         return problem
     finally:
         shutil.rmtree(report.folder / "caches", ignore_errors=True)
@@ -154,33 +162,27 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
 
 def _compile_only(spec: TaskSpec, report: Report) -> Json:
     _, found = _build_and_compile(spec, report, "cold")
-    return [found.compiling_ms, found.steady_ms, found.phases_s]
+    return [found.compiling_ms, found.steady_ms, found.phases_s, graph_facts().to_json()]
 
 
 def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     """Record part after part; return the first failure of one as [status, code, reason], or None."""
     label = "warm" if cold else "cold" if spec.compilation else "host's caches"
     generator, first_calls = _build_and_compile(spec, report, label)
+    graphs = cold[-1] if cold else graph_facts().to_json()
     device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
     checked = None
     if not spec.compilation:
         report.event("accuracy")
-        checked = compare(
-            generator.model,
-            generator.eager,
-            generator.compiled,
-            prompt=generator.prompt_tokens,
-            new_tokens=generator.new_tokens,
-            device=device.type,
-        )
+        checked = _check(generator)
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
         (COMPILE_METRICS, lambda: _compile_results(spec, first_calls, cold)),
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
         (STEP_METRICS, lambda: _step_results(spec, report, generator)),
         (DEVICE_METRICS, lambda: _device_results(report, generator)),
-        ((), lambda: _counts(checked, generator, report)),
+        ((), lambda: _counts(checked, generator, graphs, report)),
     ]
     incomplete = None
     for metrics, part in parts:
@@ -203,6 +205,17 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     return incomplete
 
 
+def _check(generator: _Generator) -> Check:
+    return compare(
+        generator.model,
+        generator.eager,
+        generator.compiled,
+        prompt=generator.prompt_tokens,
+        new_tokens=generator.new_tokens,
+        device=generator.device.type,
+    )
+
+
 def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: Json) -> list[Result]:
     """Return gpt-fast's compile time, the first sequence, and ours: its time beyond a later one. `measured`
     are the first calls of this process: warm ones where another has compiled `cold`."""
@@ -211,7 +224,7 @@ def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: Json) -> list[R
         facts = {"caches": "the host's own: cold where it never compiled this"}
         return [Result("compilation_time(s)", [measured.compiling_ms[0] / 1e3], clock, facts=facts)]
     own: Json = [measured.compiling_ms, measured.steady_ms, measured.phases_s]
-    compiling_ms, steady_ms, phases_s = own if cold is None else cold
+    compiling_ms, steady_ms, phases_s, *_graphs = own if cold is None else cold
     cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
     found = [
         Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
@@ -275,13 +288,15 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     ]
 
 
-def _counts(checked: Check | None, generator: _Generator, report: Report) -> list[Result]:
-    """Return the counts, and the kernels of prefill and decode; a decode step was profiled."""
+def _counts(checked: Check | None, generator: _Generator, graphs: Json, report: Report) -> list[Result]:
+    """Return the counts, and the kernels of prefill and decode; a decode step was profiled. `graphs` are the
+    facts of the process that compiled with empty caches."""
     modules = PyCodeCache.modules[generator.loaded :]
     found, extern = kernels(modules), counters.extern_calls()
     contents = produced(modules, generator.profiled)
     report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
     facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **contents.facts(generator.called)}
+    facts[COMPILED] |= graphs
     agreement = dataclasses.asdict(checked) if checked else {}
     return [
         Result("kernel_count", [float(len(found) + extern)], facts=facts),
@@ -298,7 +313,18 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
     return dataclasses.replace(result, target=target, facts=facts)
 
 
-def _record_failure(spec: TaskSpec, report: Report, failure: TaskFailure, *, kept: bool) -> None:
+def _again(spec: TaskSpec) -> str:
+    """Compile and check once more what failed; return ok, or raise."""
+    device = prepare(spec.device)
+    generator = _Generator(spec, device)
+    _check(generator)
+    return "ok"
+
+
+def _record_failure(
+    spec: TaskSpec, report: Report, failure: TaskFailure, facts: dict[str, Json], *, kept: bool
+) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
+    facts = {"reason": failure.reason, **facts}
     for metric in metrics_of(spec, kept=kept):
-        recorder.missing(metric, failure, knobs=spec.identity())
+        recorder.status(metric, failure.status, failure.code, facts, knobs=spec.identity())

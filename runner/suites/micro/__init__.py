@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from runner.schema.options import EXPLAIN_FAILURE
 from runner.schema.suite import Case, Expected, Option, OptionValue, Suite, TaskSpec
 from runner.schema.targets import TargetFraction
 
@@ -107,5 +108,6 @@ SUITE = MicroSuite(
     options=(
         Option("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
         _REPEAT,
+        EXPLAIN_FAILURE,
     ),
 )

@@ -20,7 +20,8 @@ from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiler import counters
-from runner.measure.compiler.compiled import Compiled, compile_inductor
+from runner.measure.compiler.bisection import explained
+from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.produced import CODE, code_file, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
@@ -28,12 +29,13 @@ from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.devices import arch_key, peaks
 from runner.schema.records import Json
 from runner.schema.statistics import geometric_mean
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import EXPLAIN, TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.suites.micro import SIZES as MICRO_SIZES
 from runner.suites.micro import size_metrics
@@ -45,6 +47,7 @@ _SAMPLES = 20  # of the clocks without pairs
 _A100_40GB_TFLOPS = 312  # gpt-fast divides by it on every device
 _GPT_FAST_CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
 _GPT_FAST_WARM_CALLS = 5
+_EXPLAIN_SHARE = 0.5  # of the task's time, at most
 _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
 _GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
@@ -67,14 +70,18 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
     complete: list[list[Result]] = []
     failure: TaskFailure | None = None
+    explain_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * spec.timeout_s)
     for done, size in enumerate(sizes):
         begin = partial(report.event, done=done, total=len(sizes), label=f"D={size}")
         try:
             results = _measure(spec, size, device, report, begin)
         except Exception as error:  # a size that fails is a result too
-            problem = failure_of(error)
+            failed = failure_of(error)
+            limit_s = 0.0 if failed.status == "crashed" else explain_s  # nothing runs here any more
+            problem, facts = explained(failed, partial(_again, spec, size, device), limit_s)
+            facts |= {"reason": problem.reason}
             for metric in size_metrics(spec.case, device.type):
-                recorder.missing(metric, problem, knobs={"D": size})
+                recorder.status(metric, problem.status, problem.code, facts, knobs={"D": size})
             failure = failure or problem
             if problem.status not in _GOES_ON:
                 raise
@@ -136,6 +143,17 @@ def _measure(
         begin("gpt-fast's clock")
         results += _gpt_fast_results(kernel)
     return results
+
+
+def _again(spec: TaskSpec, size: int, device: Device, _left_s: float) -> str:
+    """Compile and check once more what failed; return ok, or raise."""
+    torch.manual_seed(SEED)
+    kernel = build(spec.case, size, getattr(torch, spec.dtype), device.type)
+    forget_compiles()
+    with torch.no_grad():
+        found = by_inductor(kernel.function, kernel.options)(*kernel.operands)
+        accuracy.check(found, kernel.eager(*kernel.operands), kernel.reference())
+    return "ok"
 
 
 def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._dynamo.utils import counters, same
+from torch._dynamo.utils import same
 from torch._inductor import metrics
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.compile_fx import compile_fx
@@ -25,6 +25,7 @@ from runner.measure.compiler.produced import Produced, produced, profiled_steps
 from runner.measure.state.device import Device
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
+from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan, ReplayTimes
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import tensors
@@ -156,8 +157,7 @@ def _compiled(
     """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds.
     Return the function, seconds, facts and inductor's wrappers."""
     tuning.watch()
-    torch._dynamo.reset()
-    counters.clear()
+    forget_compiles()
     metrics.reset()
     loaded = len(PyCodeCache.modules)
     started = time.perf_counter()

@@ -119,6 +119,11 @@ class HarnessSuite(Suite):
         timed = task.setting("test") != "accuracy" and task.setting("caches") == "fresh"
         return timed and backend_of(task).is_inductor
 
+    def explaining_knobs(self, metric: str, backend: str) -> dict[str, OptionValue]:
+        """Leave out the stages before the one that failed."""
+        knobs = super().explaining_knobs(metric, backend)
+        return knobs and {**knobs, "test": "accuracy" if metric == "accuracy" else "performance"}
+
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return backend_of(task).is_inductor
 

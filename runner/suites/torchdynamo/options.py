@@ -8,7 +8,7 @@ that kind changes the backend's name in the results and stands nowhere else.
 from __future__ import annotations
 
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
-from runner.schema.options import BUDGET_S, choice, extra, repeat, switch
+from runner.schema.options import BUDGET_S, EXPLAIN_FAILURE, choice, extra, repeat, switch
 from runner.schema.suite import Option
 
 _PROCEDURE = (
@@ -42,6 +42,7 @@ _CHECK = (
     switch("batch_invariant", "the accuracy check holds for each part of a batch"),
     switch("cosine", "compare by cosine similarity"),
     Option("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
+    EXPLAIN_FAILURE,
 )
 _EXPORTERS = ("aot_inductor", "export", "aot_precompile", "torchscript_jit_trace")
 _COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

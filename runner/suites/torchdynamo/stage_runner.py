@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import platform
 import time
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 import torch
 
@@ -17,14 +20,16 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND
 from runner.measure import flops
+from runner.measure.compiler.bisection import explained, with_explanation
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
+from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import EXPLAIN, TaskSpec
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages_of
 from runner.suites.torchdynamo.spawned_stage import spawned
@@ -91,16 +96,20 @@ class StageRunner:
         try:
             answer = self._stage("accuracy", 0, total, "a")
         except TaskFailure as failure:
-            self._recorder.missing("accuracy", failure, knobs=self._knobs)
-            problem = failure  # the name of the exception ends with its block
+            problem, facts = self._explained("accuracy", failure)
+            facts |= {"reason": problem.reason}
+            self._recorder.status("accuracy", problem.status, problem.code, facts, knobs=self._knobs)
         else:
             status, code, facts = answer["status"], answer["code"], answer["facts"]
+            problem = TaskFailure(status, code, facts.get("reason", code))
+            if status != "ok":
+                problem, more = self._explained("accuracy", problem)
+                facts |= {"reason": problem.reason, **more}
             self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
             for result in answer["results"]:
                 self._recorder.add(Result(**result), knobs=self._knobs)
             if status == "ok":
                 return
-            problem = TaskFailure(status, code, facts.get("reason", code))
         self._failures.append(problem)
         doubted = TaskFailure("cannot_tell", problem.code, str(problem))
         self._verdict = problem if problem.status == "wrong" else doubted
@@ -110,7 +119,8 @@ class StageRunner:
         try:
             answer = self._stage(name, done, total, "t")
         except TaskFailure as failure:
-            self._fail(name, failure)
+            told = self._explained("compiles", failure) if name == "cold" else (failure, {})
+            self._fail(name, *told)
             return None
         self._recorder.about.update(answer["about"])
         self._warning = answer.get("warning") or self._warning
@@ -118,20 +128,43 @@ class StageRunner:
             self._add(Result(**result))
         return answer
 
-    def _stage(self, name: str, done: int, total: int, caches: str) -> Json:
+    def _explained(self, stage: str, failure: TaskFailure) -> tuple[TaskFailure, dict[str, Json]]:
+        """Return the failure with the part of the compiler that is at fault, and that part as a fact, where
+        the option `explain` asks for it. `stage` is repeated for it, and fails in the same way."""
+        limit_s = cast("int", self._spec.setting(EXPLAIN))
+        of_model = failure.status == "failed" and stage == "accuracy" and failure.code != "fail_to_run"
+        if not limit_s or of_model or failure.status not in EXPLAINABLE:
+            return failure, {}
+        backend, problem = backend_of(self._spec), ""
+        if not backend.is_inductor or backend.export != "none":
+            problem = "only what torch.compile compiles by inductor can be"
+        elif not self._can_fork:
+            problem = "this process cannot be forked"
+        if problem:
+            return with_explanation(failure, Explanation(problem=f"unsupported, {problem}"))
+
+        def again(left_s: float) -> str:
+            answer = self._stage(stage, 0, 0, "x", limit_s=left_s)
+            return str(answer["status"]) if answer else "ok"
+
+        return explained(failure, again, limit_s)
+
+    def _stage(self, name: str, done: int, total: int, caches: str, *, limit_s: float = math.inf) -> Json:
         """Return a stage's answer. Raise TaskFailure as the stage does, or where no time is left for it."""
         self._report.event(name, done, total, self._spec.case)
-        limit_s = self._spec.timeout_s
-        left_s = self._ends - time.monotonic() - min(_LEFT_FOR_REST_S, limit_s * _LEFT_FOR_REST)
+        of_task_s = self._spec.timeout_s
+        left_s = self._ends - time.monotonic() - min(_LEFT_FOR_REST_S, of_task_s * _LEFT_FOR_REST)
         if left_s <= 0:
-            reason = f"no time was left for the stage {name} of the time limit of {limit_s} s"
+            reason = f"no time was left for the stage {name} of the time limit of {of_task_s} s"
             raise TaskFailure("timed_out", "no_time", reason)
         variables = cache_variables(self._caches / caches) if self._caches else {}
         if self._can_fork:
             work = partial(STAGES[name], self._spec, self._report, fresh=self._fresh)
         else:
             work = partial(spawned, name, self._report, fresh=self._fresh)
-        return run_stage(name, work, folder=self._report.folder, variables=variables, timeout_s=left_s)
+        return run_stage(
+            name, work, folder=self._report.folder, variables=variables, timeout_s=min(left_s, limit_s)
+        )
 
     @cached_property
     def _can_fork(self) -> bool:
@@ -152,10 +185,13 @@ class StageRunner:
             result = dataclasses.replace(result, facts={**result.facts, **marked})
         self._recorder.add(result, knobs=self._knobs, warning=self._warning)
 
-    def _fail(self, stage: str, failure: TaskFailure) -> None:
+    def _fail(
+        self, stage: str, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
+    ) -> None:
         self._failures.append(failure)
+        facts = {"reason": failure.reason, **facts}
         for metric in stage_metrics(stage, self._spec.device, fresh=self._fresh):
-            self._recorder.missing(metric, failure, knobs=self._knobs)
+            self._recorder.status(metric, failure.status, failure.code, facts, knobs=self._knobs)
 
     def _derive(self, counted: Mapping[str, Json] | None) -> None:
         """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""

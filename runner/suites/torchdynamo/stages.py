@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +27,7 @@ from runner.measure.compiler.artifacts import (
     tlparse_report,
     trace_compiles,
 )
+from runner.measure.compiler.graph_facts import recompiles
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.compiler.produced import CODE, code_file, produced
 from runner.measure.recorder import Result
@@ -34,6 +36,7 @@ from runner.measure.state.device_state import device_state, keep_gpu_states, war
 from runner.measure.timing import call_time, gpu_active_time
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
 from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.compilations import Note
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
@@ -97,7 +100,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
         if graphs:  # an exporter may go around dynamo, whose counters then say nothing
             results += _count_results(counted)
-        modules = _inductor_modules()[loaded:]
+        modules, before = _inductor_modules()[loaded:], recompiles()
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
         called = _call_results(setup, call, first)
@@ -105,7 +108,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         if spec.dynamic and not spec.compilation:
             results += _other_batch(setup, compiler, call)
         if graphs:
-            results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
+            results.append(_recompiles_result(counters.unique_graphs() - graphs, before))
         results += _kernel_results(setup, call, modules, called, report)
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
@@ -122,6 +125,16 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         },
         "warning": "; ".join(filter(None, (skipped, warning(states), pinning.warning()))),
     }
+
+
+def compiles(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+    """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
+    setup = StageSetup(spec, report.folder)
+    with setup.grad_mode():
+        call = setup.compiled(Compiler(spec))
+        setup.step.begin()
+        call()
+    return None
 
 
 def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
@@ -172,7 +185,13 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
-STAGES: dict[str, Callable[..., Json]] = {"accuracy": accuracy, "cold": cold, "warm": warm, "eager": eager}
+STAGES: dict[str, Callable[..., Json]] = {
+    "accuracy": accuracy,
+    "cold": cold,
+    "warm": warm,
+    "eager": eager,
+    "compiles": compiles,
+}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
@@ -196,6 +215,14 @@ def _count_results(counted: counters.Counts) -> list[Result]:
         Result(name, [float(getattr(counted, name))], facts=reasons if name == "graph_breaks" else {})
         for name in _COUNTS
     ]
+
+
+def _recompiles_result(count: int, before: Sequence[Note]) -> Result:
+    """Return the recompiles after the first calls, with the guards that failed since."""
+    failed = Counter({(note.reason, note.place): note.count for note in recompiles()})
+    failed -= Counter({(note.reason, note.place): note.count for note in before})
+    reasons = {f"{reason} in {place}": times for (reason, place), times in failed.items()}
+    return Result("recompiles", [float(count)], facts={"reasons": reasons} if reasons else {})
 
 
 def _inductor_modules() -> list[Any]:

@@ -1,0 +1,90 @@
+"""Find the part of the compiler that is at fault, by torch's CompilerBisector, within a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import torch
+
+from runner.formats.compile_notes import plain
+from runner.launch.failures import TaskFailure, failure_of
+from runner.schema.compilations import EXPLAINABLE, EXPLAINED, Explanation
+from runner.schema.records import Json
+
+
+def explained(
+    failure: TaskFailure, again: Callable[[float], str], limit_s: float
+) -> tuple[TaskFailure, dict[str, Json]]:
+    """Return the failure with the part of the compiler at fault in its reason, and that part as a fact of its
+    record; the failure as it is where the compiler is not at fault or `limit_s` is 0.
+
+    `again` repeats what failed within the seconds that are left, as `explain` says, and returns its status or
+    raises.
+    """
+    if not limit_s or failure.status not in EXPLAINABLE:
+        return failure, {}
+
+    def works(left_s: float) -> bool:
+        try:
+            status = again(left_s)
+        except Exception as error:
+            status = failure_of(error).status
+            if status == "timed_out":
+                raise TimeoutError from error
+        if failure.status == "wrong":
+            return status != "wrong"
+        return status not in ("failed", "crashed")
+
+    return with_explanation(failure, explain(works, limit_s))
+
+
+def with_explanation(failure: TaskFailure, found: Explanation) -> tuple[TaskFailure, dict[str, Json]]:
+    told = TaskFailure(failure.status, failure.code, found.before(failure.reason))
+    return told, {EXPLAINED: found.to_json()}
+
+
+def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:
+    """Return the part without which `works` returns True again.
+
+    `works` compiles by `torch.compile` and checks the result; the bisector makes torch.compile take other
+    backends and leave out passes meanwhile. It is called 10 to 30 times, each with the seconds that are left,
+    and may fork: the bisector keeps its state in files. It raises TimeoutError if these do not suffice.
+    """
+    try:
+        from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
+        from torch._inductor.compiler_bisector import CompilerBisector  # noqa: PLC0415 - from torch 2.6 on
+        from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415
+    except ImportError:
+        return Explanation(problem=f"unsupported, torch {torch.__version__} has no CompilerBisector")
+    ends = time.monotonic() + limit_s
+    backend, subsystem = "", ""
+
+    def test() -> bool:
+        nonlocal backend, subsystem
+        backend, subsystem = CompilerBisector.get_backend() or "", CompilerBisector.get_subsystem() or ""
+        left_s = ends - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return works(left_s)
+
+    with contextlib.suppress(Exception):  # a host without a C++ compiler
+        pick_vec_isa()  # takes seconds, and each fork would do it again
+    try:
+        with config.patch(compile_threads=1):  # likewise for the workers that compile
+            found = CompilerBisector.do_bisect(test)
+    except TimeoutError:
+        problem = f"not finished within {limit_s:.0f} s, at {subsystem or backend}"
+        return Explanation(backend if subsystem else "", problem=problem)
+    except RuntimeError as error:  # two equal tests of one part ended differently
+        return Explanation(backend, subsystem, problem=f"not the same each time: {plain(str(error))}")
+    if found is None:
+        return Explanation(problem="it did not fail again")
+    return Explanation(
+        found.backend,
+        found.subsystem or "",
+        found.bisect_number if found.debug_info != found.subsystem else None,
+        plain(found.debug_info or ""),
+        "" if found.backend != "eager" else "dynamo's capture, or the model itself",
+    )
