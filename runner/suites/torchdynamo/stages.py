@@ -105,7 +105,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             results += _other_batch(setup, compiler, call)
         if graphs:
             results.append(Result("recompiles", [float(counters.unique_graphs() - graphs)]))
-        results += _kernel_results(setup, call, modules, called, report, extern)
+        results += _kernel_results(setup, call, modules, called, extern=extern, report=report)
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
     not_kept = _keep(spec, report, counted, first, modules)
@@ -204,8 +204,9 @@ def _kernel_results(
     call: Callable[[], Any],
     modules: list[Any],
     called: list[Result],
-    report: Report,
+    *,
     extern: int,
+    report: Report,
 ) -> list[Result]:
     """Profile the compiled step and return its GPU time and its kernels; none for a backend that generates
     none. `called` are the call times, `extern` the operators that inductor left to libraries."""
