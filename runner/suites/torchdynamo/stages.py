@@ -100,7 +100,8 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
         if graphs:  # an exporter may go around dynamo, whose counters then say nothing
             results += _count_results(counted)
-        modules, before = _inductor_modules()[loaded:], recompiles()
+        modules, extern = _inductor_modules()[loaded:], counters.extern_calls()
+        before = recompiles()
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
         called = _call_results(setup, call, first)
@@ -109,7 +110,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             results += _other_batch(setup, compiler, call)
         if graphs:
             results.append(_recompiles_result(counters.unique_graphs() - graphs, before))
-        results += _kernel_results(setup, call, modules, called, report)
+        results += _kernel_results(setup, call, modules, called, extern=extern, report=report)
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
     not_kept = _keep(spec, report, counted, first, modules)
@@ -233,10 +234,16 @@ def _inductor_modules() -> list[Any]:
 
 
 def _kernel_results(
-    setup: StageSetup, call: Callable[[], Any], modules: list[Any], called: list[Result], report: Report
+    setup: StageSetup,
+    call: Callable[[], Any],
+    modules: list[Any],
+    called: list[Result],
+    *,
+    extern: int,
+    report: Report,
 ) -> list[Result]:
     """Profile the compiled step and return its GPU time and its kernels; none for a backend that generates
-    none."""
+    none. `called` are the call times, `extern` the operators that inductor left to libraries."""
     try:
         busy = _profiled(setup, call, report)
     except Exception:  # noqa: BLE001 - the other numbers stand; the metrics that lack get a record of their own
@@ -257,7 +264,6 @@ def _kernel_results(
             results.append(Result("triton_time_share", [share], gpu_active_time.CLOCK, facts=covered))
     if not found:
         return results
-    extern = counters.extern_calls()
     facts: dict[str, Json] = {"kernels_hash": kernels_hash(found), "generated": len(found)}
     facts |= {"extern_calls": extern, **contents.facts(called)}
     report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
