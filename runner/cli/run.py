@@ -17,7 +17,7 @@ from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
 from runner.schema import inductor_options
 from runner.schema.outcome_records import TaskResult
-from runner.schema.plan import CACHES, Replication
+from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES, file, suite_of
@@ -155,7 +155,7 @@ def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
     compilations = options.compilations
     if compilations is None and options.format == "upstream":
         compilations = 1  # a file of an outside system has one place for each case
-    caches = options.caches
+    caches: Caches = options.caches
     if bool(options.pinned) != (caches == "pinned") and caches != "fresh":
         raise BadRequest("--caches pinned takes --pinned FILE, and no other caches do")
     caches = "pinned" if options.pinned else caches

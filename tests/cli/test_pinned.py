@@ -40,7 +40,12 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     found: list[Job] = []
-    monkeypatch.setattr(terminal, "run_jobs", lambda jobs, *_a, **_k: found.extend(jobs) or [])
+
+    def run(jobs: list[Job], *_where: Any, **_told: Any) -> list[TaskResult]:
+        found.extend(jobs)
+        return []
+
+    monkeypatch.setattr(terminal, "run_jobs", run)
     return found
 
 
