@@ -111,10 +111,13 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def inductor_cache(data: Path) -> Path:
-    """Kernels that were compiled once for all workers of the session."""
+def inductor_cache(data: Path) -> dict[str, str]:
+    """Variables for kernels that were compiled once for all workers of the session, and for headers that
+    were: inductor keeps these below TMPDIR."""
     session = data.parent if os.environ.get("PYTEST_XDIST_WORKER") else data
-    return Path(os.environ.get("RUNNER_TEST_CACHE") or session / "inductor")
+    folder = Path(os.environ.get("RUNNER_TEST_CACHE") or session / "inductor")
+    folder.mkdir(exist_ok=True)
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TMPDIR": str(folder)}
 
 
 @pytest.fixture(scope="session")

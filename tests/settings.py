@@ -31,6 +31,10 @@ if _worker and Path(os.environ["HUD_TEST_DATA"]).name != _worker:
     Path(os.environ["HUD_TEST_DATA"]).mkdir()
 os.environ["HUD_DATA"] = os.environ["HUD_TEST_DATA"]
 os.environ["RUNNER_LOCKS"] = os.environ["HUD_TEST_DATA"] + "/locks"
+# Of inductor: no trial compiles of vector instructions, which take ten seconds with empty caches, and no
+# processes to compile in, each of which imports torch.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 from hud.settings import *  # noqa: E402, F403
 

@@ -114,7 +114,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
 def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
     """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was lost is
-    repeated as the same claim."""
+    repeated as the same claim. Claim none where the disk is full: its results could not be kept."""
     path = Path(config.data) / "claims" / str(config.accelerator)
     nonce = uuid.uuid4().hex
     try:
@@ -123,7 +123,9 @@ def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Leas
             file.write(nonce)
         nonce = path.read_text() or nonce
     except OSError as error:
-        logger.warning("the claim is not on the disk: %s", error)
+        logger.warning("nothing is claimed, since the claim cannot be kept on the disk: %s", error)
+        path.unlink(missing_ok=True)  # what was written of it
+        return None
     lease = with_retries(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
     path.unlink(missing_ok=True)
     return lease

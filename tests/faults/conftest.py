@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from pytest_django.plugin import DjangoDbBlocker
 
 from tests.conftest import FAULT_FIGURE
 from tests.faults.installation.invariants import violations
@@ -17,6 +20,61 @@ from tests.support.servers import Hud, RedisServer
 @pytest.fixture(params=["scaled", pytest.param("real", marks=pytest.mark.soak)])
 def times(request: pytest.FixtureRequest) -> Times:
     return SCALED if request.param == "scaled" else Times()
+
+
+@pytest.fixture(scope="module")
+def _kept(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[Site]]:
+    """The installation that the tests of a file share, once there is one."""
+    kept: list[Site] = []
+    with django_db_blocker.unblock():
+        yield kept
+        _discard(kept)
+
+
+def _discard(kept: list[Site]) -> None:
+    for site in kept:
+        site.close()
+    kept.clear()
+    call_command("flush", verbosity=0, interactive=False)
+
+
+@pytest.fixture
+def shared_site(
+    request: pytest.FixtureRequest,
+    _kept: list[Site],
+    redis_server: RedisServer,
+    times: Times,
+    data: Path,
+    tmp_path: Path,
+) -> Iterator[Site]:
+    """As `site`, and shared by the tests of a file, whose `_django_db_helper` empties no database. After a
+    failure the next test gets a new one."""
+    failed = request.session.testsfailed
+    if not _kept:
+        database = (
+            f"postgresql://hud@/{connection.settings_dict['NAME']}?host={connection.settings_dict['HOST']}"
+        )
+        _kept.append(Site(Hud(data, database), redis_server, times, tmp_path, lambda _what, _s: None))
+        _kept[0].start()
+    site = _kept[0]
+
+    def figure(what: str, seconds: float) -> None:
+        request.node.user_properties.append((FAULT_FIGURE + what, seconds))
+
+    site.figure = figure
+    sound = False
+    try:
+        yield site
+        found = violations(
+            controls=site.controls.values(), keys=site.keys.values(), folders=[site.folder, data]
+        )
+        assert not found, found
+        if request.session.testsfailed == failed:
+            site.begin_anew()
+            sound = True
+    finally:
+        if not sound:
+            _discard(_kept)
 
 
 @pytest.fixture

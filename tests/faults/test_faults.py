@@ -24,6 +24,17 @@ DEAD_S = 2  # a benchmark whose host's processes are killed
 CRASH_S = 5  # from a crash to its run's end
 
 
+@pytest.fixture
+def _django_db_helper(django_db_setup: None) -> None:
+    """Not pytest-django's own, which empties the database after each test."""
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """One for all tests of this file, since each takes seconds to start."""
+    return shared_site
+
+
 def assert_measured_once(run: Run) -> None:
     """The stand-in has two sizes; both are there, once."""
     measured = Measurement.objects.filter(run=run, value__isnull=False)

@@ -30,11 +30,12 @@ RUN_MS = 240_000  # inductor's first compile on a busy machine
 
 
 @pytest.fixture
-def host(live_hud: Hud, tmp_path: Path, inductor_cache: Path) -> Iterator[HostProcess]:
+def host(live_hud: Hud, tmp_path: Path, inductor_cache: dict[str, str]) -> Iterator[HostProcess]:
     """A real agent on this machine's CPU, with a real worker. Kernels that are compiled already it reuses."""
     _key, secret = create_key(name="host", scopes=["host"], who="test", host=Host.objects.create(name="here"))
     arguments = ["-m", "runner", "attach", "--hud", live_hud.url, "--key", secret, "--devices", "cpu"]
-    arguments += ["--python", f"default={sys.executable},TORCHINDUCTOR_CACHE_DIR={inductor_cache}"]
+    variables = ",".join(f"{name}={value}" for name, value in inductor_cache.items())
+    arguments += ["--python", f"default={sys.executable},{variables}"]
     process = HostProcess(tmp_path, [*arguments, "--data", str(tmp_path / "agent")], os.environ)
     process.start()
     wait_for(lambda: Accelerator.objects.filter(host__name="here").exists(), "the host's first beat")

@@ -48,8 +48,9 @@ def records_in(folder: Path) -> dict[str, Any]:
 
 
 @needs_compiler
-def test_a_warm_process_finds_what_a_cold_one_left(tmp_path: Path) -> None:
-    outcome = launch(TINY, tmp_path / "task", environment={"RUNNER_HOST": "box"})
+def test_a_warm_process_finds_what_a_cold_one_left(tmp_path: Path, inductor_cache: dict[str, str]) -> None:
+    environment = {"RUNNER_HOST": "box", "TMPDIR": inductor_cache["TMPDIR"]}
+    outcome = launch(TINY, tmp_path / "task", environment=environment)
     assert outcome.status == "ok", outcome.reason + (tmp_path / "task" / "log").read_text()
     found = records_in(tmp_path / "task")
     value = {name: record["metric"]["benchmark_values"][0] for name, record in found.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ def layer_norm(*sizes: int) -> TaskSpec:
     return TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", knobs=knobs)
 
 
-def run(folder: Path, cache: Path, **variables: str) -> tuple[TaskOutcome, list[dict[str, Any]], list[Event]]:
+def run(
+    folder: Path, cache: Mapping[str, str], **variables: str
+) -> tuple[TaskOutcome, list[dict[str, Any]], list[Event]]:
     events: list[Event] = []
     environment = {
-        "TORCHINDUCTOR_CACHE_DIR": str(cache),
+        **cache,
         "RUNNER_HOST": "box",
         "RUNNER_CEILINGS": str(folder / "ceilings.json"),
         **variables,
@@ -47,7 +50,7 @@ def records_in(folder: Path) -> list[dict[str, Any]]:
 
 
 @needs_compiler
-def test_a_kernel_is_compiled_checked_and_timed(tmp_path: Path, inductor_cache: Path) -> None:
+def test_a_kernel_is_compiled_checked_and_timed(tmp_path: Path, inductor_cache: dict[str, str]) -> None:
     outcome, records, events = run(tmp_path / "task", inductor_cache)
     log = (tmp_path / "task" / "log").read_text()
     assert (outcome.status, outcome.code) == ("ok", ""), outcome.reason + log
@@ -82,7 +85,7 @@ def test_a_kernel_is_compiled_checked_and_timed(tmp_path: Path, inductor_cache: 
 
 
 def test_a_missing_cpp_compiler_is_a_failure_with_its_reason(tmp_path: Path) -> None:
-    outcome, records, _events = run(tmp_path / "task", tmp_path / "cache", CXX="/nonexistent/g++")
+    outcome, records, _events = run(tmp_path / "task", {}, CXX="/nonexistent/g++")
     assert (outcome.status, outcome.code) == ("failed", "no_cpp_compiler")
     assert "install g++" in outcome.reason
     assert records
@@ -91,7 +94,7 @@ def test_a_missing_cpp_compiler_is_a_failure_with_its_reason(tmp_path: Path) -> 
         assert record["metric"]["extra_info"]["code"] == "no_cpp_compiler"
 
 
-def test_eager_code_is_never_passed_off_as_inductors(tmp_path: Path, inductor_cache: Path) -> None:
+def test_eager_code_is_never_passed_off_as_inductors(tmp_path: Path, inductor_cache: dict[str, str]) -> None:
     outcome, records, _events = run(tmp_path / "task", inductor_cache, TORCHDYNAMO_DISABLE="1")
     assert (outcome.status, outcome.code) == ("failed", "not_compiled")
     assert not any("benchmark_values" in record["metric"] for record in records)

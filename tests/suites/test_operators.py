@@ -352,13 +352,10 @@ OWN = f"own-{hashlib.sha256(LOG.encode()).hexdigest()[:8]}"
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, inductor_cache: Path) -> Measured:
+def measured(tmp_path_factory: pytest.TempPathFactory, inductor_cache: dict[str, str]) -> Measured:
     folder = tmp_path_factory.mktemp("operators")
     (folder / "own.txt").write_text(LOG)
-    environment = {
-        "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache),
-        OWN_INPUTS: str(folder / "own.txt"),
-    }
+    environment = {**inductor_cache, OWN_INPUTS: str(folder / "own.txt")}
     task = spec("frequent", inputs="own", repeat=5)
     command = [sys.executable, "-c", PATIENT]
     outcome = launch(task, folder / "task", environment=environment, command=command)

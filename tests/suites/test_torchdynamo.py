@@ -91,13 +91,13 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, inductor_cache: Path) -> dict[str, Done]:
+def done(tmp_path_factory: pytest.TempPathFactory, inductor_cache: dict[str, str]) -> dict[str, Done]:
     """Every task of this file, by one interpreter."""
     base = tmp_path_factory.mktemp("torchdynamo")
     for name, spec in _SPECS.items():
         (base / name).mkdir()
         (base / name / "spec.json").write_text(json.dumps(spec.to_json()))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **inductor_cache}
     environment["PATH"] = f"{tlparse(base / 'bin', _REPORTS).parent}:{environment['PATH']}"
     subprocess.run(
         [sys.executable, "-m", "tests.support.small_model", *(str(base / name) for name in _SPECS)],

@@ -48,6 +48,12 @@ class Control:
     def plan(self, plans: Mapping[str, Mapping[str, Any]]) -> None:
         (self.folder / "plan.json").write_text(json.dumps(plans))
 
+    def forget(self) -> None:
+        """Forget the plan and all starts."""
+        for path in self.folder.iterdir():
+            if path != self.python:
+                path.unlink()
+
     def go(self, name: str = "go") -> None:
         (self.folder / name).touch()
 

@@ -25,7 +25,7 @@ from hud.runs import requests
 from runner.schema.plan import Selection
 from runner.system.processes import read_process
 from tests.support.claims import options
-from tests.support.hosts import Control, HostProcess
+from tests.support.hosts import Control, HostProcess, alive
 from tests.support.servers import Hud, RedisServer, end_process, start_process
 from tests.support.waiting import wait_for
 
@@ -84,6 +84,7 @@ class Site:
     controls: dict[str, Control] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     _tick: subprocess.Popen[bytes] | None = None
+    _tick_variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -112,6 +113,7 @@ class Site:
         self.hud.start(**self.times.environment, **variables)
 
     def start_tick(self, **variables: str) -> None:
+        self._tick_variables = variables
         command = [sys.executable, "manage.py", "tick"]
         self._tick = start_process(command, self.folder / "tick.log", {**self.environment, **variables})
 
@@ -227,6 +229,22 @@ class Site:
         started = time.monotonic()
         yield
         self.figure(what, time.monotonic() - started)
+
+    def begin_anew(self) -> None:
+        """Forget the runs, the second host and the stand-in's plan of a test whose faults are over."""
+        for name in set(self.hosts) - {"here"}:
+            self.hosts.pop(name).close()
+            del self.controls[name], self.keys[name]
+            Host.objects.filter(name=name).delete()
+        self.wait(lambda: not any(map(alive, self.control.pids)), "the end of the benchmarks")
+        self.wait(lambda: not list((self.data / "spool").iterdir()), "an empty spool")
+        self.control.forget()
+        Run.objects.all().delete()
+        if self._tick_variables:
+            self.stop_tick()
+            self.start_tick()
+        self.wait(self.trusts_silence, "a tick that may break leases")
+        self.wait(lambda: self.host_state("here") == "online", "the host")
 
     def close(self) -> None:
         for host in self.hosts.values():
