@@ -19,7 +19,7 @@ from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import body_of, bytes_of
 from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
 from hud.hosts import redis_users, registration
-from hud.ingest import deliveries, kernel_code
+from hud.ingest import deliveries
 from hud.models import Accelerator
 from hud.problems import Problem
 from hud.runs import logs, tasks
@@ -149,8 +149,8 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
     """Store a file that the task left behind. `kernel_code` is taken apart instead, and has no id."""
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES)
     spend_bytes(request, len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
-    if kind == kernel_code.KIND:
-        return Status(201, {"kernels": kernel_code.take_kernel_code(**lease, data=data)})
+    if kind == deliveries.KERNEL_CODE:
+        return Status(201, {"kernels": deliveries.take_kernel_code(**lease, data=data)})
     kept = logs.keep_artifact(
         **lease,
         kind=kind,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import parse_etags
-from ninja import Query, Router
+from ninja import Path, Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
@@ -169,11 +169,14 @@ def get_series(
         raise Problem(422, str(error), errors=[Fault("?cursor", str(error))]) from error
 
 
-@router.get("/variants/{variant}", response={200: VariantOut, (401, 403, 404): Error})
-def get_variant(request: HttpRequest, variant: str) -> dict[str, Any]:
+_Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
+
+
+@router.get("/variants/{variant}", response={200: VariantOut, (401, 403, 404, 422): Error})
+def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
     a series name it."""
     found = compilations.of_variant(variant)
     if found is None:
-        raise Problem(404, f"no compilation has the variant {variant[:40]!r}")
+        raise Problem(404, f"no compilation has the variant {variant!r}")
     return found

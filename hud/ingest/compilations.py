@@ -26,7 +26,7 @@ MAX_KERNELS = 2000
 _MAX_ENTRIES = 200  # that are kept of the reasons of a kind, a kernel's origins, phases and so on
 _MAX_NAME, _MAX_TEXT = 300, 500
 KEY = re.compile(r"[0-9a-f]{16}")
-_KEYS = re.compile(rf"{KEY.pattern} {KEY.pattern} {KEY.pattern}")
+_KEYS = re.compile(rf"(?:{KEY.pattern} )*")
 _MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
 
 
@@ -42,9 +42,11 @@ def read_compiled(value: Any) -> Compiled:
         raise BadCompilation(str(error)[:200]) from error
     if len(found.kernels) > MAX_KERNELS:
         raise BadCompilation(f"{len(found.kernels)} kernels are more than {MAX_KERNELS}")
-    for place, kernel in enumerate(found.kernels):
-        if problem := _problem_of(kernel):
-            raise BadCompilation(f"{problem} - at `$.kernels[{place}]`")
+    keys = "".join(f"{kernel.slot} {kernel.choice} {kernel.binary} " for kernel in found.kernels)
+    if not _KEYS.fullmatch(keys):
+        raise BadCompilation("a key of a kernel is not 16 hex digits")
+    if not all(map(_fits, found.kernels)):
+        raise BadCompilation("a number of a kernel is below 0 or too large")
     counts = [note.count for note in (*found.graph_breaks, *found.recompiles, *found.cudagraph_skips)]
     counts += [count for cache in found.caches.values() for count in cache]
     if not all(0 <= count <= _MAX_COUNT for count in counts):
@@ -52,18 +54,14 @@ def read_compiled(value: Any) -> Compiled:
     return found
 
 
-def _problem_of(kernel: Kernel) -> str:
-    if not _KEYS.fullmatch(f"{kernel.slot} {kernel.choice} {kernel.binary}"):
-        return "a key is not 16 hex digits"
-    if not (
+def _fits(kernel: Kernel) -> bool:
+    return (
         0 <= kernel.calls <= _MAX_REAL
         and 0 <= (kernel.time_us or 0) <= _MAX_REAL
         and 0 <= (kernel.bytes or 0) <= _MAX_BIGINT
         and 0 <= (kernel.flops or 0) <= _MAX_BIGINT
         and 0 <= kernel.candidates <= _MAX_COUNT
-    ):
-        return "a number is below 0 or too large"
-    return ""
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Results that a host delivers for its running task.
+"""Results that a host delivers for its running task, and the source of its kernels.
 
 A host may deliver what its task measures and nothing else (`Binding`). The arch of a result is that of the
 accelerator, its host that of the run, its place in the series the run's: whatever the record says.
@@ -6,25 +6,39 @@ accelerator, its host that of the run, its place in the series the run's: whatev
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from hud.ingest.compilations import KEY, signed
 from hud.ingest.parse import RecordParser
-from hud.ingest.receive import Content, Receipt
+from hud.ingest.receive import Content, Receipt, inflate
 from hud.ingest.resolve import keep_references
 from hud.ingest.store import store
-from hud.models import Accelerator, Environment, Host, Run, Task
+from hud.models import (
+    Accelerator,
+    Compilation,
+    Environment,
+    Host,
+    KernelBinary,
+    KernelCode,
+    Run,
+    Task,
+    kernels_of,
+)
 from hud.runs.tasks import lease_end, leased_task
-from runner.formats import reasons
-from runner.formats.errors import BadUpload
+from runner.formats import json_text, reasons
+from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.parameters import Parameters
@@ -35,6 +49,10 @@ MAX_BYTES = 16 * 2**20  # of one delivery; a host sends about 4 MiB, escapes may
 CLOCK_TOLERANCE = timedelta(minutes=5)
 _MAX_SKEW = timedelta(days=100 * 365)  # any clock that a machine can have
 _LIST = re.compile(rb"^[ \t\r]*\[", re.MULTILINE)
+KERNEL_CODE = "kernel_code"  # of the artifact: a JSON object of texts by binary, as gzip
+_MOST_CODE = 10  # largest kernels of a compilation whose source is kept
+_MAX_CODE_BYTES = 8 * 2**20  # of one artifact's JSON
+_MAX_CODE = 64 * 1024
 _GIVEN = Parameters(format="v3", source="runner", partial="1")
 
 
@@ -142,3 +160,53 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     receipt.skip((item.to_json() for item in refused), len(refused))
     marked = [item for item in parser.skipped if item["reason"] == reasons.UNEXPECTED]
     return receipt, [*refused, *(Skipped(item["pointer"], item["reason"]) for item in marked)]
+
+
+def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: bytes) -> int:
+    """Keep the source of the largest kernels of what the task has delivered; return of how many. The source
+    of a binary that is known stays. Raise BadUpload, LeaseBroken, UnknownTask."""
+    try:
+        texts = msgspec.json.decode(inflate(data, _MAX_CODE_BYTES), type=dict[str, str])
+    except json_text.ERRORS as error:
+        raise MalformedUpload("this is no code of kernels", [Fault("", str(error))]) from error
+    texts = {binary: text for binary, text in texts.items() if KEY.fullmatch(binary)}
+    with transaction.atomic():
+        task = leased_task(uid=uid, token=token, host=host, lock=True)
+        wanted = _largest(task, texts.keys())
+        codes = {
+            binary: KernelCode(digest=_digest(text), text=text, delivered=timezone.now())
+            for binary in sorted(wanted)
+            for text in [texts[binary].replace("\0", "")[:_MAX_CODE]]
+        }
+        distinct = {code.digest: code for code in codes.values()}
+        KernelCode.objects.bulk_create(
+            [distinct[digest] for digest in sorted(distinct)],
+            update_conflicts=True,
+            unique_fields=["digest"],
+            update_fields=["delivered"],
+        )
+        KernelBinary.objects.bulk_create(
+            [KernelBinary(binary=binary, code=distinct[code.digest]) for binary, code in codes.items()],
+            ignore_conflicts=True,
+        )
+    return len(codes)
+
+
+def _largest(task: Task, binaries: Collection[str]) -> set[str]:
+    """Return those of these binaries that are among the ten largest of a compilation of the task."""
+    rows = list(
+        Compilation.objects.filter(
+            run_id=task.run_id, repeat=task.repeat, binaries__overlap=[signed(binary) for binary in binaries]
+        )
+    )
+    kernels = kernels_of(rows)
+    wanted: set[str] = set()
+    for row in rows:
+        there = [kernel for kernel in row.compiled(kernels).kernels if kernel.binary in binaries]
+        largest = sorted(there, key=lambda kernel: -(kernel.time_us or 0.0))
+        wanted.update(list(dict.fromkeys(kernel.binary for kernel in largest))[:_MOST_CODE])
+    return wanted
+
+
+def _digest(text: str) -> uuid.UUID:
+    return uuid.UUID(bytes=hashlib.blake2b(text.encode(), digest_size=16).digest())

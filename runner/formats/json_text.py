@@ -34,6 +34,8 @@ _LIST_END = re.compile(rb"\s*\]")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
+_AS_BRACES = bytes.maketrans(b"[]", b"{}")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
 
 
@@ -230,8 +232,16 @@ def _is_plain(text: bytes) -> bool:
         written = orjson.dumps(value)
     except (TypeError, ValueError, RecursionError):
         return False
-    few = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
-    return text.count(b'"') == written.count(b'"') and (few or _is_shallow(value))
+    return text.count(b'"') == written.count(b'"') and (_has_few_levels(text) or _is_shallow(value))
+
+
+def _has_few_levels(text: bytes) -> bool:
+    """Return whether the brackets of a text, those inside of strings too, are closed and nested no deeper
+    than is allowed; each round takes the innermost ones away."""
+    brackets = text.translate(_AS_BRACES, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"{}", b"")
+    return not brackets
 
 
 def _is_shallow(value: Any) -> bool:

@@ -141,6 +141,7 @@ def _calls() -> list[tuple[str, str]]:
         "schedule_id": "1",
         "experiment": "1",
         "metric": "m",
+        "variant": "0123456789abcdef",
         "kind": "trace",
     }
     return [(method, path.format(**values)) for path in paths for method in paths[path]]

@@ -10,10 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.bench.application import Application, running
-from tests.bench.compilations import compilations
 from tests.bench.figures import Figure
 from tests.bench.imports import imports
-from tests.bench.ingest import ingest
+from tests.bench.ingest import ingest, kernels
 from tests.bench.judge import judge
 from tests.bench.pages import pages
 from tests.bench.start import start
@@ -23,7 +22,7 @@ OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"
 PARTS: dict[str, Callable[[Application], Iterator[Figure]]] = {
     "start": start,
     "ingest": ingest,
-    "kernels": compilations,
+    "kernels": kernels,
     "import": imports,
     "judge": judge,
     "pages": pages,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tests.bench import processes
 from tests.bench.application import Application
 from tests.bench.figures import Figure, median_of
-from tests.bench.records import RECORDS, body
+from tests.bench.records import RECORDS, body, compilations, without_compilations
 
 if TYPE_CHECKING:
     from tests.bench.yardstick import Yardstick
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SIZES = tuple(int(rows) for rows in os.environ.get("BENCH_ROWS", "0,100000,1000000").split(","))
 REPEATS = 7
 TINY = 20  # uploads of one record for each repetition
+CASES = 20  # compilations of one upload
 
 
 @dataclass(frozen=True)
@@ -134,3 +135,45 @@ def _peaks(application: Application) -> Iterator[Figure]:
     ):
         peak_mib = max(processes.memory_mib(process) for process in processes.tree(root))
         yield Figure("ingest", f"peak memory of any process of {name}", peak_mib, "MiB", limit)
+
+
+def kernels(application: Application) -> Iterator[Figure]:
+    """CPU and bytes of compilations of 200 kernels, beside the same uploads without them."""
+    numbers = iter(range(1, 10_000))
+    bare_ms = statistics.median(
+        [_compile(application, next(numbers), None)[0] for _ in range(3 + REPEATS)][3:]
+    )
+    app_ms, size = _compile(application, next(numbers), new_binaries=False)
+    yield Figure("kernels", "new kernels: app CPU per compilation", app_ms - bare_ms, "ms")
+    yield Figure("kernels", "new kernels: bytes per compilation", size, "B")
+    for _ in range(5):  # until every choice was drawn
+        _compile(application, next(numbers), new_binaries=False)
+    for what, new in (("known kernels", False), ("known kernels, binaries of a new torch", True)):
+        costs = [_compile(application, next(numbers), new_binaries=new) for _ in range(REPEATS)]
+        beyond = [app_ms - bare_ms for app_ms, _size in costs]
+        yield median_of("kernels", f"{what}: app CPU per compilation", beyond, "ms", 5)
+        size = statistics.median(size for _ms, size in costs)
+        yield Figure("kernels", f"{what}: bytes per compilation", size, "B", 20_000)
+
+
+def _compile(application: Application, number: int, new_binaries: bool | None) -> tuple[float, float]:
+    """Upload compilations; return CPU in ms and stored bytes of each."""
+    content = (
+        without_compilations(cases=CASES)
+        if new_binaries is None
+        else compilations(number, cases=CASES, new_binaries=new_binaries)
+    )
+    web_ms, stored = application.web_cpu_ms(), _stored_bytes()
+    receipt = application.upload(content, f"commit={number:x}&commit_date=2026-01-01&branch=main")
+    assert receipt["stored"] == CASES, receipt
+    return (application.web_cpu_ms() - web_ms) / CASES, (_stored_bytes() - stored) / CASES
+
+
+def _stored_bytes() -> int:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_total_relation_size('hud_compilation') + pg_total_relation_size('hud_kernel')"
+        )
+        return int(cursor.fetchone()[0])

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+from runner.schema.compilations import Compiled, Kernel, digest
+from tests.support.records import compiled_record
+
+KERNELS = 200  # of a compilation
 RECORDS = 5000  # of one upload, each an experiment of its own
 _ARGUMENTS = {"device": "cuda", "arch": "NVIDIA H200", "batch_size": 16, "freezing": False}
 _OTHERS_SETTINGS = {"device": "cuda", "arch": "NVIDIA H200", "layout": "channels_last"}
@@ -32,3 +37,44 @@ def _record(number: int, upload: int, stranger: bool) -> dict[str, Any]:
         "runners": _RUNNERS,
         "dependencies": _DEPENDENCIES,
     }
+
+
+def compilations(upload: int, *, cases: int, new_binaries: bool) -> bytes:
+    """A compilation of each case, with choices that the number of the upload draws."""
+    binaries = upload if new_binaries else 0
+    made = [
+        compiled_record(compiled(case, upload, binaries=binaries), 0, case=f"case_{case}")
+        for case in range(cases)
+    ]
+    return json.dumps(made).encode()
+
+
+def without_compilations(*, cases: int) -> bytes:
+    """The same records without what was compiled."""
+    return json.dumps([compiled_record(None, 0, case=f"case_{case}") for case in range(cases)]).encode()
+
+
+def compiled(case: int, draw: int, *, binaries: int) -> Compiled:
+    """One compilation of a case: each kernel has one of two configurations, as `draw` has it."""
+    chance = random.Random(draw)
+    kernels = []
+    for place in range(KERNELS):
+        name = f"triton_poi_fused__native_batch_norm_legit_no_training_hardtanh_{place}"
+        config = f"XBLOCK={chance.choice((256, 1024))} num_warps=4 num_stages=1"
+        slot = digest(str(case), str(place))
+        choice = digest(slot, config)
+        kernel = Kernel(
+            slot,
+            choice,
+            digest(choice, str(binaries)),
+            name,
+            "pointwise",
+            config,
+            ("aten._native_batch_norm_legit_no_training", "aten.hardtanh"),
+            time_us=chance.uniform(2, 700),
+            bytes=2**20 + place,
+            candidates=7,
+        )
+        kernels.append(kernel)
+    phases = {f"phase_{place}": place / 10 for place in range(20)}
+    return Compiled(tuple(kernels), busy_us=2950.1, gaps_us=3.2, phases_s=phases, caches={"fxgraph": (0, 3)})

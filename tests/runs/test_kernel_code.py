@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hud import retention
-from hud.ingest import deliveries, kernel_code
+from hud.ingest import deliveries
 from hud.models import Accelerator, Artifact, KernelBinary, KernelCode
 from hud.pages.compilations import code_of
 from runner.formats.errors import BadUpload
@@ -54,11 +54,11 @@ def test_the_code_of_the_ten_largest_kernels_is_kept(accelerator: Accelerator) -
     lease = delivered(accelerator, found)
     texts = {kernel.binary: f"def {kernel.name}(): ..." for kernel in found}
     texts |= {"f" * 16: "of no kernel of the task", "../../etc/passwd": "no key"}
-    assert kernel_code.take_kernel_code(**lease, data=packed(texts)) == 10
+    assert deliveries.take_kernel_code(**lease, data=packed(texts)) == 10
     largest = [kernel.binary for kernel in found[4:]]
     assert code_of([*texts]) == {binary: texts[binary] for binary in largest}
     again = dict.fromkeys(largest, "another text")
-    assert kernel_code.take_kernel_code(**lease, data=packed(again)) == 10
+    assert deliveries.take_kernel_code(**lease, data=packed(again)) == 10
     assert code_of(largest[:1]) == {largest[0]: texts[largest[0]]}
     assert not Artifact.objects.exists()
 
@@ -67,24 +67,32 @@ def test_equal_code_is_stored_once_and_short(accelerator: Accelerator) -> None:
     found = kernels(3)
     lease = delivered(accelerator, found)
     body = packed({kernel.binary: "x" * 100_000 for kernel in found})
-    assert kernel_code.take_kernel_code(**lease, data=body) == 3
+    assert deliveries.take_kernel_code(**lease, data=body) == 3
     assert KernelBinary.objects.count() == 3
     assert len(KernelCode.objects.get().text) == 64 * 1024
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"text", packed([1]), packed({"a" * 16: 5}), gzip.compress(b"0" * 2**25)]
+    "body",
+    [
+        b"",
+        b"text",
+        packed([1]),
+        packed({"a" * 16: 5}),
+        gzip.compress(b"0" * 2**25),
+        gzip.compress(b'{"\xff": ""}'),
+    ],
 )
 def test_what_is_no_code_is_refused(accelerator: Accelerator, body: bytes) -> None:
     lease = delivered(accelerator, kernels(1))
     with pytest.raises(BadUpload):
-        kernel_code.take_kernel_code(**lease, data=body)
+        deliveries.take_kernel_code(**lease, data=body)
 
 
 def test_code_that_no_host_has_delivered_for_long_is_removed(accelerator: Accelerator) -> None:
     found = kernels(1)
     lease = delivered(accelerator, found)
-    kernel_code.take_kernel_code(**lease, data=packed({found[0].binary: "text"}))
+    deliveries.take_kernel_code(**lease, data=packed({found[0].binary: "text"}))
     assert dict(retention.batches()).get("kernel code") is None
     KernelCode.objects.update(delivered="2020-01-01T00:00:00Z")
     assert "kernel code" in dict(retention.batches())
