@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch._inductor import config
+from torch._inductor import config, cpu_vec_isa
 from torch._inductor.compiler_bisector import CompilerBisector
 
 from runner.measure.compiler.bisection import explain
@@ -34,6 +34,7 @@ def _backend() -> str:
 @pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
 def test_a_planted_bug_of_a_lowering_is_named(monkeypatch: pytest.MonkeyPatch, inductor_cache: Path) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(inductor_cache))
+    monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)  # to find them takes longer than the rest
     x = torch.randn(64)
 
     def function(x: torch.Tensor) -> torch.Tensor:
