@@ -10,10 +10,12 @@ from hud.accounts import sign_on
 from hud.api import api, metrics
 from hud.pages import health
 from hud.pages.audit import view as audit
+from hud.pages.code import view as code
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
+from hud.pages.limits import view as limits
 from hud.pages.overview import view as overview
 from hud.pages.run import view as runs
 from hud.pages.suite import view as suites
@@ -45,6 +47,10 @@ urlpatterns = [
     path("experiments/<int:pk>/", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>.<format:data_format>", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>/rerun", experiments.rerun, name="rerun"),
+    path("code/", code.code, name="code"),
+    path("code.<format:data_format>", code.code, name="code"),
+    path("limits/", limits.limits, name="limits"),
+    path("limits.<format:data_format>", limits.limits, name="limits"),
     path("runs/", runs.run_list, name="runs"),
     path("runs.<format:data_format>", runs.run_list, name="runs"),
     path("runs/<int:pk>/", runs.run, name="run"),

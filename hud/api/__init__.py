@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull
 
-from hud.api import agent, audit, experiments, hosts, results, runs, schedules
+from hud.api import agent, attribution, audit, experiments, hosts, results, runs, schedules
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
@@ -36,7 +36,7 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
-for module in (results, runs, experiments, hosts, schedules, audit, agent):
+for module in (results, runs, experiments, attribution, hosts, schedules, audit, agent):
     api.add_router("", module.router)
 
 

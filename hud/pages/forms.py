@@ -17,6 +17,7 @@ from hud.models import State
 from hud.pages.audit import query as audit
 from hud.pages.experiment import query as experiment
 from hud.pages.hosts.query import Place
+from hud.pages.limits import query as limits
 from hud.pages.option_fields import knob_field, knob_text
 from hud.pages.runs import query as runs
 from hud.pages.suite import query as suite
@@ -78,6 +79,26 @@ class ExperimentChoice(FilterForm):
 
     def query_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.kept().items() if name != "table"}
+
+
+class CodeSides(FilterForm):
+    """Two points, as `hud.pages.code.sides` reads them, and the slot of the kernel whose code to show."""
+
+    base = _word(300)
+    head = _word(300)
+    kernel = _word(16)
+    q = _word()  # of the chooser
+
+
+class LimitsFilters(FilterForm):
+    arch = _word(100)
+    mode = _word(40)
+    dtype = _word(40)
+    backend = _word(100)
+    suite = _word(60)
+
+    def filters(self) -> limits.Filters:
+        return limits.Filters(**self.kept())
 
 
 class RunFilters(FilterForm):

@@ -30,7 +30,10 @@
 
   const draw = async (box) => {
     const figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
-    const layout = merged(themed(), figure.layout);
+    const axes = Object.keys(figure.layout).filter((name) => /^[xy]axis\d/.test(name));
+    const theme = themed();
+    for (const name of axes) theme[name] = theme.xaxis;
+    const layout = merged(theme, figure.layout);
     const options = { responsive: true, displaylogo: false, showTips: false, modeBarButtons: buttons };
     await Plotly.newPlot(box, figure.data, layout, options);
     box.on("plotly_click", (event) => {
@@ -46,10 +49,12 @@
 
   const recolour = () => {
     const { xaxis, yaxis, ...rest } = themed();
-    const change = { ...rest };
-    for (const [name, axis] of Object.entries({ xaxis, yaxis }))
-      for (const [key, value] of Object.entries(axis)) change[`${name}.${key}`] = value;
-    for (const box of boxes) Plotly.relayout(box, change);
+    for (const box of boxes) {
+      const change = { ...rest };
+      for (const name of Object.keys(box.layout || {}).filter((name) => /^[xy]axis/.test(name)))
+        for (const [key, value] of Object.entries(name[0] === "x" ? xaxis : yaxis)) change[`${name}.${key}`] = value;
+      Plotly.relayout(box, change);
+    }
   };
   document.addEventListener("hud:theme", recolour);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);

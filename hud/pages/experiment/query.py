@@ -9,6 +9,8 @@ from typing import Any
 
 from hud.models import ACTIVE, Environment, Experiment, Measurement, Metric, Run, Series, Upload
 from hud.pages import values
+from hud.pages.experiment import compilations
+from hud.pages.experiment.compilations import Compilations
 from hud.pages.hosts.query import Place, places_for
 from hud.pages.sql import fetch
 from hud.pages.targets import AppliedTarget, Targets
@@ -99,10 +101,17 @@ class ExperimentPage:
     places: list[Place] = field(default_factory=list)  # where it can be run again
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
     more_points: bool = False  # older ones were left out
+    compilations: Compilations = field(default_factory=Compilations)
+
+    @property
+    def regret(self) -> MetricValue | None:
+        """Return the time lost by the autotuner's choices; its note has the interval."""
+        return next((value for value in self.metrics if value.metric.name == "autotune_regret"), None)
 
 
 def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> ExperimentPage | None:
-    """Return the page, in 11 statements and one more for uploaded points; None for no such experiment.
+    """Return the page, in 12 statements, one more for uploaded points and up to 3 for compilations; None for
+    no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first.
     """
@@ -136,6 +145,7 @@ def read(pk: int, *, metric: str = "", points: int = DEFAULT_POINTS) -> Experime
     )
     page.samples = _samples(page.history)
     page.more_points = bool(page.history and page.history.processes >= points < MAX_POINTS)
+    page.compilations = compilations.read(pk, chosen)
     return page
 
 

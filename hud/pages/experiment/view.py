@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from hud.accounts.access import after_login, form_as_it_was
 from hud.models import Experiment
 from hud.pages import data
-from hud.pages.experiment import charts, query
+from hud.pages.experiment import charts, compilation_charts, query
 from hud.pages.experiment.charts import Figure
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice, RerunForm
@@ -60,6 +60,7 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         experiment=identity(page.experiment),
         metrics=[value.to_row() for value in page.metrics],
         environments={one.fingerprint: one.facts for one in page.environments},
+        **page.compilations.to_json(),
     )
 
 
@@ -88,6 +89,7 @@ def _render(
         "points": page.history.newest_first[:rows] if page.history else [],
         "chart": charts.history(page.history) if page.history else None,
         "samples_chart": _samples_chart(page),
+        "compilations_chart": _compilations_chart(page),
         "rule": value_rule(page.experiment.suite, page.history.metric.name) if page.history else "median",
         "siblings": [
             (history, charts.history(history), history.points[: -_POINTS_OF_SIBLING - 1 : -1])
@@ -105,6 +107,15 @@ def _samples_chart(page: ExperimentPage) -> Figure | None:
     metric, alone = page.history.metric, page.history.newest.processes == 1
     rule = value_rule(page.experiment.suite, metric.name) if alone else "median"
     return charts.samples(page.samples, metric, rule)
+
+
+def _compilations_chart(page: ExperimentPage) -> Figure | None:
+    """Return the compilations: those of a kernel by the shown metric, of a model by busy time."""
+    found = page.compilations
+    if page.history and found.few_kernels and any(mark.value is not None for mark in found.marks):
+        return compilation_charts.of_kernel(found.marks, page.history.metric)
+    timed = any(mark.busy_us is not None for mark in found.marks)
+    return compilation_charts.of_model(found.marks) if timed else None
 
 
 def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:

@@ -1,0 +1,306 @@
+"""Attribute the difference between two points to their kernels. Numbers only.
+
+A kernel is known by slot, choice and binary (measuring rule C2). A slot on both sides changed its choice, or
+its code at the same choice, or its time with the same binary; a slot on one side appeared or vanished, or its
+operators moved to other kernels. Each side may have several compilations: a slot then counts with the median
+of each choice, as often as that choice came, and the part that both sides share is compared at equal choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import fmean
+from typing import Literal, get_args
+
+from runner.schema.compilations import Compiled, Kernel
+from runner.schema.statistics import median
+
+Cause = Literal["code", "moved", "appeared", "vanished", "choice", "slower", "faster", "unchanged"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)  # in the order in which they are read
+RELATIVE_NOISE, NOISE_US_PER_CALL = 0.005, 0.3  # of one kernel on one card (rule C4)
+OTHER_CARD_NOISE, LEAST_SHARED = 0.02, 10  # without a known offset; kernels that tell it (rule C5)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One kernel, or the part of it that has one cause. Times are of all calls in one step."""
+
+    slot: str
+    cause: Cause
+    base: Kernel | None  # None: not on this side
+    head: Kernel | None
+    base_us: float | None  # None: absent or never timed, as on a CPU
+    head_us: float | None
+    portion: float = 1.0  # of the compilations, which may have drawn several choices
+    beyond_noise: bool = False
+    group: int = 0  # of moved work, from 1: these kernels share operators; 0: none
+
+    @property
+    def kernel(self) -> Kernel:
+        found = self.head or self.base
+        assert found is not None
+        return found
+
+    @property
+    def change_us(self) -> float:
+        return (self.head_us or 0.0) - (self.base_us or 0.0)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Means over the compilations of one side, in µs of a step; None: not measured."""
+
+    compilations: int
+    kernels_us: float | None
+    busy_us: float | None
+    gaps_us: float | None
+    overlap_us: float
+    call_us: float | None
+
+    @property
+    def overhead_us(self) -> float | None:
+        """Return the time of a call in which the GPU has not begun or has ended."""
+        if self.call_us is None or self.busy_us is None:
+            return None
+        return self.call_us - self.busy_us - (self.gaps_us or 0.0)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The changes by cause, then the largest first. With `card_ratio` another card runs all kernels that much
+    slower, which is no change of a kernel."""
+
+    base: Side
+    head: Side
+    changes: list[Change]
+    card_ratio: float | None = None
+    groups: dict[int, tuple[int, int]] = field(default_factory=dict)  # moved: kernels before and after
+
+    @property
+    def busy_change_us(self) -> float | None:
+        return _difference(self.base.busy_us, self.head.busy_us)
+
+    @property
+    def gaps_change_us(self) -> float | None:
+        return _difference(self.base.gaps_us, self.head.gaps_us)
+
+    @property
+    def overhead_change_us(self) -> float | None:
+        return _difference(self.base.overhead_us, self.head.overhead_us)
+
+    @property
+    def overlap_change_us(self) -> float:
+        return self.head.overlap_us - self.base.overlap_us
+
+    @cached_property
+    def by_cause(self) -> dict[Cause, float]:
+        """Return the sum of each cause that occurs, in µs."""
+        there = {cause: [one for one in self.changes if one.cause == cause] for cause in CAUSES}
+        return {cause: sum(one.change_us for one in found) for cause, found in there.items() if found}
+
+    @property
+    def remainder_us(self) -> float | None:
+        """Return what the kernels do not explain of the change of busy time."""
+        if self.busy_change_us is None:
+            return None
+        return self.busy_change_us - (sum(self.by_cause.values()) - self.overlap_change_us)
+
+    @property
+    def adds_up(self) -> bool | None:
+        """Return whether the remainder is within 10 % of the change or 0.3 % of the busy time."""
+        if self.remainder_us is None or self.busy_change_us is None or self.base.busy_us is None:
+            return None
+        return abs(self.remainder_us) <= max(0.1 * abs(self.busy_change_us), 0.003 * self.base.busy_us)
+
+    def share(self, change_us: float) -> float | None:
+        """Return a part of the change of busy time; None where that is too small to be divided by."""
+        whole = self.busy_change_us
+        if whole is None or not self.base.busy_us or abs(whole) < 1e-4 * self.base.busy_us:
+            return None
+        return change_us / whole
+
+
+def attribute(
+    base: Sequence[Compiled],
+    head: Sequence[Compiled],
+    *,
+    same_card: bool = True,
+    base_call_us: float | None = None,
+    head_call_us: float | None = None,
+) -> Attribution:
+    """Return what changed from `base` to `head`, each at least one compilation. Raise ValueError without."""
+    if not base or not head:
+        raise ValueError("each side needs a compilation")
+    before, after = _slots(base), _slots(head)
+    changes: list[Change] = []
+    for slot in dict.fromkeys((*before, *after)):
+        changes += _of_slot(slot, before.get(slot, {}), after.get(slot, {}))
+    changes, ratio = _judge_noise(changes, same_card=same_card)
+    changes, groups = _move(changes)
+    sides = [_side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)]
+    changes.sort(key=lambda one: (CAUSES.index(one.cause), one.group, -abs(one.change_us), one.slot))
+    return Attribution(sides[0], sides[1], changes, ratio, groups)
+
+
+@dataclass
+class _Choice:
+    """A choice of a slot: in which portion of the side's compilations it came, and its median time."""
+
+    kernel: Kernel
+    portion: float
+    time_us: float | None
+    binaries: set[str]
+
+
+_Slot = dict[str, _Choice]  # by choice
+
+
+def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
+    """Return each slot's choices. A slot that one compilation lists twice counts once, with both times."""
+    seen: dict[str, dict[str, list[Kernel]]] = {}
+    for compiled in side:
+        once: dict[tuple[str, str], Kernel] = {}
+        for kernel in compiled.kernels:
+            place = kernel.slot, kernel.choice
+            once[place] = _together(once[place], kernel) if place in once else kernel
+        for (slot, choice), kernel in once.items():
+            seen.setdefault(slot, {}).setdefault(choice, []).append(kernel)
+    return {
+        slot: {choice: _choice(found, len(found) / len(side)) for choice, found in choices.items()}
+        for slot, choices in seen.items()
+    }
+
+
+def _together(one: Kernel, other: Kernel) -> Kernel:
+    times = None if one.time_us is None or other.time_us is None else one.time_us + other.time_us
+    return replace(one, time_us=times, calls=one.calls + other.calls)
+
+
+def _choice(found: list[Kernel], portion: float) -> _Choice:
+    times = [kernel.time_us for kernel in found if kernel.time_us is not None]
+    return _Choice(found[-1], portion, median(times) if times else None, {kernel.binary for kernel in found})
+
+
+def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
+    """Yield the parts of a slot: what both sides drew alike, then what they drew differently."""
+    if not before or not after:
+        yield _change(slot, "appeared" if after else "vanished", _mean(before), _mean(after))
+        return
+    left = dict(before), dict(after)
+    for choice in before.keys() & after.keys():
+        base, head = before[choice], after[choice]
+        portion = min(base.portion, head.portion)
+        cause: Cause = "unchanged" if base.binaries & head.binaries else "code"
+        yield _change(slot, cause, _part(base, portion), _part(head, portion))
+        for side in left:
+            rest = side.pop(choice)
+            if rest.portion - portion > 1e-9:
+                side[choice] = replace(rest, portion=rest.portion - portion)
+    if left[0] or left[1]:
+        yield _change(slot, "choice", _mean(left[0]), _mean(left[1]))
+
+
+def _change(slot: str, cause: Cause, base: _Choice | None, head: _Choice | None) -> Change:
+    portion = max(one.portion for one in (base, head) if one)
+    return Change(
+        slot,
+        cause,
+        base.kernel if base else None,
+        head.kernel if head else None,
+        base.time_us if base else None,
+        head.time_us if head else None,
+        portion,
+    )
+
+
+def _part(choice: _Choice, portion: float) -> _Choice:
+    """Return a choice with the time that it takes if it comes so often."""
+    time_us = None if choice.time_us is None else choice.time_us * portion
+    return _Choice(choice.kernel, portion, time_us, choice.binaries)
+
+
+def _mean(slot: _Slot) -> _Choice | None:
+    """Return the choices as one, named after the most frequent, with the sum of their times, each as often as
+    it came. None without any."""
+    if not slot:
+        return None
+    most = max(slot.values(), key=lambda one: one.portion)
+    times = [one.time_us * one.portion for one in slot.values() if one.time_us is not None]
+    portion = sum(one.portion for one in slot.values())
+    return _Choice(most.kernel, portion, sum(times) if times else None, most.binaries)
+
+
+def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change], float | None]:
+    """Tell changes of time from noise, and the same binary's by their direction."""
+    ratio, relative = 1.0, RELATIVE_NOISE
+    if not same_card:
+        ratios = [
+            one.head_us / one.base_us
+            for one in changes
+            if one.cause == "unchanged" and one.base_us and one.head_us is not None
+        ]
+        ratio, relative = (
+            (median(ratios), relative) if len(ratios) >= LEAST_SHARED else (1.0, OTHER_CARD_NOISE)
+        )
+    judged = []
+    for one in changes:
+        before, after = (one.base_us or 0.0) * ratio, one.head_us or 0.0
+        noise = max(relative * max(before, after), NOISE_US_PER_CALL * one.kernel.calls * one.portion)
+        beyond = abs(after - before) > noise
+        cause = one.cause
+        if cause == "unchanged" and beyond:
+            cause = "slower" if after > before else "faster"
+        judged.append(replace(one, cause=cause, beyond_noise=True) if beyond else one)
+    return judged, None if ratio == 1.0 else ratio
+
+
+def _move(changes: list[Change]) -> tuple[list[Change], dict[int, tuple[int, int]]]:
+    """Join kernels that vanished and appeared with common operators; return the kernels of each group too."""
+    leader: dict[str, str] = {}
+
+    def find(origin: str) -> str:
+        while leader.setdefault(origin, origin) != origin:
+            origin = leader[origin]
+        return origin
+
+    one_sided = [one for one in changes if one.cause in ("appeared", "vanished") and one.kernel.origins]
+    for one in one_sided:
+        first, *others = (find(origin) for origin in one.kernel.origins)
+        for other in others:
+            leader[find(other)] = find(first)
+    counts: dict[str, list[int]] = {}
+    for one in one_sided:
+        counts.setdefault(find(one.kernel.origins[0]), [0, 0])[one.cause == "appeared"] += 1
+    moved = [name for name, (vanished, appeared) in counts.items() if vanished and appeared]
+    number = {name: place for place, name in enumerate(moved, start=1)}
+
+    def place(one: Change) -> Change:
+        if one.cause not in ("appeared", "vanished") or not one.kernel.origins:
+            return one
+        group = number.get(find(one.kernel.origins[0]), 0)
+        return replace(one, cause="moved", group=group) if group else one
+
+    groups = {number[name]: (counts[name][0], counts[name][1]) for name in moved}
+    return [place(one) for one in changes], groups
+
+
+def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
+    """Return the means. The kernels' is made of the medians that the changes are made of."""
+    means = [mean.time_us for slot in slots if (mean := _mean(slot)) and mean.time_us is not None]
+    kernels_us = sum(means) if means else None
+    overlap_us = _mean_of(one.overlap_us for one in side) or 0.0
+    busy_us = _mean_of(one.busy_us for one in side)
+    if busy_us is None and kernels_us is not None:
+        busy_us = kernels_us - overlap_us
+    return Side(len(side), kernels_us, busy_us, _mean_of(one.gaps_us for one in side), overlap_us, call_us)
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before

@@ -1,0 +1,111 @@
+"""The comparisons that could be made: experiments with kernels at two points or more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hud.models import Experiment
+from hud.pages.sql import fetch
+from hud.pages.suite.query import identity
+
+_MOST_OFFERED = 60  # points
+
+
+@dataclass(slots=True)
+class Line:
+    """An experiment with points to compare, and its newest two; of an A/B run both sides."""
+
+    experiment: Experiment
+    points: int
+    newest: str  # sides
+    before: str
+    newest_time: datetime
+
+    def to_row(self) -> dict[str, Any]:
+        about = {"points": self.points, "base": self.before, "head": self.newest, "time": self.newest_time}
+        return {**identity(self.experiment), **about}
+
+
+@dataclass(slots=True)
+class _Row:
+    experiment: int
+    points: int
+    runs: list[int]
+    ab: list[bool]
+    newest_time: datetime
+
+
+def read(text: str = "", limit: int = 100) -> list[Line]:
+    """Return the experiments with compilations to compare, the newest first: 2 statements."""
+    rows = fetch(
+        _Row,
+        """
+        SELECT experiment_id experiment, count(*) points,
+            (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
+            (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
+            max(order_time) newest_time
+        FROM (
+            SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab
+            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id
+            JOIN hud_experiment e ON e.id = c.experiment_id
+            WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
+            GROUP BY c.experiment_id, c.run_id, c.order_time, ab
+        ) point
+        GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab)
+        ORDER BY newest_time DESC, experiment_id LIMIT %(limit)s
+        """,
+        {"text": text, "limit": limit},
+    )
+    experiments = Experiment.objects.in_bulk({row.experiment for row in rows})
+    lines = []
+    for row in rows:
+        sides = [f"run:{run}/experiment:{row.experiment}" for run in row.runs]
+        before, newest = (sides[0], sides[0]) if row.ab[0] else (sides[-1], sides[0])
+        lines.append(Line(experiments[row.experiment], row.points, newest, before, row.newest_time))
+    return lines
+
+
+@dataclass(slots=True)
+class OfferedPoint:
+    """A point that may be chosen as a side."""
+
+    run: int
+    experiment: int
+    backend: str
+    order_time: datetime
+    commit: str
+    is_ab: bool
+    numbers: list[int]
+
+    @property
+    def side(self) -> str:
+        return f"run:{self.run}/experiment:{self.experiment}"
+
+    @property
+    def name(self) -> str:
+        commit = f", {self.commit[:7]}" if self.commit else ""
+        return f"{self.order_time:%Y-%m-%d}{commit}, run {self.run}"
+
+
+def offered(experiments: set[int]) -> list[OfferedPoint]:
+    """Return the newest points of these experiments, and of other backends of the same case: 1 statement."""
+    return fetch(
+        OfferedPoint,
+        """
+        SELECT c.run_id run, c.experiment_id experiment, e.backend, c.order_time, r.commit,
+            r.base_interpreter <> '' is_ab, array_agg(coalesce(c.number, c.repeat) ORDER BY c.repeat) numbers
+        FROM hud_compilation c
+        JOIN hud_experiment e ON e.id = c.experiment_id
+        JOIN hud_run r ON r.id = c.run_id
+        WHERE c.experiment_id IN (
+            SELECT other.id FROM hud_experiment own JOIN hud_experiment other USING
+                (suite, "case", knobs, mode, dtype, device, arch, dynamic)
+            WHERE own.id = ANY(%(experiments)s)
+        ) AND c.side = 0
+        GROUP BY c.run_id, c.experiment_id, e.backend, c.order_time, r.commit, is_ab
+        ORDER BY c.order_time DESC, c.run_id DESC, e.backend LIMIT %(limit)s
+        """,
+        {"experiments": list(experiments), "limit": _MOST_OFFERED},
+    )

@@ -1,0 +1,372 @@
+"""What changed between two points: environment, kernels with their code, graphs and compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from hud.judging.attribution import Attribution, Change, attribute
+from hud.judging.graph_changes import NoteChange, PartChange, note_changes, phase_changes
+from hud.models import Compilation, Environment, Experiment, Metric, kernels_of
+from hud.pages.code.chooser import OfferedPoint, offered
+from hud.pages.code.diff import Diff, Line, compare, whole
+from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse, same_card
+from hud.pages.code.table import short_name
+from hud.pages.compilations import code_of
+from hud.pages.experiment.query import changes
+from hud.pages.sql import fetch
+from hud.pages.suite.query import identity
+from runner.schema.compilations import Compiled, Kernel
+from runner.schema.statistics import median
+
+CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
+_TABS = 8  # kernels whose code is one click away
+
+
+@dataclass
+class Point:
+    """One side: the compilations of an experiment in a run, or one of them."""
+
+    side: Side
+    rows: list[Compilation]
+    compiled: list[Compiled]
+    experiment: Experiment
+    values: dict[str, float] = field(default_factory=dict)  # of metrics: medians over the compilations
+    numbers: list[int] = field(default_factory=list)  # of all compilations of the point
+
+    @property
+    def others(self) -> list[tuple[Side, str]]:
+        """Return the other sides that this point offers: all compilations, or one of several."""
+        sides: list[tuple[Side, str]] = []
+        if len(self.numbers) > 1:
+            if self.side.compilation is not None:
+                sides.append(
+                    (replace(self.side, compilation=None), f"mean of {len(self.numbers)} compilations")
+                )
+            own = (number for number in self.numbers if number != self.side.compilation)
+            sides += [(replace(self.side, compilation=number), f"compilation {number}") for number in own]
+        return sides
+
+    @property
+    def run(self) -> Any:
+        return self.rows[0].run
+
+    @property
+    def environment(self) -> Environment:
+        return self.rows[0].environment
+
+    @property
+    def name(self) -> str:
+        """Return ``14 Nov, cb4e520``, with the environment's name for a side of an A/B run."""
+        run = self.run
+        parts = [f"{run.order_time:%-d %b}", run.commit[:7]]
+        if run.is_ab:
+            parts.append(run.candidate if self.side.ab == "head" else run.base_interpreter)
+        return ", ".join(filter(None, parts))
+
+    @property
+    def drawn(self) -> str:
+        """Return which compilations these are."""
+        numbers = [number_of(row) for row in self.rows]
+        if self.side.compilation is not None:
+            return f"compilation {numbers[0]}"
+        return "1 compilation" if len(numbers) == 1 else f"mean of {len(numbers)} compilations"
+
+    def to_json(self) -> dict[str, Any]:
+        run, environment = self.run, self.environment
+        return {
+            "side": str(self.side),
+            "run": run.pk,
+            **identity(self.experiment),
+            "commit": run.commit,
+            "time": run.order_time.isoformat(),
+            "host": run.host_name,
+            "torch": environment.torch,
+            "environment": environment.fingerprint,
+            "compilations": [number_of(row) for row in self.rows],
+            "variants": [row.variant for row in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class Code:
+    """The source of one kernel on both sides; '' where it is not stored."""
+
+    change: Change
+    base: str
+    head: str
+
+    @property
+    def short_name(self) -> str:
+        return short_name(self.change.kernel.name)
+
+    @cached_property
+    def diff(self) -> Diff | None:
+        return compare(self.base, self.head) if self.base and self.head else None
+
+    @property
+    def lines(self) -> list[Line]:
+        """Return the lines of the only side that is stored."""
+        return whole(self.base or self.head)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A count of the compiler that both sides or one of them reports."""
+
+    metric: Metric
+    base: float | None
+    head: float | None
+
+    @property
+    def change(self) -> str:
+        if self.base is None or self.head is None:
+            return "new" if self.base is None else "gone"
+        return f"{self.head - self.base:+.3g}".replace("-", "−")
+
+
+@dataclass
+class CodePage:
+    base: Point
+    head: Point
+    attribution: Attribution
+    environment: list[str]  # facts that differ
+    notes: list[NoteChange]
+    phases: list[PartChange]
+    counts: list[Count] = field(default_factory=list)
+    codes: list[Code] = field(default_factory=list)  # the kernels that changed most and have code
+    code: Code | None = None  # the one to show
+    offered: list[OfferedPoint] = field(default_factory=list)
+
+    @property
+    def same_experiment(self) -> bool:
+        return self.base.experiment.pk == self.head.experiment.pk
+
+    @property
+    def compile_time(self) -> PartChange:
+        return PartChange(
+            "Cold compile", self.base.values.get(COMPILE_TIME), self.head.values.get(COMPILE_TIME)
+        )
+
+    @property
+    def longest_phase_s(self) -> float:
+        return max((max(one.base_s or 0.0, one.head_s or 0.0) for one in self.phases), default=0.0)
+
+    @property
+    def one_point(self) -> bool:
+        """Return whether both sides are the same, so that the page describes one."""
+        return str(self.base.side) == str(self.head.side)
+
+    @property
+    def tabs(self) -> list[Code]:
+        """Return the first kernels with code, and the one that is shown."""
+        first = self.codes[:_TABS]
+        return first if self.code is None or self.code in first else [*first, self.code]
+
+    @property
+    def slots_with_code(self) -> set[str]:
+        return {code.change.slot for code in self.codes}
+
+    @property
+    def changed_kernels(self) -> int:
+        return sum(has_other_code(one) for one in self.attribution.changes)
+
+    @property
+    def counts_differing(self) -> int:
+        return sum(one.base != one.head for one in self.counts)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return a line for each kernel."""
+        found = self.attribution
+        return [
+            {
+                "cause": one.cause,
+                "kernel": one.kernel.name,
+                "kind": one.kernel.kind,
+                "origins": list(one.kernel.origins),
+                "base_us": one.base_us,
+                "head_us": one.head_us,
+                "change_us": one.change_us if one.base_us is not None or one.head_us is not None else None,
+                "share": found.share(one.change_us),
+                "beyond_noise": one.beyond_noise,
+                "portion": one.portion,
+                "group": one.group or None,
+                "slot": one.slot,
+                **{
+                    f"{side}_{name}": getattr(kernel, name) if kernel else None
+                    for name in ("choice", "config", "binary", "calls")
+                    for side, kernel in (("base", one.base), ("head", one.head))
+                },
+            }
+            for one in found.changes
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all but the kernels."""
+        found = self.attribution
+        sides = {"base": found.base, "head": found.head}
+        times = ("busy_us", "kernels_us", "overlap_us", "gaps_us", "call_us", "overhead_us")
+        return {
+            "base": self.base.to_json(),
+            "head": self.head.to_json(),
+            "totals": {side: {name: getattr(total, name) for name in times} for side, total in sides.items()},
+            "busy_change_us": found.busy_change_us,
+            "gaps_change_us": found.gaps_change_us,
+            "overhead_change_us": found.overhead_change_us,
+            "causes": {
+                cause: {"change_us": change, "share": found.share(change)}
+                for cause, change in found.by_cause.items()
+            },
+            "remainder_us": found.remainder_us,
+            "adds_up": found.adds_up,
+            "card_ratio": found.card_ratio,
+            "environment": self.environment,
+            "graph": {
+                "counts": [
+                    {"metric": one.metric.name, "base": one.base, "head": one.head} for one in self.counts
+                ],
+                "notes": [
+                    {
+                        "kind": one.kind,
+                        "reason": one.reason,
+                        "place": one.place,
+                        "base": one.base,
+                        "head": one.head,
+                    }
+                    for one in self.notes
+                ],
+            },
+            "compile": {
+                "base_s": self.base.values.get(COMPILE_TIME),
+                "head_s": self.head.values.get(COMPILE_TIME),
+                "phases": [
+                    {"name": one.name, "base_s": one.base_s, "head_s": one.head_s} for one in self.phases
+                ],
+            },
+        }
+
+
+def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> CodePage:
+    """Return the comparison of two sides, in at most 9 statements. Raise BadSide for a side without
+    compilations; `slot` is the kernel whose code to show."""
+    points = _points([_parsed(base, "base"), _parsed(head, "head")])
+    before, after = points
+    attribution = attribute(
+        before.compiled,
+        after.compiled,
+        same_card=same_card(before.environment, after.environment),
+        base_call_us=_call_us(before),
+        head_call_us=_call_us(after),
+    )
+    totals = before.values.get(COMPILE_TIME), after.values.get(COMPILE_TIME)
+    page = CodePage(
+        before,
+        after,
+        attribution,
+        changes(before.environment, after.environment),
+        note_changes(before.compiled, after.compiled),
+        phase_changes(before.compiled, after.compiled, totals_s=totals),
+    )
+    page.counts = _counts(before, after)
+    if with_code:
+        page.offered = offered({before.experiment.pk, after.experiment.pk})
+        for point in points:
+            place = point.run.pk, point.experiment.pk
+            point.numbers = next(
+                (one.numbers for one in page.offered if (one.run, one.experiment) == place), []
+            )
+        page.codes = _codes(attribution.changes, slot)
+        wanted = [one for one in page.codes if one.change.slot == slot] or page.codes
+        page.code = wanted[0] if wanted else None
+    return page
+
+
+def _parsed(text: str, name: Literal["base", "head"]) -> tuple[Side, list[Compilation]]:
+    try:
+        return compilations_of(parse(text), name)
+    except BadSide as error:
+        raise BadSide(f"{name}: {error}") from error
+
+
+def _points(sides: Sequence[tuple[Side, list[Compilation]]]) -> list[Point]:
+    rows = [row for _side, found in sides for row in found]
+    kernels = kernels_of(rows)
+    experiments = Experiment.objects.in_bulk({row.experiment_id for row in rows})
+    points = [
+        Point(side, found, [row.compiled(kernels) for row in found], experiments[found[0].experiment_id])
+        for side, found in sides
+    ]
+    _fill_values(points)
+    return points
+
+
+@dataclass(slots=True)
+class _Value:
+    run_id: int
+    experiment_id: int
+    environment_id: int
+    repeat: int
+    side: int
+    metric: str
+    value: float
+
+
+def _fill_values(points: Sequence[Point]) -> None:
+    """Give each point the medians of its times and of all exact counts: 1 statement."""
+    found = fetch(
+        _Value,
+        """
+        SELECT m.run_id, s.experiment_id, m.environment_id, m.repeat, m.side, t.name metric, m.value
+        FROM hud_series s
+        JOIN hud_metric t ON t.id = s.metric_id AND (t.name = ANY(%(times)s) OR t.kind = 'deterministic')
+        JOIN hud_measurement m ON m.series_id = s.id AND m.run_id = ANY(%(runs)s) AND m.value IS NOT NULL
+        WHERE s.experiment_id = ANY(%(experiments)s)
+        ORDER BY m.repeat
+        """,
+        {
+            "times": [CALL_TIME, COMPILE_TIME],
+            "runs": [point.run.pk for point in points],
+            "experiments": [point.experiment.pk for point in points],
+        },
+    )
+    for point in points:
+        own = {
+            (row.run_id, row.experiment_id, row.environment_id, row.repeat, row.side) for row in point.rows
+        }
+        by_metric: dict[str, list[float]] = {}
+        for one in found:
+            if (one.run_id, one.experiment_id, one.environment_id, one.repeat, one.side) in own:
+                by_metric.setdefault(one.metric, []).append(one.value)
+        point.values = {name: median(values) for name, values in by_metric.items()}
+
+
+def _counts(base: Point, head: Point) -> list[Count]:
+    names = {*base.values, *head.values} - {CALL_TIME, COMPILE_TIME}
+    metrics = Metric.objects.filter(name__in=names).order_by("title")
+    found = [Count(metric, base.values.get(metric.name), head.values.get(metric.name)) for metric in metrics]
+    return sorted(found, key=lambda one: one.base == one.head)
+
+
+def _call_us(point: Point) -> float | None:
+    call_ms = point.values.get(CALL_TIME)
+    return None if call_ms is None else call_ms * 1e3
+
+
+def _codes(found: Sequence[Change], slot: str) -> list[Code]:
+    """Return the kernels with stored code: new code first, then moved work and choices, the largest first.
+    A kernel without a change is among them if its slot is asked for."""
+    changed = [one for one in found if has_other_code(one) or one.slot == slot]
+    binaries = {kernel.binary for one in changed for kernel in (one.base, one.head) if kernel}
+    texts = code_of(binaries)
+
+    def text_of(kernel: Kernel | None) -> str:
+        return texts.get(kernel.binary, "") if kernel else ""
+
+    codes = [Code(one, text_of(one.base), text_of(one.head)) for one in changed]
+    return [code for code in codes if code.base or code.head]
+
+
+def has_other_code(change: Change) -> bool:
+    return change.cause not in ("unchanged", "slower", "faster")

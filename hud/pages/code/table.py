@@ -1,0 +1,306 @@
+"""The table of kernels: groups by cause, bars that add up from the total before to the total after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from hud.judging.attribution import Attribution, Cause, Change
+from runner.schema.compilations import Kernel
+
+_MOST_ROWS = 12  # of one group
+_LONGEST = 100  # kernels of one point
+_SMALL = 0.0005  # of the busy time: rows below are one line
+_WORTH_SAYING = 0.003  # of the busy time
+_NAME = 34
+_WIDTH = 1000.0  # of the bars, in their own units
+
+# Cause → heading, what it means.
+_HEADINGS: dict[str, tuple[str, str]] = {
+    "code": ("New code, same choice", "code generation"),
+    "moved": ("Work moved between kernels", "fusion: the same operators"),
+    "appeared": ("New kernels", "no kernel of the baseline has these operators"),
+    "vanished": ("Kernels gone", "no kernel of the candidate has these operators"),
+    "choice": ("Other choice", "the autotuner's draw, not a regression"),
+    "slower": ("Same binary, slower", "host, card or driver"),
+    "faster": ("Same binary, faster", "host, card or driver"),
+    "unchanged": ("Same binary", "inside the noise"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel, or with `folded` so many small ones, with its bar in thousandths of the axis."""
+
+    name: str
+    change_us: float
+    tone: str
+    start: float
+    width: float
+    folded: int = 0
+    change: Change | None = None
+    share: float | None = None  # of the change of busy time
+
+    @property
+    def short_name(self) -> str:
+        return _end_of(self.name)
+
+    @property
+    def relative(self) -> float | None:
+        one = self.change
+        return self.change_us / one.base_us if one and one.base_us and one.head_us is not None else None
+
+    @property
+    def config(self) -> str:
+        return config_change(self.change.base, self.change.head) if self.change else ""
+
+    @property
+    def binaries(self) -> tuple[str, str]:
+        one = self.change
+        return tuple(  # type: ignore[return-value]  # two
+            kernel.binary[:5] if kernel else "" for kernel in ((one.base, one.head) if one else ())
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    cause: Cause
+    title: str
+    meaning: str
+    change_us: float
+    share: float | None
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One of the four sums above the table."""
+
+    title: str
+    icon: str
+    tone: str
+    change_us: float
+    kernels: int
+    note: str
+
+
+@dataclass
+class Table:
+    """All times in µs; pages show `unit`, of which one is `scale` µs."""
+
+    attribution: Attribution
+    timed: bool  # False on a CPU, where kernels have no times
+    unit: str = "µs"
+    scale: float = 1.0
+    groups: list[Group] = field(default_factory=list)
+    ticks: list[tuple[float, float]] = field(default_factory=list)  # place, µs
+    before: float = 0.0  # places of the totals on the axis
+    after: float = 0.0
+
+    @classmethod
+    def of(cls, attribution: Attribution) -> Table:
+        base_us = attribution.base.busy_us
+        table = cls(attribution, timed=base_us is not None and attribution.head.busy_us is not None)
+        if base_us is not None and base_us >= 1000:
+            table.unit, table.scale = "ms", 1000.0
+        low, high = _range(attribution)
+        length = (high - low) or 1.0
+
+        def at(us: float) -> float:
+            return _WIDTH * (us - low) / length
+
+        running = base_us or 0.0
+        for cause, _group, changes in _grouped(attribution.changes):
+            rows: list[Row] = []
+            for name, found in _folded(changes, base_us or 0.0):
+                change_us = sum(one.change_us for one in found)
+                start, end = sorted((running, running + change_us))
+                one = found[0] if len(found) == 1 and found[0].cause != "unchanged" else None
+                tone = _tone(found[0], change_us)
+                width = max(at(end) - at(start), 2.0)
+                folded, share = 0 if one else len(found), attribution.share(change_us)
+                rows.append(Row(name, change_us, tone, at(start), width, folded, one, share))
+                running += change_us
+            title, meaning = _HEADINGS[cause]
+            if cause == "moved":
+                title = _fusion(*attribution.groups[changes[0].group])
+                meaning = "same operators: " + _operators(changes)
+            change_us = sum(one.change_us for one in changes)
+            table.groups.append(Group(cause, title, meaning, change_us, attribution.share(change_us), rows))
+        table.before, table.after = at(base_us or 0.0), at(attribution.head.busy_us or 0.0)
+        table.ticks = [(at(value), value) for value in (low + length * share for share in (0.25, 0.5, 0.75))]
+        return table
+
+    @property
+    def longest(self) -> list[Row]:
+        """Return the kernels that take longest, for a page of one point."""
+        found = sorted(self.attribution.changes, key=lambda one: -(one.head_us or 0.0))[:_LONGEST]
+        most_us = (found[0].head_us if found else None) or 1.0
+        return [
+            Row(
+                _plain_name(one.kernel.name),
+                0.0,
+                "same",
+                0.0,
+                _WIDTH * (one.head_us or 0.0) / most_us,
+                0,
+                one,
+            )
+            for one in found
+        ]
+
+    @property
+    def sums(self) -> list[Sum]:
+        """Return the four answers: code, fusion, draw, and what no compiler changed."""
+        found = self.attribution
+        parts: tuple[tuple[str, str, tuple[Cause, ...], str], ...] = (
+            ("New code, same choice", "▼", ("code",), "judge this"),
+            ("Fusion, kernels on one side", "⇄", ("moved", "appeared", "vanished"), "judge this"),
+            ("Other choices", "⇅", ("choice",), "the autotuner's draw"),
+            ("Same binary", "=", ("slower", "faster", "unchanged"), "host, card, driver"),
+        )
+        sums = []
+        for title, icon, causes, note in parts:
+            changes = [one for one in found.changes if one.cause in causes]
+            change_us = sum(one.change_us for one in changes)
+            tone = "quiet"
+            if abs(change_us) >= _WORTH_SAYING * (found.base.busy_us or 0.0) and self.timed and changes:
+                tone = "active" if causes == ("choice",) else "worse" if change_us > 0 else "better"
+            shown = "▲" if (icon, tone) == ("▼", "better") else icon
+            sums.append(Sum(title, shown, tone, change_us, len({one.slot for one in changes}), note))
+        return sums
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """Return the leading cause in words, and its tone."""
+        code, fusion, draw, same = self.sums
+        names = ("code generation", "fusion", "autotuner's draw", "host, card or driver")
+        found = self.attribution
+        if not self.timed:
+            other = code.kernels + fusion.kernels + draw.kernels
+            return ("other code", "doubt") if other else ("same code", "quiet")
+        launches = max(abs(found.gaps_change_us or 0.0), abs(found.overhead_change_us or 0.0))
+        leading, name = max(
+            zip((code, fusion, draw, same), names, strict=True), key=lambda pair: abs(pair[0].change_us)
+        )
+        if launches > max(abs(leading.change_us), 0.05 * (found.base.busy_us or 0.0)):
+            slower = (found.gaps_change_us or 0.0) + (found.overhead_change_us or 0.0) > 0
+            return "launches, not kernels", "worse" if slower else "better"
+        return ("no change", "quiet") if leading.tone == "quiet" else (name, leading.tone)
+
+    def relative(self, us: float | None) -> float | None:
+        """Return a change relative to the baseline's busy time."""
+        return (
+            us / self.attribution.base.busy_us if us is not None and self.attribution.base.busy_us else None
+        )
+
+    @property
+    def busy_change(self) -> float | None:
+        return self.relative(self.attribution.busy_change_us)
+
+    @property
+    def without_draw(self) -> float | None:
+        return self.relative(self.without_draw_us)
+
+    @property
+    def card_change(self) -> float | None:
+        return self.attribution.card_ratio and self.attribution.card_ratio - 1
+
+    @property
+    def without_draw_us(self) -> float | None:
+        """Return the change at equal choices, None without choices or times."""
+        draw = self.attribution.by_cause.get("choice")
+        whole = self.attribution.busy_change_us
+        return None if draw is None or whole is None else whole - draw
+
+
+def config_change(base: Kernel | None, head: Kernel | None) -> str:
+    """Return ``XBLOCK 512 → 1024, num_warps 8 → 4``; where nothing differs the configuration, if any."""
+    before, after = (_settings(kernel.config) if kernel else {} for kernel in (base, head))
+    if not before or not after:
+        return ", ".join(f"{name} {value}".strip() for name, value in (before or after).items())
+    if before == after:
+        return ", ".join(f"{name} {value}".strip() for name, value in after.items())
+    names = [name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} {before.get(name, '–')} → {after.get(name, '–')}" for name in names)
+
+
+def _settings(config: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in config.split())
+    return {name: value for name, _equals, value in pairs}
+
+
+def _range(found: Attribution) -> tuple[float, float]:
+    """Return the lowest and highest total on the way from before to after, with a margin."""
+    totals = [found.base.busy_us or 0.0]
+    for one in found.changes:
+        totals.append(totals[-1] + one.change_us)
+    totals.append(found.head.busy_us or 0.0)
+    low, high = min(totals), max(totals)
+    air = 0.06 * (high - low) or 0.01 * high
+    return low - air, high + air
+
+
+def _grouped(changes: Sequence[Change]) -> Iterator[tuple[Cause, int, list[Change]]]:
+    for (cause, group), found in groupby(changes, key=lambda one: (one.cause, one.group)):
+        yield cause, group, list(found)
+
+
+def _folded(changes: Sequence[Change], busy_us: float) -> Iterable[tuple[str, list[Change]]]:
+    """Yield the rows of a group, the large ones alone and the others together."""
+    if changes[0].cause == "unchanged":
+        for name, kinds in (("library kernels", {"library"}), ("compiled kernels", set[str]())):
+            found = [one for one in changes if (one.kernel.kind == "library") == bool(kinds)]
+            if found:
+                yield name, found
+        return
+    alone = [one for one in changes if abs(one.change_us) >= _SMALL * busy_us][:_MOST_ROWS]
+    if len(changes) - len(alone) == 1 or not alone:
+        alone = list(changes[:_MOST_ROWS])
+    for one in alone:
+        yield _plain_name(one.kernel.name), [one]
+    rest = [one for one in changes if one not in alone]
+    if rest:
+        yield "smaller ones", rest
+
+
+def short_name(name: str) -> str:
+    """Return a Triton kernel's name without the part that all have, and of a long one the end, which tells
+    kernels of one kind apart."""
+    return _end_of(_plain_name(name))
+
+
+def _plain_name(name: str) -> str:
+    prefix, fused, rest = name.partition("_fused_")
+    return rest.strip("_") if fused and prefix.startswith("triton_") else name
+
+
+def _end_of(name: str) -> str:
+    return name if len(name) <= _NAME else f"…{name[-_NAME:]}"
+
+
+def _tone(change: Change, change_us: float) -> str:
+    if change.cause == "choice":
+        return "draw"
+    if change.cause == "unchanged":
+        return "same"
+    return "slower" if change_us > 0 else "faster"
+
+
+def _fusion(before: int, after: int) -> str:
+    def kernels(count: int) -> str:
+        return f"{count} kernel{'' if count == 1 else 's'}"
+
+    if before < after:
+        return f"Fusion lost: {kernels(before)} became {after}"
+    if before > after:
+        return f"Fused: {kernels(before)} became {after}"
+    return f"{kernels(before).capitalize()} replaced"
+
+
+def _operators(changes: Sequence[Change]) -> str:
+    names = list(
+        dict.fromkeys(origin.removeprefix("aten.") for one in changes for origin in one.kernel.origins)
+    )
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

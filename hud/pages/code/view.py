@@ -1,0 +1,43 @@
+"""What changed between two points."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from hud.pages import data
+from hud.pages.code import chooser, query
+from hud.pages.code.sides import BadSide
+from hud.pages.code.table import Table
+from hud.pages.forms import CodeSides
+from hud.problems import Problem
+
+
+@require_safe
+def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    """Show the comparison, or without sides those that could be made."""
+    form = CodeSides(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    kept = form.kept()
+    if not (kept.get("base") and kept.get("head")):
+        return _chooser(request, data_format, kept.get("q", ""), form.complaints())
+    try:
+        page = query.read(kept["base"], kept["head"], slot=kept.get("kernel", ""), with_code=not data_format)
+    except BadSide as error:
+        if data_format:
+            return Problem(404, str(error)).response()
+        return _chooser(request, "", "", [str(error)])
+    if data_format:
+        return data.answer(data_format, "code", page.to_rows(), **page.to_json())
+    context = {"page": page, "table": Table.of(page.attribution), "complaints": form.complaints()}
+    return render(request, "code/code.html", context)
+
+
+def _chooser(request: HttpRequest, data_format: str, text: str, complaints: list[str]) -> HttpResponse:
+    lines = chooser.read(text)
+    if data_format:
+        return data.answer(data_format, "code", [line.to_row() for line in lines])
+    context = {"lines": lines, "text": text, "complaints": complaints}
+    return render(request, "code/chooser.html", context)

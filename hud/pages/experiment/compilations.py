@@ -1,0 +1,228 @@
+"""The compilations of an experiment: their choices, how often those came, and what the newest changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hud.judging.attribution import Attribution, attribute
+from hud.models import Compilation, Series, kernels_of
+from hud.pages.code.sides import same_card
+from hud.pages.code.table import Table, short_name
+from hud.pages.sql import fetch
+
+SAME_CHOICE = "same_choice_ratio"
+_MOST_MARKS = 600  # of the newest compilations
+_OF_CHOICES = 60  # newest compilations whose choices are counted
+_FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
+_MOST_KERNELS = 10  # in the table of choices
+
+
+@dataclass(slots=True)
+class Mark:
+    """One compilation with the value of the shown metric."""
+
+    run: int
+    repeat: int
+    number: int
+    order_time: datetime
+    commit: str
+    host: str
+    variant: str
+    kernels: int
+    config: str  # of its few kernels; '' with more
+    busy_us: float | None
+    value: float | None
+    same_choice: float | None  # its time by that of the same choices in history
+
+    @property
+    def expected_us(self) -> float | None:
+        """Return the busy time that its known kernels have in history."""
+        return self.busy_us / self.same_choice if self.busy_us and self.same_choice else None
+
+
+@dataclass(slots=True)
+class Choice:
+    """A choice of a kernel: how often it came in the newest compilations, with its median time in a step."""
+
+    slot: str
+    choice: str
+    name: str
+    config: str
+    n: int
+    median_us: float
+
+
+@dataclass(frozen=True)
+class ChosenKernel:
+    """A kernel whose configuration differs between compilations, the most frequent first."""
+
+    name: str
+    choices: list[Choice]
+    lost_us: float  # in the mean compilation, against the best choice seen twice
+
+    @property
+    def short_name(self) -> str:
+        return short_name(self.name)
+
+
+@dataclass
+class Compilations:
+    marks: list[Mark] = field(default_factory=list)  # oldest first
+    chosen: list[ChosenKernel] = field(default_factory=list)  # that lose most
+    steady: int = 0  # kernels with one choice in all compilations
+    counted: int = 0  # compilations in which choices were counted
+    table: Table | None = None  # what the newest point changed
+    sides: tuple[str, str] = ("", "")  # of that comparison
+
+    @property
+    def few_kernels(self) -> bool:
+        """Return whether a configuration is the fact of a whole compilation."""
+        return bool(self.marks) and all(mark.kernels <= _FEW_KERNELS for mark in self.marks)
+
+    @property
+    def shown(self) -> list[ChosenKernel]:
+        return self.chosen[:_MOST_KERNELS]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page's JSON says of them."""
+        return {
+            "compilations": [
+                {
+                    "run": mark.run,
+                    "number": mark.number,
+                    "time": mark.order_time.isoformat(),
+                    "variant": mark.variant,
+                    "config": mark.config,
+                    "busy_us": mark.busy_us,
+                    "value": mark.value,
+                    SAME_CHOICE: mark.same_choice,
+                }
+                for mark in self.marks
+            ],
+            "choices": [
+                {
+                    "kernel": kernel.name,
+                    "lost_us": kernel.lost_us,
+                    "choices": [
+                        {"config": one.config, "n": one.n, "median_us": one.median_us}
+                        for one in kernel.choices
+                    ],
+                }
+                for kernel in self.chosen
+            ],
+        }
+
+
+def read(experiment_id: int, shown: Series | None) -> Compilations:
+    """Return the compilations, in 1 statement if there are none, else in at most 4.
+
+    A/B runs are left out: they are no points of the series.
+    """
+    marks = _marks(experiment_id, shown)
+    found = Compilations(marks)
+    if not marks:
+        return found
+    choices, found.counted = _choices(experiment_id), min(len(marks), _OF_CHOICES)
+    slots: dict[str, list[Choice]] = {}
+    for choice in choices:
+        slots.setdefault(choice.slot, []).append(choice)
+    drawn = {slot: one for slot, one in slots.items() if len(one) > 1}
+    found.steady = len(slots) - len(drawn)
+    found.chosen = sorted(
+        (
+            ChosenKernel(one[0].name, sorted(one, key=lambda c: -c.n), _lost_us(one, found.counted))
+            for one in drawn.values()
+        ),
+        key=lambda kernel: -kernel.lost_us,
+    )
+    _compare_newest(experiment_id, found)
+    return found
+
+
+def _lost_us(choices: Sequence[Choice], compilations: int) -> float:
+    """Return what a kernel loses in the mean compilation against its best choice that was seen twice."""
+    known = [choice.median_us for choice in choices if choice.n > 1]
+    best_us = min(known, default=0.0)
+    return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
+
+
+def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
+    marks = fetch(
+        Mark,
+        """
+        SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.commit,
+            r.host_name host, c.variant, cardinality(c.kernels) kernels, c.busy_us, m.value,
+            same.value same_choice,
+            CASE WHEN cardinality(c.kernels) <= %(few)s THEN coalesce((
+                SELECT string_agg(k.config, '; ' ORDER BY place)
+                FROM unnest(c.kernels) WITH ORDINALITY one(id, place)
+                JOIN hud_kernel k ON k.id = one.id AND k.config <> ''), '') ELSE '' END config
+        FROM hud_compilation c
+        JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = ''
+        LEFT JOIN hud_measurement m ON m.series_id = %(series)s
+            AND (m.run_id, m.environment_id, m.repeat, m.side)
+                = (c.run_id, c.environment_id, c.repeat, c.side)
+        LEFT JOIN hud_series ratio ON ratio.experiment_id = c.experiment_id
+            AND ratio.metric_id = (SELECT id FROM hud_metric WHERE name = %(ratio)s)
+        LEFT JOIN hud_measurement same ON same.series_id = ratio.id
+            AND (same.run_id, same.environment_id, same.repeat, same.side)
+                = (c.run_id, c.environment_id, c.repeat, c.side)
+        WHERE c.experiment_id = %(experiment)s AND c.kernels <> '{}'
+        ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
+        """,
+        {
+            "experiment": experiment_id,
+            "series": shown.pk if shown else None,
+            "ratio": SAME_CHOICE,
+            "few": _FEW_KERNELS,
+            "limit": _MOST_MARKS,
+        },
+    )
+    return marks[::-1]
+
+
+def _choices(experiment_id: int) -> list[Choice]:
+    return fetch(
+        Choice,
+        """
+        WITH newest AS (
+            SELECT row_number() OVER () place, kernels, times_us FROM (
+                SELECT kernels, times_us FROM hud_compilation c
+                JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = ''
+                WHERE c.experiment_id = %(experiment)s AND c.kernels <> '{}'
+                ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
+            ) c
+        )
+        SELECT k.slot, k.choice, min(k.name) "name", min(k.config) config, count(DISTINCT newest.place) n,
+            percentile_cont(0.5) WITHIN GROUP (ORDER BY one.time_us::float8) median_us
+        FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
+        JOIN hud_kernel k ON k.id = one.id
+        WHERE one.time_us IS NOT NULL
+        GROUP BY k.slot, k.choice ORDER BY k.slot, k.choice
+        """,
+        {"experiment": experiment_id, "limit": _OF_CHOICES},
+    )
+
+
+def _compare_newest(experiment_id: int, found: Compilations) -> None:
+    """Compare the newest point with the one before: 2 statements, none with a single point."""
+    runs = list(dict.fromkeys(mark.run for mark in reversed(found.marks)))[:2]
+    if len(runs) < 2:
+        return
+    head, base = runs
+    rows = Compilation.objects.filter(experiment=experiment_id, run__in=runs).select_related("environment")
+    by_run: dict[int, list[Compilation]] = {}
+    for row in rows.order_by("repeat"):
+        point = by_run.setdefault(row.run_id, [])
+        if not point or point[0].environment_id == row.environment_id:
+            point.append(row)
+    kernels = kernels_of([*by_run[base], *by_run[head]])
+    attribution: Attribution = attribute(
+        *([row.compiled(kernels) for row in by_run[run]] for run in (base, head)),
+        same_card=same_card(by_run[base][0].environment, by_run[head][0].environment),
+    )
+    found.table = Table.of(attribution)
+    found.sides = (f"run:{base}/experiment:{experiment_id}", f"run:{head}/experiment:{experiment_id}")

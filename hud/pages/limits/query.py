@@ -1,0 +1,221 @@
+"""How far kernels are from what their card reaches, and what unlucky choices of the autotuner cost.
+
+A kernel's time at the ceiling is that of its bytes at the measured copy bandwidth or of its FLOPs at the
+measured matrix product of its dtype, whichever is longer. The newest compilation of each experiment counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hud.models import Experiment
+from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
+from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
+from hud.pages.sql import fetch, fetch_tuples
+from hud.runs.branches import stored_names
+
+REGRET = "autotune_regret"
+MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
+_ALL = 500  # in JSON and CSV
+_OF_SPREAD = 60  # newest compilations whose times are compared
+CHOICES = ("mode", "dtype", "backend", "suite")
+
+
+@dataclass(frozen=True)
+class Filters:
+    arch: str = ""
+    mode: str = ""
+    dtype: str = ""
+    backend: str = ""
+    suite: str = ""
+
+
+@dataclass
+class LimitsPage:
+    filters: Filters
+    arches: list[ArchLine] = field(default_factory=list)
+    words: dict[str, list[str]] = field(default_factory=dict)  # of each choice
+    kernels: list[KernelLine] = field(default_factory=list)
+    models: list[ModelLine] = field(default_factory=list)
+    regrets: list[RegretLine] = field(default_factory=list)
+    nameless: list[Nameless] = field(default_factory=list)
+
+    @property
+    def varying(self) -> list[str]:
+        """Return the words that tell the page's experiments apart, besides their titles and suites."""
+        free = [name for name in self.words if name != "suite" and not getattr(self.filters, name)]
+        return [name for name in free if len(self.words[name]) > 1]
+
+    @property
+    def ceilings(self) -> Ceilings:
+        return next((one.ceilings for one in self.arches if one.arch == self.filters.arch), Ceilings())
+
+    @property
+    def time_us(self) -> float:
+        return sum(model.busy_us for model in self.models)
+
+    @property
+    def lost_us(self) -> float:
+        return sum(model.lost_us for model in self.models)
+
+    @property
+    def coverage(self) -> float:
+        return sum(model.covered_us for model in self.models) / self.time_us if self.time_us else 0.0
+
+    @property
+    def mean_regret(self) -> float | None:
+        values = [one.value for one in self.regrets]
+        return sum(values) / len(values) if values else None
+
+    @property
+    def longest_us(self) -> float:
+        return max((model.busy_us + model.gaps_us for model in self.models), default=0.0)
+
+    @property
+    def longest_kernel_us(self) -> float:
+        return max((kernel.time_us for kernel in self.kernels), default=0.0)
+
+
+def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
+    """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
+    combinations = fetch_tuples(
+        """
+        SELECT e.arch, e.mode, e.dtype, e.backend, e.suite, count(*) FROM hud_experiment e
+        WHERE EXISTS (SELECT 1 FROM hud_compilation c WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL)
+        GROUP BY 1, 2, 3, 4, 5
+        """,
+        {},
+    )
+    counts: dict[str, int] = {}
+    for arch, *_words, count in combinations:
+        counts[arch] = counts.get(arch, 0) + count
+    if not filters.arch and counts:
+        arch = max(sorted(counts), key=lambda name: counts[name])
+        filters = replace(filters, arch=arch)
+    page = LimitsPage(filters)
+    measured = ceilings_by_arch()
+    page.arches = [
+        ArchLine(arch, count, measured.get(arch, Ceilings()))
+        for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
+    ]
+    own = [one[1:5] for one in combinations if one[0] == filters.arch]
+    page.words = {name: sorted({one[place] for one in own}) for place, name in enumerate(CHOICES)}
+    if not own:
+        return page
+    peaks = {dtype: page.ceilings.peak_tflops(dtype) for dtype in page.words["dtype"]}
+    params = {
+        **{name: getattr(filters, name) for name in ("arch", *CHOICES)},
+        "branches": stored_names(),
+        "copy": page.ceilings.copy_gbps,
+        "dtypes": list(peaks),
+        "peaks": list(peaks.values()),
+    }
+    page.kernels = _kernels(params, _ALL if everything else MOST_KERNELS)
+    page.models = sorted(_models(params), key=lambda model: -model.lost_us)
+    page.nameless = _nameless(params)
+    page.regrets = _regrets(params, _ALL if everything else MOST_REGRETS)
+    lines: Sequence[KernelLine | ModelLine | RegretLine] = (*page.kernels, *page.models, *page.regrets)
+    experiments = Experiment.objects.in_bulk({line.experiment_id for line in lines})
+    for line in lines:
+        line.experiment = experiments[line.experiment_id]
+    return page
+
+
+_OF_FILTERS = """
+    e.arch = %(arch)s AND (%(mode)s = '' OR e.mode = %(mode)s) AND (%(dtype)s = '' OR e.dtype = %(dtype)s)
+    AND (%(backend)s = '' OR e.backend = %(backend)s) AND (%(suite)s = '' OR e.suite = %(suite)s)
+"""
+# The kernels of the newest compilation of each experiment, with their times at the ceilings.
+_KERNELS = f"""
+    WITH newest AS (
+        SELECT e.id experiment_id, e.dtype, c.*
+        FROM hud_experiment e JOIN LATERAL (
+            SELECT c.run_id, c.kernels, c.times_us, c.busy_us, coalesce(c.gaps_us, 0) gaps_us
+            FROM hud_compilation c
+            JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
+            WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
+            ORDER BY c.order_time DESC LIMIT 1
+        ) c ON true
+        WHERE {_OF_FILTERS}
+    ), step AS (
+        SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
+            one.time_us::float8 time_us,
+            k.bytes / (%(copy)s::float8 * 1e3) memory_us, k.flops / (peak.tflops * 1e6) compute_us
+        FROM newest
+        JOIN LATERAL unnest(newest.kernels, newest.times_us) one(id, time_us) ON true
+        JOIN hud_kernel k ON k.id = one.id
+        LEFT JOIN unnest(%(dtypes)s::text[], %(peaks)s::float8[]) peak(dtype, tflops)
+            ON peak.dtype = newest.dtype
+        WHERE one.time_us IS NOT NULL
+    )
+"""  # noqa: S608 — constants
+
+
+def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
+    return fetch(
+        KernelLine,
+        f"""{_KERNELS}
+        SELECT experiment_id, run, slot, name, kind, calls, time_us, memory_us, compute_us,
+            ARRAY(SELECT jsonb_array_elements_text(origins)) origins
+        FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
+        ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
+        """,  # noqa: S608 — constants
+        {**params, "limit": limit},
+    )
+
+
+def _models(params: dict[str, Any]) -> list[ModelLine]:
+    return fetch(
+        ModelLine,
+        f"""{_KERNELS}
+        SELECT newest.experiment_id, newest.run_id run, newest.busy_us, newest.gaps_us,
+            coalesce(sum(least(time_us, greatest(memory_us, compute_us))
+                ) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) floor_us,
+            coalesce(sum(time_us) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) covered_us
+        FROM newest LEFT JOIN step USING (experiment_id)
+        GROUP BY 1, 2, 3, 4
+        """,  # noqa: S608 — constants
+        params,
+    )
+
+
+def _nameless(params: dict[str, Any]) -> list[Nameless]:
+    return fetch(
+        Nameless,
+        f"""{_KERNELS}
+        SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
+        FROM step WHERE coalesce(memory_us, compute_us) IS NULL
+        GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(limit)s
+        """,  # noqa: S608 — constants
+        {**params, "limit": MOST_NAMELESS},
+    )
+
+
+def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
+    return fetch(
+        RegretLine,
+        f"""
+        SELECT e.id experiment_id, newest.value, newest.note, spread.busy_us
+        FROM hud_experiment e
+        JOIN hud_series s ON s.experiment_id = e.id
+            AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
+        JOIN LATERAL (
+            SELECT value, note FROM hud_measurement WHERE series_id = s.id AND value IS NOT NULL
+            ORDER BY order_time DESC, run_id DESC LIMIT 1
+        ) newest ON true
+        LEFT JOIN LATERAL (
+            SELECT array_agg(busy_us) busy_us
+            FROM (
+                SELECT c.busy_us FROM hud_compilation c
+                JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = ''
+                WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
+                ORDER BY c.order_time DESC LIMIT %(of_spread)s
+            ) latest
+        ) spread ON true
+        WHERE {_OF_FILTERS}
+        ORDER BY newest.value DESC, e.id LIMIT %(limit)s
+        """,  # noqa: S608 — constants
+        {**params, "regret": REGRET, "of_spread": _OF_SPREAD, "limit": limit},
+    )

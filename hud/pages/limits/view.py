@@ -1,0 +1,66 @@
+"""Lost milliseconds and autotune regret of an arch."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from hud.pages import data
+from hud.pages.forms import LimitsFilters
+from hud.pages.limits import query
+from hud.pages.limits.query import LimitsPage
+from hud.pages.suite.query import identity
+
+
+@require_safe
+def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    form = LimitsFilters(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    page = query.read(form.filters(), everything=bool(data_format))
+    if data_format:
+        return _data(page, data_format)
+    choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
+    context = {"page": page, "choices": choices, "complaints": form.complaints()}
+    return render(request, "limits/limits.html", context)
+
+
+def _data(page: LimitsPage, data_format: str) -> HttpResponse:
+    ceilings = page.ceilings
+    return data.answer(
+        data_format,
+        "limits",
+        [kernel.to_row() for kernel in page.kernels],
+        arch=page.filters.arch,
+        ceilings={
+            "copy_gbps": ceilings.copy_gbps,
+            "read_gbps": ceilings.read_gbps,
+            "matmul_tflops": ceilings.matmul_tflops,
+        },
+        models=[
+            {
+                **identity(model.experiment),
+                "busy_us": model.busy_us,
+                "gaps_us": model.gaps_us,
+                "ceiling_us": model.floor_us,
+                "lost_us": model.lost_us,
+                "share_of_ceiling": model.share,
+                "covered": model.coverage,
+                "run": model.run,
+            }
+            for model in page.models
+        ],
+        autotune_regret=[
+            {
+                **identity(line.experiment),
+                "regret": line.value,
+                "note": line.note,
+            }
+            for line in page.regrets
+        ],
+        without_formula=[
+            {"kernel": one.name, "kind": one.kind, "time_us": one.time_us, "experiments": one.experiments}
+            for one in page.nameless
+        ],
+    )

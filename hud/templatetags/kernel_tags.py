@@ -1,0 +1,82 @@
+"""Template filters for times of kernels, and for changes with their sign."""
+
+from __future__ import annotations
+
+from django import template
+
+from hud.models import Experiment
+from hud.pages.code.table import Table
+
+register = template.Library()
+NONE = "–"
+
+
+@register.filter
+def in_unit(us: float | None, table: Table) -> str:
+    """Format µs in the unit of a table: ms with 4 digits, µs with 2."""
+    return NONE if us is None else f"{us / table.scale:.{_digits(table)}f}"
+
+
+@register.filter
+def signed_in_unit(us: float | None, table: Table) -> str:
+    """Like `in_unit`, with the sign of a change; nothing is ``0`` and never ``−0.0000``."""
+    return NONE if us is None else signed(us / table.scale, _digits(table))
+
+
+@register.filter
+def signed_share(share: float | None) -> str:
+    """Format a part of 1 as ``+204 %``, small ones as ``−1.6 %``."""
+    return "" if share is None else f"{signed(100 * share, 0 if abs(share) >= 0.1 else 1)} %"
+
+
+@register.filter
+def signed_seconds(seconds: float | None) -> str:
+    return NONE if seconds is None else signed(seconds, 2)
+
+
+@register.filter
+def plain_count(count: float | None) -> str:
+    """Format a mean of counts: ``2``, ``2.5``."""
+    return NONE if count is None else f"{count:.3g}" if count % 1 else f"{count:.0f}"
+
+
+@register.filter
+def seconds(value_s: float | None) -> str:
+    return NONE if value_s is None else f"{value_s:.2f}"
+
+
+@register.filter
+def thousandths(value: float | None, longest: float) -> str:
+    """Return the width of a bar of which the longest has 1000 units."""
+    return f"{1000 * (value or 0.0) / longest:.1f}" if longest else "0"
+
+
+@register.filter
+def share(part: float | None) -> str:
+    """Format a part of 1: ``94 %``, small ones as ``2.9 %``."""
+    return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.1 else 1}f} %".replace("-", "−")
+
+
+@register.filter
+def part_of(value: float, whole: float) -> str:
+    """Format a share of a ceiling: ``0.55``."""
+    return f"{value / whole:.2f}" if whole else NONE
+
+
+@register.filter
+def words(experiment: Experiment, names: list[str]) -> str:
+    return " · ".join(filter(None, (getattr(experiment, name) for name in names)))
+
+
+@register.filter
+def milliseconds(us: float) -> str:
+    return f"{us / 1e3:.{1 if us >= 1e4 else 3}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text[1:] if not any(char in "123456789" for char in text) else text
+
+
+def _digits(table: Table) -> int:
+    return 4 if table.unit == "ms" else 2
