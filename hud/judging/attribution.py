@@ -193,7 +193,7 @@ def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
         base, head = before[choice], after[choice]
         portion = min(base.portion, head.portion)
         cause: Cause = "unchanged" if base.binaries & head.binaries else "code"
-        yield _change(slot, cause, _mean({choice: base}, portion), _mean({choice: head}, portion))
+        yield _change(slot, cause, _part(base, portion), _part(head, portion))
         for side in left:
             rest = side.pop(choice)
             if rest.portion - portion > 1e-9:
@@ -215,17 +215,21 @@ def _change(slot: str, cause: Cause, base: _Choice | None, head: _Choice | None)
     )
 
 
-def _mean(slot: _Slot, portion: float | None = None) -> _Choice | None:
+def _part(choice: _Choice, portion: float) -> _Choice:
+    """Return a choice with the time that it takes if it comes so often."""
+    time_us = None if choice.time_us is None else choice.time_us * portion
+    return _Choice(choice.kernel, portion, time_us, choice.binaries)
+
+
+def _mean(slot: _Slot) -> _Choice | None:
     """Return the choices as one, named after the most frequent, with the sum of their times, each as often as
-    it came, or `portion` as often. None without any."""
+    it came. None without any."""
     if not slot:
         return None
-    if portion is not None:
-        slot = {choice: replace(one, portion=portion) for choice, one in slot.items()}
     most = max(slot.values(), key=lambda one: one.portion)
     times = [one.time_us * one.portion for one in slot.values() if one.time_us is not None]
-    whole = sum(one.portion for one in slot.values())
-    return _Choice(most.kernel, whole, sum(times) if times else None, most.binaries)
+    portion = sum(one.portion for one in slot.values())
+    return _Choice(most.kernel, portion, sum(times) if times else None, most.binaries)
 
 
 def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change], float | None]:
@@ -248,7 +252,7 @@ def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change
         cause = one.cause
         if cause == "unchanged" and beyond:
             cause = "slower" if after > before else "faster"
-        judged.append(replace(one, cause=cause, beyond_noise=beyond))
+        judged.append(replace(one, cause=cause, beyond_noise=True) if beyond else one)
     return judged, None if ratio == 1.0 else ratio
 
 
@@ -273,7 +277,9 @@ def _move(changes: list[Change]) -> tuple[list[Change], dict[int, tuple[int, int
     number = {name: place for place, name in enumerate(moved, start=1)}
 
     def place(one: Change) -> Change:
-        group = number.get(find(one.kernel.origins[0]), 0) if one in one_sided else 0
+        if one.cause not in ("appeared", "vanished") or not one.kernel.origins:
+            return one
+        group = number.get(find(one.kernel.origins[0]), 0)
         return replace(one, cause="moved", group=group) if group else one
 
     groups = {number[name]: (counts[name][0], counts[name][1]) for name in moved}

@@ -24,7 +24,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
         (),
     ),
     ("Lowering", ("GraphLowering.run",), ()),
-    ("Scheduling, code generation", ("GraphLowering.codegen",), ()),
+    ("Code generation", ("GraphLowering.codegen",), ()),
     ("Kernel compilation", ("PyCodeCache.load_by_key_path",), ()),
     ("Autotuning", ("CachingAutotuner.benchmark_all_configs",), ()),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import template
 
+from hud.models import Experiment
 from hud.pages.code.table import Table
 
 register = template.Library()
@@ -53,13 +54,18 @@ def thousandths(value: float | None, longest: float) -> str:
 @register.filter
 def share(part: float | None) -> str:
     """Format a part of 1: ``94 %``, small ones as ``2.9 %``."""
-    return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.2 else 1}f} %".replace("-", "−")
+    return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.1 else 1}f} %".replace("-", "−")
 
 
 @register.filter
 def part_of(value: float, whole: float) -> str:
     """Format a share of a ceiling: ``0.55``."""
     return f"{value / whole:.2f}" if whole else NONE
+
+
+@register.filter
+def words(experiment: Experiment, names: list[str]) -> str:
+    return " · ".join(filter(None, (getattr(experiment, name) for name in names)))
 
 
 @register.filter

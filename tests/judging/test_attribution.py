@@ -193,6 +193,6 @@ def test_phases_nest_and_their_parts_do_not() -> None:
     assert {one.name: (one.base_s, one.change_s) for one in found} == {
         "Dynamo tracing": (1.0, 0.0),
         "AOT autograd": (1.0, 0.0),
-        "Scheduling, code generation": (2.0, 3.0),
+        "Code generation": (2.0, 3.0),
         "Other": (6.0, 0.0),
     }

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from hud.accounts.roles import Role
 from hud.models import Experiment, Run, State, Task
 from hud.runs import logs
+from tests.support.compilations import BEFORE, mobilenet, planted, store
 from tests.support.factories import (
     create_accelerator,
     create_ceiling,
@@ -64,6 +65,17 @@ def experiment(live_hud: Hud) -> Experiment:
     return experiment
 
 
+def _compared() -> str:
+    """The address of two points with other choices and code, whose experiment page has compilations too."""
+    first, second = mobilenet()[:2]
+    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
+    sides = []
+    for found in (first, planted(second)):
+        code = {kernel.name: BEFORE for kernel in found.kernels if kernel.name.endswith("hardtanh_7")}
+        sides.append(f"run:{store(found, experiment=model, code=code).run_id}/experiment:{model.pk}")
+    return f"/code/?base={sides[0]}&head={sides[1]}"
+
+
 def log_more(task: Task, text: str) -> None:
     """What the host's delivery does: append, then say how long the log is."""
     path = logs.log_path(task)
@@ -83,7 +95,18 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
     quiet.fill("#id_password", "open sesame")
     quiet.click("button.primary")
     ours = (f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/")
-    for address in ("/", "/suites/", "/suites/micro/", "/runs/", "/hosts/", "/keys/", "/audit/", *ours):
+    pages = (
+        "/",
+        "/suites/",
+        "/suites/micro/",
+        "/runs/",
+        "/hosts/",
+        "/keys/",
+        "/audit/",
+        "/code/",
+        "/limits/",
+    )
+    for address in (*pages, *ours, _compared()):
         answer = quiet.goto(f"{live_hud.url}{address}")
         assert answer
         assert answer.status == 200, address

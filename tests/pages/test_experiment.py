@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from hud.models import Experiment, Run, Target, Task
 from hud.pages import targets
-from hud.pages.experiment import query
+from hud.pages.experiment import compilation_charts, query
 from runner.schema.targets import TargetFraction
+from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.factories import (
     create_accelerator,
     create_ceiling,
@@ -29,7 +30,8 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11
+STATEMENTS = 12
+OF_COMPILATIONS = 3  # further ones
 GPT_FAST = "memory_bandwidth(GB/s)"
 FRACTION = TargetFraction(GPT_FAST, "layer_norm", "bfloat16", "mean", 0.55)
 
@@ -442,3 +444,76 @@ def test_a_value_of_noisy_samples_is_marked(client: Client, high: float, noisy: 
     create_measurement(experiment, samples=[100.0, high, 200 - high])
     for text in (text_of(client, experiment), client.get("/suites/micro/").content.decode()):
         assert ("</span> noisy" in text) is noisy
+
+
+@pytest.mark.parametrize("points", [2, 5])
+def test_compilations_take_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any, points: int
+) -> None:
+    experiment = create_experiment()
+    for day in range(points):
+        run = create_run(order_time=timezone.now() - timedelta(days=day))
+        for repeat, found in enumerate(mobilenet()[:3]):
+            store(found, experiment=experiment, run=run, repeat=repeat)
+            create_measurement(experiment, run=run, repeat=repeat)
+    with django_assert_num_queries(STATEMENTS + OF_COMPILATIONS):
+        client.get(f"/experiments/{experiment.pk}/")
+
+
+def test_each_compilation_is_shown_with_its_choice_and_how_often_that_came(client: Client) -> None:
+    experiment, now = create_experiment(), timezone.now()
+    configs = ("XBLOCK=1", "XBLOCK=1", "XBLOCK=8", "XBLOCK=1", "XBLOCK=8")
+    for day in range(2):
+        run = create_run(order_time=now - timedelta(days=1 - day))
+        for repeat in range(3 - day):
+            config = configs[3 * day + repeat]
+            time_us = 20.0 if config == "XBLOCK=8" else 10.0
+            store(
+                compiled(kernel("mv", time_us, config=config)), experiment=experiment, run=run, repeat=repeat
+            )
+            about: dict[str, Any] = {
+                "run": run,
+                "environment": create_environment(gpu_uuid="GPU-1"),
+                "repeat": repeat,
+            }
+            create_measurement(experiment, value=1e4 / time_us, **about)
+            create_measurement(experiment, metric="same_choice_ratio", value=1.01, **about)
+    found = client.get(f"/experiments/{experiment.pk}.json").json()
+    assert [(one["config"], one["value"]) for one in found["compilations"]] == [
+        (config, 500.0 if config == "XBLOCK=8" else 1000.0) for config in configs
+    ]
+    assert {one["same_choice_ratio"] for one in found["compilations"]} == {1.01}
+    (chosen,) = found["choices"]
+    assert chosen["lost_us"] == pytest.approx(2 * 10.0 / 5)
+    assert [(one["config"], one["n"]) for one in chosen["choices"]] == [("XBLOCK=1", 3), ("XBLOCK=8", 2)]
+    page = query.read(experiment.pk)
+    assert page
+    figure = compilation_charts.of_kernel(page.compilations.marks, create_metric())
+    shapes = {trace["marker"]["symbol"]: len(trace["x"]) for trace in figure["data"] if "marker" in trace}
+    assert sorted(shapes.values()) == [2, 3]
+    assert page.compilations.table
+    assert page.compilations.table.verdict[0] == "autotuner's draw"
+
+
+def test_a_model_shows_what_its_choices_let_expect(client: Client) -> None:
+    experiment = create_experiment()
+    run = create_run()
+    for repeat, found in enumerate(mobilenet()):
+        store(found, experiment=experiment, run=run, repeat=repeat)
+        about: dict[str, Any] = {
+            "run": run,
+            "environment": create_environment(gpu_uuid="GPU-1"),
+            "repeat": repeat,
+        }
+        create_measurement(experiment, metric="same_choice_ratio", value=1.05, **about)
+    page = query.read(experiment.pk)
+    assert page
+    assert page.compilations.table is None  # there is one point
+    figure = compilation_charts.of_model(page.compilations.marks)
+    (measured,) = (trace for trace in figure["data"] if trace.get("name") == "compilation")
+    (expected,) = (trace for trace in figure["data"] if trace.get("name") == "expected from its choices")
+    assert measured["y"] == pytest.approx([1.05 * value for value in expected["y"]])
+    lost = [kernel.lost_us for kernel in page.compilations.chosen]
+    assert lost == sorted(lost, reverse=True)
+    assert len(lost) == 16
+    assert client.get(f"/experiments/{experiment.pk}/").status_code == 200

@@ -33,7 +33,7 @@ def kernel(
     return Kernel(digest(name), choice, digest(choice, code), name, time_us=time_us, **fields)
 
 
-def compiled(*kernels: Kernel, gaps_us: float = 5.0, overlap_us: float = 0.0, **more: Any) -> Compiled:
+def compiled(*kernels: Kernel, gaps_us: float | None = 5.0, overlap_us: float = 0.0, **more: Any) -> Compiled:
     """A compilation whose busy time is what its kernels add up to."""
     fields = {"gaps_us": gaps_us, "overlap_us": overlap_us, **more}
     fields.setdefault("busy_us", total_us(kernels) - overlap_us if kernels else None)

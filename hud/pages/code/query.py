@@ -163,7 +163,7 @@ class CodePage:
     def tabs(self) -> list[Code]:
         """Return the first kernels with code, and the one that is shown."""
         first = self.codes[:_TABS]
-        return first if self.code in (None, *first) else [*first, self.code]
+        return first if self.code is None or self.code in first else [*first, self.code]
 
     @property
     def slots_with_code(self) -> set[str]:
@@ -249,7 +249,7 @@ class CodePage:
 
 
 def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> CodePage:
-    """Return the comparison of two sides, in at most 11 statements. Raise BadSide for a side without
+    """Return the comparison of two sides, in at most 9 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
     points = _points([_parsed(base, "base"), _parsed(head, "head")])
     before, after = points

@@ -13,7 +13,7 @@ _MOST_ROWS = 12  # of one group
 _LONGEST = 100  # kernels of one point
 _SMALL = 0.0005  # of the busy time: rows below are one line
 _WORTH_SAYING = 0.003  # of the busy time
-_NAME = 40
+_NAME = 34
 _WIDTH = 1000.0  # of the bars, in their own units
 
 # Cause → heading, what it means.

@@ -25,7 +25,7 @@ _LOOKS = (
     ("#5b3d8a", "triangle-down"),
 )
 _OTHER = ("#8a94a0", "x")
-_MOST_TICKS = 10
+_MOST_TICKS = 6
 _LAYOUT = go.Layout(
     margin={"l": 64, "r": 16, "t": 16, "b": 40},
     hovermode="closest",

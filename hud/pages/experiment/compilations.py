@@ -216,8 +216,10 @@ def _compare_newest(experiment_id: int, found: Compilations) -> None:
     rows = Compilation.objects.filter(experiment=experiment_id, run__in=runs).select_related("environment")
     by_run: dict[int, list[Compilation]] = {}
     for row in rows.order_by("repeat"):
-        by_run.setdefault(row.run_id, []).append(row)
-    kernels = kernels_of(list(rows))
+        point = by_run.setdefault(row.run_id, [])
+        if not point or point[0].environment_id == row.environment_id:
+            point.append(row)
+    kernels = kernels_of([*by_run[base], *by_run[head]])
     attribution: Attribution = attribute(
         *([row.compiled(kernels) for row in by_run[run]] for run in (base, head)),
         same_card=same_card(by_run[base][0].environment, by_run[head][0].environment),

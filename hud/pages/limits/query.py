@@ -17,7 +17,7 @@ from hud.pages.sql import fetch, fetch_tuples
 from hud.runs.branches import stored_names
 
 REGRET = "autotune_regret"
-MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 25, 15, 20
+MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
 _ALL = 500  # in JSON and CSV
 _OF_SPREAD = 60  # newest compilations whose times are compared
 CHOICES = ("mode", "dtype", "backend", "suite")
@@ -41,6 +41,12 @@ class LimitsPage:
     models: list[ModelLine] = field(default_factory=list)
     regrets: list[RegretLine] = field(default_factory=list)
     nameless: list[Nameless] = field(default_factory=list)
+
+    @property
+    def varying(self) -> list[str]:
+        """Return the words that tell the page's experiments apart, besides their titles and suites."""
+        free = [name for name in self.words if name != "suite" and not getattr(self.filters, name)]
+        return [name for name in free if len(self.words[name]) > 1]
 
     @property
     def ceilings(self) -> Ceilings:
@@ -151,7 +157,9 @@ def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
     return fetch(
         KernelLine,
         f"""{_KERNELS}
-        SELECT * FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
+        SELECT experiment_id, run, slot, name, kind, calls, time_us, memory_us, compute_us,
+            ARRAY(SELECT jsonb_array_elements_text(origins)) origins
+        FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
         ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
         """,  # noqa: S608 — constants
         {**params, "limit": limit},

@@ -1,0 +1,246 @@
+"""What changed: two points of an experiment, kernel by kernel, on the page and over the API."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.accounts.keys import create_key
+from hud.models import Experiment, Run
+from hud.pages.code import query
+from hud.pages.code.diff import compare
+from hud.pages.code.sides import BadSide, parse
+from hud.pages.code.table import config_change
+from runner.schema.compilations import Compiled, Note
+from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
+from tests.support.factories import create_environment, create_experiment, create_measurement, create_run
+
+STATEMENTS = 9
+HARDTANH_7 = "triton_poi_fused__native_batch_norm_legit_no_training_hardtanh_7"
+
+
+def point(
+    experiment: Experiment, *found: Compiled, days: int = 0, run: Run | None = None, **about: Any
+) -> Run:
+    """Store compilations as one point; `about` are fields of the run."""
+    owner = run or create_run(order_time=timezone.now() - timedelta(days=days), **about)
+    for repeat, one in enumerate(found):
+        store(one, experiment=experiment, run=owner, repeat=repeat)
+    return owner
+
+
+def side(run: Run, experiment: Experiment, more: str = "") -> str:
+    return f"run:{run.pk}/experiment:{experiment.pk}{more}"
+
+
+@pytest.fixture
+def regressed(db: None) -> dict[str, str]:
+    """The query of two points of a model: the second has new code in two kernels, a lost fusion, other
+    choices, a graph break, another torch and longer autotuning."""
+    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
+    first, second, third, fourth = mobilenet()
+    before = create_run(order_time=timezone.now() - timedelta(days=1), commit="cb4e520aa")
+    after = create_run(commit="b6692ea11")
+    newer = create_environment(gpu_uuid="GPU-1", torch="2.12.0.dev20261115")
+    phases = {"bytecode_tracing": 1.25, "CachingAutotuner.benchmark_all_configs": 1.4}
+    for repeat, found in enumerate((first, second)):
+        one = replace(found, phases_s=phases)
+        store(one, experiment=model, run=before, repeat=repeat, code={HARDTANH_7: BEFORE})
+    for repeat, found in enumerate((third, fourth)):
+        slower = {**phases, "CachingAutotuner.benchmark_all_configs": 2.4}
+        broken = (Note("call to print", "model.py:30"),)
+        one = replace(planted(found), phases_s=slower, graph_breaks=broken)
+        about: dict[str, Any] = {"run": after, "environment": newer, "repeat": repeat}
+        store(one, experiment=model, code={HARDTANH_7: AFTER}, **about)
+        create_measurement(model, metric="cold_compile_s", value=13.6, **about)
+    environment = create_environment(gpu_uuid="GPU-1")
+    create_measurement(model, metric="cold_compile_s", value=12.6, run=before, environment=environment)
+    create_measurement(model, metric="graph_breaks", value=0, run=before, environment=environment)
+    create_measurement(model, metric="graph_breaks", value=1, run=after, environment=newer)
+    return {"base": side(before, model), "head": side(after, model)}
+
+
+def test_the_planted_changes_are_found_and_add_up(client: Client, regressed: dict[str, str]) -> None:
+    found = client.get("/code.json", regressed).json()
+    by_name = {(row["kernel"], row["cause"]): row for row in found["items"]}
+    assert {name.rpartition("_")[2] for name, cause in by_name if cause == "code"} == {"4", "7"}
+    moved = {name.rpartition("_")[2] for name, cause in by_name if cause == "moved"}
+    assert moved == {"25", "26"}  # mean_25 became hardtanh_25 and mean_26
+    assert by_name[HARDTANH_7, "code"]["change_us"] == pytest.approx(0.212 * 243.3, rel=0.01)
+    assert found["adds_up"]
+    causes = {cause: one["change_us"] for cause, one in found["causes"].items()}
+    assert causes["code"] == pytest.approx(96.7, rel=0.02)
+    assert causes["moved"] == pytest.approx(19.0 + 16.4 - 22.5, abs=0.2)
+    assert sum(causes.values()) + found["remainder_us"] == pytest.approx(found["busy_change_us"])
+    assert found["environment"] == ["torch 2.11.0+cu130 → 2.12.0.dev20261115"]
+    assert found["graph"]["counts"] == [{"metric": "graph_breaks", "base": 0, "head": 1}]
+    assert [note["place"] for note in found["graph"]["notes"]] == ["model.py:30"]
+    phases = {phase["name"]: phase["head_s"] - phase["base_s"] for phase in found["compile"]["phases"]}
+    assert phases == {"Dynamo tracing": 0, "Autotuning": pytest.approx(1.0), "Other": pytest.approx(0.0)}
+
+
+def test_the_page_shows_the_code_side_by_side(client: Client, regressed: dict[str, str]) -> None:
+    text = client.get("/code/", regressed).content.decode()
+    assert "<mark>.to(tl.int64)</mark>" in " ".join(text.split()).replace("</mark><mark>", "")
+    page = query.read(regressed["base"], regressed["head"])
+    assert page.code
+    assert page.code.change.kernel.name == HARDTANH_7
+    assert page.code.diff
+    assert page.code.diff.changed == 4
+    other = next(one for one in page.attribution.changes if one.kernel.name.endswith("hardtanh_11"))
+    assert (
+        query.read(regressed["base"], regressed["head"], slot=other.slot).code == page.code
+    )  # its code was not stored
+
+
+@pytest.mark.parametrize("compilations", [1, 3])
+def test_it_takes_a_fixed_number_of_statements(
+    client: Client, db: None, django_assert_num_queries: Any, compilations: int
+) -> None:
+    model = create_experiment()
+    found = mobilenet()[:compilations]
+    runs = [point(model, *found, days=1), point(model, *map(planted, found))]
+    for run in runs:
+        create_measurement(model, metric="graph_breaks", value=0, run=run)
+    with django_assert_num_queries(STATEMENTS):
+        client.get("/code/", {"base": side(runs[0], model), "head": side(runs[1], model)})
+
+
+def test_a_side_is_a_run_a_commit_or_the_newest_of_a_branch(client: Client, db: None) -> None:
+    model, other = create_experiment(), create_experiment(backend="eager")
+    old = point(model, compiled(kernel("mm", 10.0)), compiled(kernel("mm", 20.0)), days=2, commit="abc1234")
+    new = point(model, compiled(kernel("mm", 12.0)), days=1, branch="main")
+    point(model, compiled(kernel("mm", 90.0)), branch="viable/strict")
+
+    def before(base: str, head: str = side(new, model)) -> Any:
+        found = client.get("/code.json", {"base": base, "head": head}).json()
+        return found["totals"]["base"]["busy_us"] if "totals" in found else found["status"]
+
+    assert before(f"run:{old.pk}") == 15.0
+    assert before(side(old, model, "/compilation:1")) == 20.0
+    assert before("commit:abc1") == 15.0
+    assert before("latest:main") == 12.0
+    assert before(f"latest:viable/strict/experiment:{model.pk}") == 90.0
+    point(other, compiled(kernel("mm", 5.0)), run=old)
+    assert before(f"run:{old.pk}") == 404  # which experiment?
+    assert before(side(old, other)) == 5.0
+    for wrong in (
+        "run:999999",
+        "run:0",
+        side(old, model, "/compilation:7"),
+        "nonsense",
+        f"run:{2**40}",
+        "\0",
+    ):
+        assert before(wrong) in {400, 404}, wrong
+
+
+def test_the_sides_of_an_ab_run_are_its_baseline_and_its_candidate(client: Client, db: None) -> None:
+    model = create_experiment()
+    run = create_run(interpreter="nightly", base_interpreter="stable")
+    for pair in range(2):
+        store(compiled(kernel("mm", 10.0)), experiment=model, run=run, repeat=pair, side=0)
+        store(compiled(kernel("mm", 13.0, code="new")), experiment=model, run=run, repeat=pair, side=1)
+    found = client.get("/code.json", {"base": side(run, model), "head": side(run, model)}).json()
+    assert [(row["cause"], row["change_us"]) for row in found["items"]] == [("code", 3.0)]
+    assert found["base"]["side"].endswith("/side:base")
+    same = side(run, model, "/side:head")
+    found = client.get("/code.json", {"base": same, "head": same}).json()
+    assert [row["cause"] for row in found["items"]] == ["unchanged"]
+
+
+def test_without_sides_it_offers_comparisons(client: Client, db: None) -> None:
+    assert client.get("/code/").status_code == 200
+    model, alone = create_experiment(case="model"), create_experiment(case="alone")
+    first = point(model, compiled(kernel("mm")), days=1)
+    second = point(model, compiled(kernel("mm", 20.0)))
+    point(alone, compiled(kernel("mm")))
+    (line,) = client.get("/code.json").json()["items"]
+    assert (line["base"], line["head"]) == (side(first, model), side(second, model))
+    assert client.get("/code/", {"base": line["base"], "head": line["head"]}).status_code == 200
+    assert client.get("/code.json?q=nothing").json()["items"] == []
+    answer = client.get("/code/", {"base": line["base"], "head": "run:999999"})
+    assert answer.status_code == 200
+    assert b"Ignored: head: run:999999" in answer.content
+
+
+def test_the_api_gives_what_the_page_shows(client: Client, regressed: dict[str, str]) -> None:
+    key = {"authorization": f"Bearer {create_key(name='k', scopes=['read'], who='t')[1]}"}
+    answer = client.get("/api/v1/attribution", regressed, headers=key)
+    assert answer.status_code == 200
+    page, found = client.get("/code.json", regressed).json(), answer.json()
+    assert found["kernels"] == page.pop("items")
+    assert found == {**page, "kernels": found["kernels"]}
+    missing = client.get("/api/v1/attribution", {**regressed, "head": "run:999999"}, headers=key)
+    assert (missing.status_code, missing["Content-Type"]) == (404, "application/problem+json")
+    assert client.get("/api/v1/attribution?base=run:1", headers=key).status_code == 422
+
+
+def test_kernels_without_times_are_compared_by_code(client: Client, db: None) -> None:
+    model = create_experiment(device="cpu", arch="cpu-x86_64")
+    runs = [
+        point(
+            model,
+            compiled(kernel("cpp_fused_0", None, code=code, kind="cpp"), busy_us=None, gaps_us=None),
+            days=day,
+        )
+        for day, code in ((1, "old"), (0, "new"))
+    ]
+    asked = {"base": side(runs[0], model), "head": side(runs[1], model)}
+    assert [row["cause"] for row in client.get("/code.json", asked).json()["items"]] == ["code"]
+    assert client.get("/code/", asked).status_code == 200
+
+
+SIDES = st.builds(
+    lambda where, parts: where + "".join(parts),
+    st.sampled_from(("run:12", "commit:abc123", "latest:main", "latest:release/2.9")),
+    st.tuples(
+        st.sampled_from(("", "/experiment:5")),
+        st.sampled_from(("", "/side:base", "/side:head")),
+        st.sampled_from(("", "/compilation:0", "/compilation:12")),
+    ),
+)
+
+
+@given(SIDES)
+def test_a_side_is_written_as_it_is_read(text: str) -> None:
+    assert str(parse(text)) == text
+
+
+@given(st.text(max_size=30))
+def test_any_other_text_is_refused_and_never_an_error(text: str) -> None:
+    with suppress(BadSide):
+        assert parse(text)
+
+
+LINES = st.lists(st.sampled_from(("a = 1", "b = a + 1", "c = load(x, None)", "")), max_size=30)
+
+
+@given(LINES, LINES)
+def test_both_texts_can_be_read_off_their_diff(before: list[str], after: list[str]) -> None:
+    found = compare("\n".join(before), "\n".join(after))
+    left, right = "\n".join(before).splitlines(), "\n".join(after).splitlines()
+    assert found.equal == (left == right)
+    for pair in found.pairs:
+        for line, text in ((pair.left, left), (pair.right, right)):
+            if line.number is not None:
+                assert "".join(words for words, _marked in line.spans) == text[line.number - 1]
+    shown = [pair for pair in found.pairs if not pair.skipped]
+    skipped = sum(pair.skipped for pair in found.pairs)
+    assert sum(pair.left.number is not None for pair in shown) + skipped == len(left)
+    assert sum(pair.right.number is not None for pair in shown) + skipped == len(right)
+
+
+def test_of_two_configurations_the_difference_is_shown() -> None:
+    one, other = kernel("mm", config="XBLOCK=1 num_warps=4"), kernel("mm", config="XBLOCK=8 num_warps=4")
+    assert config_change(one, other) == "XBLOCK 1 → 8"
+    assert config_change(one, one) == "XBLOCK 1, num_warps 4"
+    assert config_change(None, kernel("mm", config="ATen mm")) == "ATen, mm"

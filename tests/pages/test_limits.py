@@ -1,0 +1,95 @@
+"""The limits: kernels far from what the card reaches, and the cost of unlucky choices."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.models import Experiment
+from tests.support.compilations import compiled, kernel, mobilenet, store
+from tests.support.factories import create_ceiling, create_experiment, create_measurement, create_run
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 7
+
+
+@pytest.fixture
+def model() -> Experiment:
+    """A model on a card that copies 4,000 GB/s and multiplies bfloat16 at 800 TFLOP/s."""
+    create_ceiling(4000.0)
+    product = create_experiment(suite="ceilings", case="matmul", knobs={}, backend="eager")
+    create_measurement(product, metric="matmul_tflops", value=800.0)
+    model = create_experiment(case="model", knobs={})
+    kernels = (
+        kernel("copies", 30.0, bytes=80_000_000),  # 20 µs at the ceiling
+        kernel("multiplies", 50.0, bytes=40_000_000, flops=16_000_000_000, kind="template"),  # 20 µs
+        kernel("reads", 9.0, bytes=40_000_000),  # faster than a copy
+        kernel("unknown", 11.0, kind="library"),
+    )
+    old = create_run(order_time=timezone.now() - timedelta(days=1))
+    store(compiled(kernel("copies", 900.0, bytes=8)), experiment=model, run=old)
+    store(compiled(*kernels, gaps_us=7.0), experiment=model)
+    return model
+
+
+def test_kernels_are_ranked_by_their_distance_from_the_ceiling(client: Client, model: Experiment) -> None:
+    found = client.get("/limits.json").json()
+    assert found["ceilings"]["copy_gbps"] == 4000.0
+    assert [(row["kernel"], row["lost_us"], row["bound"]) for row in found["items"]] == [
+        ("multiplies", pytest.approx(30.0), "compute"),
+        ("copies", pytest.approx(10.0), "memory"),
+        ("reads", 0.0, "memory"),
+    ]
+    (line,) = found["models"]
+    assert line["experiment"] == model.pk
+    assert (line["busy_us"], line["gaps_us"], line["lost_us"]) == (100.0, 7.0, pytest.approx(40.0))
+    assert line["covered"] == pytest.approx(0.89)
+    assert found["without_formula"] == [
+        {"kernel": "unknown", "kind": "library", "time_us": 11.0, "experiments": 1}
+    ]
+    assert client.get("/limits/").status_code == 200
+    assert client.get("/limits.json?dtype=float32").json()["items"] == []
+    assert client.get("/limits/?arch=b200").status_code == 200
+
+
+def test_its_links_lead_to_the_code_of_a_kernel(client: Client, model: Experiment) -> None:
+    text = client.get("/limits/").content.decode()
+    address = text.partition('<th scope="row"><a href="')[2].partition("#")[0].replace("&amp;", "&")
+    assert address.startswith("/code/?base=run")
+    assert client.get(address).status_code == 200
+
+
+def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Experiment) -> None:
+    other = create_experiment(case="other")
+    store(compiled(kernel("mm", 5.0)), experiment=other)
+    for days, value in ((1, 0.5), (0, 0.1)):
+        at = timezone.now() - timedelta(days=days)
+        create_measurement(model, metric="autotune_regret", value=value, at=at)
+    create_measurement(other, metric="autotune_regret", value=0.2, note="at least")
+    found = client.get("/limits.json").json()["autotune_regret"]
+    assert [(line["case"], line["regret"], line["note"]) for line in found] == [
+        ("other", 0.2, "at least"),
+        ("model", 0.1, None),
+    ]
+
+
+def test_without_ceilings_it_says_so(client: Client) -> None:
+    assert client.get("/limits/").status_code == 200
+    store(mobilenet()[0])
+    answer = client.get("/limits/")
+    assert b"No ceilings were measured" in answer.content
+    assert client.get("/limits.json").json()["items"] == []
+
+
+@pytest.mark.parametrize("models", [1, 4])
+def test_it_takes_a_fixed_number_of_statements(
+    client: Client, model: Experiment, django_assert_num_queries: Any, models: int
+) -> None:
+    for number in range(models):
+        store(mobilenet()[0], experiment=create_experiment(case=f"model {number}"))
+    with django_assert_num_queries(STATEMENTS):
+        client.get("/limits/")
