@@ -1,0 +1,203 @@
+"""Which candidate steps are real: a likelihood ratio against noise that may itself wander.
+
+A step and a slow walk look alike to any test that assumes independent nights. Here both compete: the series
+is explained by steps plus noise whose spectrum is one of a grid (white, autocorrelated, random walk,
+mixtures), and a step is taken only if steps with their best noise beat no step with its best noise. A cosine
+transform makes all these noises independent by frequency (Whittle's likelihood), so that one table of
+weighted products answers for every set of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from hud.judging.change_points.segments import Array
+
+# What the log likelihood, doubled, must gain
+_ONE = 14.0  # by a step
+_TWO = 26.0  # by two at once, such as a bump
+_SHORT = 10.0  # more where a level lasts less than `_BRIEF` nights: a few values of a long tail can be that
+_BRIEF = 7
+# Share of variance that lasts, and how much of that is left on the next night
+_MEMORIES = [(1.0, left) for left in (0.2, 0.35, 0.5, 0.65, 0.8, 0.9)]
+_MEMORIES += [(share, left) for share in (0.3, 0.6) for left in (0.7, 0.85, 0.95)]
+# Variance of a random walk from night to night, over that of a night's own noise
+_WALKS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.5, 2.0)
+_REACH = 7  # nights by which a candidate may be off
+_BLOCK, _MARGIN = 300, 50  # longer series are worked off in overlapping blocks
+
+
+def steps(values: Array, candidates: Sequence[int], least: float) -> list[int]:
+    """Return the real ones of the candidate steps, each where it explains most. `least` is the standard
+    deviation below which noise is none, such as a clock's resolution."""
+    found: list[int] = []
+    for start, stop, low, high in _blocks(len(values)):
+        inside = [place - start for place in candidates if start + 2 <= place < stop - 1]
+        if inside:
+            places = _relocate(values[start:stop], _select(values[start:stop], inside, least), least)
+            found += [start + place for place in places if low <= start + place < high]
+    return sorted(set(found))
+
+
+def _blocks(n: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield start and stop of each block, and of the part in which its answer counts."""
+    if n <= _BLOCK + _MARGIN:
+        yield 0, n, 0, n
+        return
+    inner = _BLOCK - 2 * _MARGIN
+    for low in range(0, n, inner):
+        yield max(low - _MARGIN, 0), min(low + inner + _MARGIN, n), low, low + inner
+
+
+@lru_cache(maxsize=16)
+def _transform(n: int) -> tuple[Array, Array]:
+    """Return the orthonormal cosine transform of n values without the constant, and that of all steps."""
+    frequencies = np.arange(1, n)[:, None]
+    matrix = np.sqrt(2 / n) * np.cos(np.pi * frequencies * (np.arange(n) + 0.5) / n)
+    return matrix, np.ascontiguousarray(np.cumsum(matrix[:, ::-1], axis=1)[:, ::-1])
+
+
+@lru_cache(maxsize=16)
+def _weights(n: int) -> tuple[Array, Array, Array]:
+    """Return 1 ÷ spectrum by noise and frequency, the log determinants, and the weight of each step alone."""
+    cosine = np.cos(np.pi * np.arange(1, n) / n)
+    rows = [np.ones(n - 1)]
+    rows += [1 - share + share * (1 - left**2) / (1 - 2 * left * cosine + left**2) for share, left in _MEMORIES]
+    rows += [1 + ratio / (2 - 2 * cosine) for ratio in _WALKS]
+    spectra = np.array(rows)
+    return 1 / spectra, np.log(spectra).sum(axis=1), (1 / spectra) @ _transform(n)[1] ** 2
+
+
+class _Table:
+    """Weighted products of the series (column 0) and of steps, one table for each noise. `take` removes from
+    every column what a step explains."""
+
+    def __init__(self, values: Array, places: Sequence[int], least: float) -> None:
+        n = len(values)
+        matrix, all_steps = _transform(n)
+        weights, self.determinants, _own = _weights(n)
+        columns = np.concatenate([(matrix @ values)[:, None], all_steps[:, list(places)]], axis=1)
+        self.products: Array = (columns.T[None] * weights[:, None, :]) @ columns
+        self.products[:, 0, 0] += n * least**2
+        self.nights = n - 1
+
+    def fit(self, left: Array) -> Array:
+        """Return the doubled log likelihood with the best noise (axis 0) from the squares left unexplained."""
+        scores = -self.nights * np.log(np.maximum(left, 1e-300))
+        scores -= self.determinants.reshape(-1, *[1] * (left.ndim - 1))
+        return np.asarray(scores.max(axis=0))
+
+    def explained(self) -> Array:
+        """Return what each single step explains, by noise."""
+        own = np.einsum("gii->gi", self.products)[:, 1:]
+        return np.asarray(self.products[:, 0, 1:] ** 2 / np.maximum(own, 1e-12))
+
+    def take(self, column: int) -> None:
+        row = self.products[:, column, :].copy()
+        self.products -= row[:, :, None] * (row / row[:, column, None])[:, None, :]
+        self.products[:, :, column] = 0.0
+        self.products[:, column, :] = 0.0
+        self.products[:, column, column] = 1.0
+
+    def score(self, taken: Sequence[int]) -> float:
+        """Return the doubled log likelihood of an untouched table with these steps together."""
+        left = self.products[:, 0, 0]
+        if taken:
+            columns = [place + 1 for place in taken]
+            cross = self.products[:, 0, columns]
+            own = self.products[:, columns][:, :, columns]
+            left = left - np.einsum("gi,gi->g", cross, np.linalg.solve(own, cross[:, :, None])[:, :, 0])
+        return float(self.fit(left))
+
+
+def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]:
+    """Return the real ones: steps and pairs of steps are taken while they gain enough, then left out again if
+    later ones made them superfluous."""
+    places = np.array(_snapped(values, candidates, least))
+    table = _Table(values, places.tolist(), least)
+    whole = table.products.copy()
+    first, second = np.triu_indices(len(places), 1)
+    price = _ONE + _SHORT * (np.minimum(places, len(values) - places) < _BRIEF)
+    price_of_two = _TWO + _SHORT * (places[second] - places[first] < _BRIEF)
+    taken: list[int] = []
+    while len(taken) < len(places):
+        rest = table.products[:, :1, 0]
+        now = table.fit(rest[:, 0])
+        alone = table.explained()
+        gain = table.fit(rest - alone) - now - price
+        gain[taken] = -np.inf
+        best = [int(gain.argmax())]
+        most = float(gain[best[0]])
+        if len(first):
+            gain = table.fit(rest - _explained_by_two(table, first, second)) - now - price_of_two
+            gain[np.isin(first, taken) | np.isin(second, taken)] = -np.inf
+            pair = int(gain.argmax())
+            if float(gain[pair]) > most:
+                best, most = [int(first[pair]), int(second[pair])], float(gain[pair])
+        if most <= 0:
+            break
+        for place in best:
+            table.take(place + 1)
+        taken += best
+    table.products = whole
+    return [int(places[place]) for place in _needed(table, sorted(taken), places)]
+
+
+def _explained_by_two(table: _Table, first: np.ndarray, second: np.ndarray) -> Array:  # type: ignore[type-arg]
+    own = np.einsum("gii->gi", table.products)[:, 1:]
+    cross = table.products[:, 0, 1:]
+    between = table.products[:, first + 1, second + 1]
+    a, b, c, d = own[:, first], own[:, second], cross[:, first], cross[:, second]
+    determinant = np.maximum(a * b - between**2, 1e-9 * a * b)
+    return np.asarray((b * c**2 - 2 * between * c * d + a * d**2) / determinant)
+
+
+def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int]:
+    """Return the candidates, and beside each the place near it that alone explains most."""
+    n = len(values)
+    matrix, all_steps = _transform(n)
+    weights, determinants, own = _weights(n)
+    transformed = matrix @ values
+    cross = (weights * transformed) @ all_steps[:, 1:]
+    total = weights @ transformed**2 + n * least**2
+    left = np.maximum(total[:, None] - cross**2 / own[:, 1:], 1e-300)
+    gain = (-(n - 1) * np.log(left) - determinants[:, None]).max(axis=0)  # of a step at 1, 2, …
+    places = set(candidates)
+    for place in candidates:
+        low = max(place - _REACH, 1)
+        places.add(low + int(gain[low - 1 : place + _REACH].argmax()))
+    return sorted(places)
+
+
+def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:  # type: ignore[type-arg]
+    """Return the steps whose removal would cost at least what a step must gain."""
+    while taken:
+        edges = np.array([0, *places[taken], table.nights + 1])
+        brief = np.diff(edges) < _BRIEF
+        whole = table.score(taken)
+        losses = [whole - table.score([other for other in taken if other != place]) for place in taken]
+        losses = [loss - _SHORT * (brief[i] or brief[i + 1]) for i, loss in enumerate(losses)]
+        weakest = int(np.argmin(losses))
+        if losses[weakest] >= _ONE:
+            break
+        del taken[weakest]
+    return taken
+
+
+def _relocate(values: Array, found: Sequence[int], least: float) -> list[int]:
+    """Return each step at the place near it that explains most beside all others."""
+    places = list(found)
+    for index, place in enumerate(places):
+        others = places[:index] + places[index + 1 :]
+        low = max(1, place - _REACH, *(other + 1 for other in others if other < place))
+        high = min(len(values) - 1, place + _REACH, *(other - 1 for other in others if other > place))
+        near = list(range(low, high + 1))
+        table = _Table(values, others + near, least)
+        for column in range(len(others)):
+            table.take(column + 1)
+        gains = table.fit(table.products[:, :1, 0] - table.explained()[:, len(others) :])
+        places[index] = near[int(gains.argmax())]
+    return places

@@ -1,0 +1,83 @@
+"""The changes of level of one scaled series: candidates, then those that the evidence bears out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hud.judging.change_points import modes
+from hud.judging.change_points.evidence import steps
+from hud.judging.change_points.segments import Array, jumps, slow_nights
+
+_CLIP = 3.0  # standard deviations beyond which a value is an outlier
+_LEAST_SWITCHES = 5  # of a series with two modes; two bumps have four
+
+
+def level_changes(values: Array, smallest: float) -> list[int]:
+    """Return where the level of scaled values changes by at least `smallest`."""
+    if float(np.ptp(values)) < smallest:
+        return []
+    values = values - np.median(values)
+    least = max(smallest / 20, 0.3 * _quantum(values))
+    gap = modes.gap(values, least)
+    if gap is not None:
+        slow = slow_nights(values, *gap)
+        if _switches(slow) >= _LEAST_SWITCHES:
+            values = values - gap[0] * slow
+    deviation = _short_deviation(values, least)
+    candidates = jumps(values, deviation)
+    found = _borne_out(values, candidates, deviation, least, smallest)
+    kept = modes.gap_of_jumps(values, candidates, deviation) if found else None
+    if kept is not None:
+        # modes that last for several nights look like steps; without them fewer remain
+        slow = slow_nights(values, kept, deviation)
+        other = values - kept * slow
+        own = _short_deviation(other, least)
+        fewer = jumps(other, own)
+        if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
+            found = min(found, _borne_out(other, fewer, own, least, smallest), key=len)
+    return found
+
+
+def _borne_out(
+    values: Array, candidates: Sequence[int], deviation: float, least: float, smallest: float
+) -> list[int]:
+    """Return the candidates that are real and large enough, where they explain most."""
+    if not candidates:
+        return []
+    clipped = _clipped(values, candidates, deviation)
+    found = steps(clipped, candidates, least)
+    while found:
+        sizes = np.abs(np.diff([part.mean() for part in np.split(clipped, found)]))
+        weakest = int(np.argmin(sizes))
+        if sizes[weakest] >= smallest:
+            break
+        del found[weakest]
+    return found
+
+
+def _short_deviation(values: Array, least: float) -> float:
+    """Return the standard deviation between neighbours, from the 68th percentile of absolute differences."""
+    return max(float(np.quantile(np.abs(np.diff(values)), 0.683)) / np.sqrt(2), least)
+
+
+def _quantum(values: Array) -> float:
+    """Return the distance of neighbouring values of a coarse clock, 0 if most values occur once."""
+    distinct = np.unique(values)
+    return float(np.median(np.diff(distinct))) if 1 < len(distinct) < len(values) / 2 else 0.0
+
+
+def _switches(slow: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    return int(np.count_nonzero(slow[1:] != slow[:-1]))
+
+
+def _clipped(values: Array, candidates: Sequence[int], deviation: float) -> Array:
+    """Limit outliers: values far from both the median of their segment and that of the nights around."""
+    segment = np.concatenate([np.full(len(part), np.median(part)) for part in np.split(values, candidates)])
+    around = segment
+    if len(values) > 9:
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 4, mode="reflect"), 9)
+        around = np.median(windows, axis=1)
+    reach = _CLIP * deviation
+    return np.clip(values, np.minimum(segment, around) - reach, np.maximum(segment, around) + reach)
