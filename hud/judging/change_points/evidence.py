@@ -81,12 +81,11 @@ class _Table:
         weights, self.determinants, _own = _weights(n)
         columns = np.concatenate([(matrix @ values)[:, None], all_steps[:, list(places)]], axis=1)
         self.products: Array = (columns.T[None] * weights[:, None, :]) @ columns
-        self.products[:, 0, 0] += n * least**2
-        self.nights = n - 1
+        self.nights, self.least = n - 1, n * least**2
 
     def fit(self, left: Array) -> Array:
         """Return the doubled log likelihood with the best noise (axis 0) from the squares left unexplained."""
-        scores = -self.nights * np.log(np.maximum(left, 1e-300))
+        scores = -self.nights * np.log(np.maximum(left, self.least))
         scores -= self.determinants.reshape(-1, *[1] * (left.ndim - 1))
         return np.asarray(scores.max(axis=0))
 
@@ -158,12 +157,16 @@ def _explained_by_two(table: _Table, first: np.ndarray, second: np.ndarray) -> A
 def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int]:
     """Return the candidates, and beside each the place near it that alone explains most."""
     n = len(values)
-    matrix, all_steps = _transform(n)
+    matrix, _steps = _transform(n)
     weights, determinants, own = _weights(n)
     transformed = matrix @ values
-    cross = (weights * transformed) @ all_steps[:, 1:]
-    total = weights @ transformed**2 + n * least**2
-    left = np.maximum(total[:, None] - cross**2 / own[:, 1:], 1e-300)
+    # what steps at 1, 2, … share with the weighted series: its inverse transform, summed up from the end
+    turned = weights * transformed * np.exp(0.5j * np.pi * np.arange(1, n) / n)
+    spectrum = np.concatenate([np.zeros((len(weights), 1)), turned, np.zeros((len(weights), 1))], axis=1)
+    back = np.sqrt(2 * n) * np.fft.irfft(spectrum, 2 * n, axis=1)[:, :n]
+    cross = np.cumsum(back[:, :0:-1], axis=1)[:, ::-1]
+    total = weights @ transformed**2
+    left = np.maximum(total[:, None] - cross**2 / own[:, 1:], n * least**2)
     gain = (-(n - 1) * np.log(left) - determinants[:, None]).max(axis=0)  # of a step at 1, 2, …
     places = set(candidates)
     for place in candidates:

@@ -63,9 +63,11 @@ def _short_deviation(values: Array, least: float) -> float:
 
 
 def _quantum(values: Array) -> float:
-    """Return the distance of neighbouring values of a coarse clock, 0 if most values occur once."""
+    """Return the distance of neighbouring values of a coarse clock, 0 if most values are distinct or stay."""
     distinct = np.unique(values)
-    return float(np.median(np.diff(distinct))) if 1 < len(distinct) < len(values) / 2 else 0.0
+    hops = np.count_nonzero(np.diff(values))
+    coarse = 1 < len(distinct) < len(values) / 2 and hops > max(len(values) / 10, 3)
+    return float(np.median(np.diff(distinct))) if coarse else 0.0
 
 
 def _switches(slow: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-_LEVELS = 160
+_LEVELS = 120
 _CAP = 3.0  # standard deviations; a value further away costs no more, so that no outlier pays for two jumps
 _PRICE = 4.0  # of a jump, in standard deviations
 _SWITCH = 1.2  # of a change between two modes, which are frequent where there are any
@@ -23,7 +23,7 @@ def jumps(values: Array, deviation: float) -> list[int]:
     total = reached[0]
     total[:] = costs[0]
     for night in range(1, len(costs)):
-        floors[night] = floor = total.min() + _PRICE
+        floors[night] = floor = np.minimum.reduce(total, axis=None) + _PRICE
         total = np.minimum(total, floor, out=reached[night])
         total += costs[night]
     found = []
@@ -44,7 +44,7 @@ def slow_nights(values: Array, gap: float, deviation: float) -> NDArray[np.bool_
     total = reached[0]
     total[:] = costs[0]
     for night in range(1, len(costs)):
-        floors[night] = floor = total.min() + _PRICE
+        floors[night] = floor = np.minimum.reduce(total, axis=None) + _PRICE
         previous, total = total, reached[night]
         np.minimum(previous, previous[::-1] + _SWITCH, out=total)
         np.minimum(total, floor, out=total)
@@ -72,4 +72,6 @@ def _levels(values: Array) -> Array:
 
 def _costs(values: Array, levels: Array, deviation: float) -> Array:
     """Return what it costs each value (row) to be at each level (column)."""
-    return np.asarray(np.minimum(np.abs(values[:, None] - levels) / deviation, _CAP))
+    costs = values[:, None] / deviation - levels / deviation
+    np.abs(costs, out=costs)
+    return np.minimum(costs, _CAP, out=costs)

@@ -16,7 +16,7 @@ _ROUGH = 25.0  # F ratio of a step that is taken into account when variants are 
 _MOST_STEPS = 20
 _FREQUENT = 6
 _LEAST_SIDE = 8
-_NORMAL = 4.3  # standard deviations, one in 100,000
+_NORMAL = 4.0  # standard deviations, one in 10,000
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,16 @@ def _offsets(values: Array, labels: NDArray[np.int64]) -> Array:
     sizes = np.bincount(labels, minlength=count)
     after = np.arange(n)
 
-    def less_variant(series: Array) -> Array:
-        return np.asarray(series - (np.bincount(labels, series, count) / sizes)[labels])
+    member = np.zeros((n, count))
+    member[after, labels] = 1.0
+    means = (member / sizes).T
 
-    # a step at each 25th night of a long series is fine enough here
+    def less_variant(series: Array) -> Array:
+        return np.asarray(series - (means @ series)[labels])
+
+    # of a long series, not every night: this is only for comparing variants
     where = np.arange(2, n - 1, max(1, n // 250))
-    columns = [less_variant((after >= place).astype(float)) for place in where]
-    matrix = np.array(columns).T
+    matrix = less_variant((after[:, None] >= where).astype(float))
     rest = less_variant(values)
     taken: list[int] = []
     for _ in range(_MOST_STEPS):
@@ -73,8 +76,7 @@ def _offsets(values: Array, labels: NDArray[np.int64]) -> Array:
     if not taken:
         return np.array([np.median(values[labels == label]) for label in range(count)])
     steps = np.array([after >= place for place in taken], dtype=float).T
-    own = np.array([less_variant(column) for column in steps.T]).T
-    size, *_ = np.linalg.lstsq(own, less_variant(values), rcond=None)
+    size, *_ = np.linalg.lstsq(less_variant(steps), less_variant(values), rcond=None)
     flat = values - steps @ size
     return np.array([np.median(flat[labels == label]) for label in range(count)])
 
@@ -101,7 +103,8 @@ def _kinds(known: Variants, smallest: float) -> NDArray[np.int64]:
     """Return a number for each value, the same for variants that take equally long; rare ones join others."""
     deviation = float(np.median(np.abs(known.adjusted - np.median(known.adjusted)))) * 1.4826
     order = np.argsort(known.offsets)
-    apart = np.diff(known.offsets[order]) > max(3 * deviation, smallest / 2)
+    error = 1.25 * deviation / np.sqrt(np.bincount(known.labels)[order])
+    apart = np.diff(known.offsets[order]) > np.maximum(3.5 * np.hypot(error[1:], error[:-1]), smallest / 3)
     kind_of = np.empty(len(order), dtype=np.int64)
     kind_of[order] = np.concatenate([[0], np.cumsum(apart)])
     kinds = kind_of[known.labels]
@@ -119,23 +122,35 @@ def _split_of(
         return None
     before = table[start + _LEAST_SIDE - 1 : stop - _LEAST_SIDE] - (table[start - 1] if start else 0)
     total = table[stop - 1] - (table[start - 1] if start else 0)
-    after = total - before
-    ratio = 2 * (_entropy(before) + _entropy(after) - _entropy(total[None]))
-    best = int(ratio.argmax())
+    # all kinds together, and each against the rest
+    best, most = 0, 0.0
+    kinds_together = max(int(np.count_nonzero(total)) - 1, 1)
+    for counts, sums, freedom in ((before, total, kinds_together), *(
+        (np.stack([before[:, kind], before.sum(axis=1) - before[:, kind]], axis=1),
+         np.array([total[kind], n - total[kind]]), 1) for kind in np.flatnonzero(total)
+    )):
+        ratio = 2 * (_entropy(counts) + _entropy(sums - counts) - _entropy(sums[None]))
+        limit = freedom * (1 - 2 / (9 * freedom) + _NORMAL * np.sqrt(2 / (9 * freedom))) ** 3
+        if float(ratio.max()) / limit > most:
+            best, most = int(ratio.argmax()), float(ratio.max()) / limit
     place = start + _LEAST_SIDE + best
-    # variants that come in runs give fewer independent draws
+    return place if most * _independent(kinds, start, place, stop) > 1 else None
+
+
+def _independent(kinds: NDArray[np.int64], start: int, place: int, stop: int) -> float:
+    """Return how many independent draws a value counts as: fewer than one where variants come in runs."""
     expected = same = 0.0
-    for low, high, counts in ((start, place, before[best]), (place, stop, after[best])):
+    for low, high in ((start, place), (place, stop)):
+        counts = np.bincount(kinds[low:high])
         expected += (high - low - 1) * float(((counts / counts.sum()) ** 2).sum())
         same += float(np.count_nonzero(kinds[low + 1 : high] == kinds[low : high - 1]))
-    memory = min(max((same - expected) / max(n - 2 - expected, 1.0), 0.0), 0.9)
-    freedom = max(int(np.count_nonzero(total)) - 1, 1)
-    limit = freedom * (1 - 2 / (9 * freedom) + _NORMAL * np.sqrt(2 / (9 * freedom))) ** 3
-    return place if float(ratio[best]) * (1 - memory) / (1 + memory) > limit else None
+    pairs = stop - start - 2
+    memory = min(max((same - expected) / max(pairs - expected, 1.0), 0.0), 0.9)
+    return (1 - memory) / (1 + memory)
 
 
 def _entropy(counts: Array) -> Array:
     """Return Σ counts · log(share), the log likelihood of draws with these frequencies."""
     total = counts.sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.nansum(np.where(counts > 0, counts * np.log(counts / total), 0.0), axis=1))
+        return np.asarray(np.where(counts > 0, counts * np.log(counts / total), 0.0).sum(axis=1))
