@@ -10,14 +10,15 @@ delays the verdicts of today's runs by one round, and is itself never set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
 
+from hud.judging.change_points import change_points
 from hud.judging.verdict import Rule, Verdict, judge
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series
 from hud.models import Verdict as VerdictRow
@@ -25,8 +26,10 @@ from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
-_HISTORY = 100
+_HISTORY = 200  # values in which the present level is looked for
+_SETTLED = 10  # values that a new level must have before later ones are judged against it
 _SILENT = {"unchanged", "new"}  # verdicts without a row
+_STORED = ("verdict", "change", "noise", "factor", "baseline", "baseline_n")
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,11 @@ def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
     """Yield the rows of the points from `since` on. Points that never ran neither get nor influence one, and
     only points of the default branch become history."""
     rule = rule_of(series.metric)
-    earlier: dict[str, list[_Point]] = {}
+    earlier: dict[str, _History] = {}
     for index, point in enumerate(point for point in _points(series) if point.ran):
-        history = earlier.setdefault(point.class_key, [])
+        history = earlier.setdefault(point.class_key, _History())
         if point.order_time >= since:
-            verdict = _judge_point(history, point, rule)
+            verdict = history.judge(point, rule)
             first_of_class = verdict.verdict == "new" and index > 0
             if first_of_class or verdict.verdict not in _SILENT:
                 yield VerdictRow(
@@ -159,21 +162,61 @@ def _verdict_rows(series: Series, since: datetime) -> Iterator[VerdictRow]:
                     series=series,
                     environment_id=point.environment_id,
                     order_time=point.order_time,
-                    **asdict(verdict),
+                    **{name: getattr(verdict, name) for name in _STORED},
                 )
         if point.is_baseline:
-            history.append(point)
+            history.add(point)
 
 
-def _judge_point(history: Sequence[_Point], point: _Point, rule: Rule) -> Verdict:
-    if rule.kind != "status":
-        values = [median(earlier.medians) for earlier in history[-_HISTORY:] if earlier.medians]
-        return judge(values, point.medians, rule)
-    if not history:
-        return Verdict("new")
-    if history[-1].good == point.good:
-        return Verdict("unchanged", baseline_n=len(history))
-    return Verdict("improved" if point.good else "regressed", baseline_n=len(history))
+class _History:
+    """The earlier points of one environment class, and where their present level begins."""
+
+    def __init__(self) -> None:
+        self.good: bool | None = None  # of the latest point
+        self.points = 0
+        self.values: list[float] = []
+        self.samples: list[int] = []
+        self.level = 0  # place of the level's first value
+
+    def add(self, point: _Point) -> None:
+        self.good = point.good
+        self.points += 1
+        if point.medians:
+            self.values.append(median(point.medians))
+            self.samples.append(len(point.medians))
+
+    def judge(self, point: _Point, rule: Rule) -> Verdict:
+        if rule.kind == "status":
+            return self._judge_status(point)
+        found = self._judge_value(point, rule)
+        if (
+            rule.kind == "timing"
+            and found.verdict not in {"unchanged", "new", "failed"}
+            and self._find_level()
+        ):
+            found = self._judge_value(point, rule)
+        return found
+
+    def _judge_value(self, point: _Point, rule: Rule) -> Verdict:
+        usual = int(median(self.samples[self.level :])) if self.samples else 1
+        return judge(self.values[self.level :], point.medians, rule, history_samples=usual)
+
+    def _judge_status(self, point: _Point) -> Verdict:
+        if self.good is None:
+            return Verdict("new")
+        if self.good == point.good:
+            return Verdict("unchanged", baseline_n=self.points)
+        return Verdict("improved" if point.good else "regressed", baseline_n=self.points)
+
+    def _find_level(self) -> bool:
+        """Move to the newest level that has settled; return whether there is a newer one. This is only asked
+        for values that differ from the level known so far: most series are quiet, and change points cost."""
+        start = max(self.level, len(self.values) - _HISTORY)
+        steps = [start + step for step in change_points(self.values[start:])]
+        settled = [step for step in steps if step <= len(self.values) - _SETTLED]
+        newest = settled[-1] if settled else self.level
+        self.level, before = newest, self.level
+        return newest > before
 
 
 def rule_of(metric: Metric) -> Rule:
@@ -181,9 +224,15 @@ def rule_of(metric: Metric) -> Rule:
     return Rule(
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
-        relative_floor=metric.floor,
+        relative_floor=_floor(metric.floor),
         prior_noise=prior_noise(metric.floor),
     )
+
+
+def _floor(floor: float) -> float:
+    """Return the least relative change that may be a suspect: noise decides above it, so that it is smaller
+    than the floors of PyTorch's HUD (3 % and 5 % for running time, 15 % for compile time and memory)."""
+    return 0.02 if floor <= 0.05 else floor / 3
 
 
 def prior_noise(floor: float) -> float:

@@ -55,7 +55,7 @@ def _two_modes(chance: np.random.Generator, n: int) -> Array:
     slow[0] = chance.random() < share
     for night in range(1, n):
         slow[night] = slow[night - 1] if chance.random() < stay else chance.random() < share
-    return chance.normal(0, chance.uniform(0.003, 0.01), n) + slow * chance.uniform(0.02, 0.1)
+    return np.asarray(chance.normal(0, chance.uniform(0.003, 0.01), n) + slow * chance.uniform(0.02, 0.1))
 
 
 def _log_normal(chance: np.random.Generator, n: int) -> Array:
@@ -94,9 +94,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Array]] = {
 SIGNALS = ("none", "step", "two steps", "bump")
 
 
-def _levels(
-    chance: np.random.Generator, signal: str, n: int
-) -> tuple[Array, tuple[int, ...], float]:
+def _levels(chance: np.random.Generator, signal: str, n: int) -> tuple[Array, tuple[int, ...], float]:
     level, size = np.zeros(n), 0.0
     if signal == "none":
         return level, (), size

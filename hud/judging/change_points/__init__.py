@@ -1,7 +1,7 @@
 """Change points of a series: where a new level begins.
 
-    candidates (least absolute deviations, `segments`) → two modes told apart (`modes`)
-    → steps weighed against wandering noise (`evidence`) → changes of a mixture of variants (`variants`)
+candidates (least absolute deviations, `segments`) → two modes told apart (`modes`)
+→ steps weighed against wandering noise (`evidence`) → changes of a mixture of variants (`variants`)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def change_points(
 
 
 def _scaled(values: Array) -> Array:
-    """Return values whose differences are relative: logs where all have one sign, else shares of their size."""
+    """Return values with relative differences: logs where all have one sign, else shares of their size."""
     if bool((values > 0).all()) or bool((values < 0).all()):
         return np.log(np.abs(values))
     sizes = np.abs(values[values != 0])

@@ -1,4 +1,4 @@
-"""Series whose values come in variants, such as an autotuner's choices: shifts inside them, and of their mix."""
+"""Series whose values come in variants, such as an autotuner's choices: shifts inside and of their mix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NORMAL = 4.0  # standard deviations, one in 10,000
 
 @dataclass(frozen=True)
 class Variants:
-    """The values of known variants: their places, values less what sets the variant apart, and that offset."""
+    """The values of known variants: their places, values less what sets the variant apart, that offset."""
 
     places: NDArray[np.int64]
     adjusted: Array
@@ -113,9 +113,7 @@ def _kinds(known: Variants, smallest: float) -> NDArray[np.int64]:
     return np.asarray(new[kinds])
 
 
-def _split_of(
-    table: Array, kinds: NDArray[np.int64], start: int, stop: int
-) -> int | None:
+def _split_of(table: Array, kinds: NDArray[np.int64], start: int, stop: int) -> int | None:
     """Return where frequencies change most between `start` and `stop`, None if by no more than chance."""
     n = stop - start
     if n < 2 * _LEAST_SIDE:
@@ -125,10 +123,17 @@ def _split_of(
     # all kinds together, and each against the rest
     best, most = 0, 0.0
     kinds_together = max(int(np.count_nonzero(total)) - 1, 1)
-    for counts, sums, freedom in ((before, total, kinds_together), *(
-        (np.stack([before[:, kind], before.sum(axis=1) - before[:, kind]], axis=1),
-         np.array([total[kind], n - total[kind]]), 1) for kind in np.flatnonzero(total)
-    )):
+    for counts, sums, freedom in (
+        (before, total, kinds_together),
+        *(
+            (
+                np.stack([before[:, kind], before.sum(axis=1) - before[:, kind]], axis=1),
+                np.array([total[kind], n - total[kind]]),
+                1,
+            )
+            for kind in np.flatnonzero(total)
+        ),
+    ):
         ratio = 2 * (_entropy(counts) + _entropy(sums - counts) - _entropy(sums[None]))
         limit = freedom * (1 - 2 / (9 * freedom) + _NORMAL * np.sqrt(2 / (9 * freedom))) ** 3
         if float(ratio.max()) / limit > most:
