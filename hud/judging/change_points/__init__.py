@@ -16,6 +16,7 @@ from hud.judging.change_points.levels import level_changes
 from hud.judging.change_points.segments import Array
 
 _FEWEST = 4
+_FAR = 1e6  # times the usual size; further out is as far
 _APART = 10  # nights: a change of the mixture this near to a step is the same change
 
 
@@ -57,4 +58,6 @@ def _scaled(values: Array) -> Array:
     if bool((values > 0).all()) or bool((values < 0).all()):
         return np.log(np.abs(values))
     sizes = np.abs(values[values != 0])
-    return values / (float(np.median(sizes)) if len(sizes) else 1.0)
+    with np.errstate(over="ignore"):
+        shares = values / (float(np.median(sizes)) if len(sizes) else 1.0)
+    return np.clip(shares, -_FAR, _FAR)
