@@ -12,7 +12,7 @@ delays the verdicts of today's runs by one round, and is itself never set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import groupby
@@ -27,6 +27,7 @@ from hud.judging.verdict import Rule, Verdict
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series, SeriesState
 from hud.models import Verdict as VerdictRow
 from hud.runs.branches import stored_names
+from runner.schema.metrics import role_of
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class _Present:
 
     series: Series
     rule: Rule
+    is_headline: bool
     level: Level = field(default_factory=Level)
     recent: list[float | None] = field(default_factory=list)
     newest: Point | None = None
@@ -117,19 +119,22 @@ def judge_series(pending: Sequence[Series]) -> None:
         taken = _take(pending)
         if not taken:
             return
-        present = _stored(taken)
+        headline = _headline(taken)
+        present = _stored(taken, headline)
         again = {key for key, one in present.items() if one.newest and one.newest.time >= _since(one.series)}
         replayed = {series_id for series_id, _class in again}
         settled = follow.settled(replayed)
         for key in [key for key in present if key[0] in replayed]:
-            present[key] = _Present(present[key].series, present[key].rule)
+            present[key] = _Present(present[key].series, present[key].rule, present[key].is_headline)
         begin = {series.pk: _EVER if series.pk in replayed else _since(series) for series in taken}
         rows: list[VerdictRow] = []
         by_id = {series.pk: series for series in taken}
         seen = {series_id for (series_id, _class), one in present.items() if one.newest}
         for (series_id, class_key), points in _points(begin):
             series = by_id[series_id]
-            one = present.setdefault((series_id, class_key), _Present(series, rule_of(series.metric)))
+            one = present.setdefault(
+                (series_id, class_key), _Present(series, rule_of(series.metric), series_id in headline)
+            )
             ends = settled.get((series_id, class_key), [])
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
@@ -138,7 +143,7 @@ def judge_series(pending: Sequence[Series]) -> None:
             [
                 follow.Judged(one.series, class_key, one.level, one.newest, one.verdict)
                 for (_series, class_key), one in present.items()
-                if one.newest and one.verdict and one.series.metric.role == "headline"
+                if one.newest and one.verdict and one.is_headline
             ]
         )
 
@@ -164,13 +169,29 @@ def _take(pending: Sequence[Series]) -> list[Series]:
     return [series for series in pending if series.pk in ids]
 
 
-def _stored(taken: Iterable[Series]) -> dict[ClassKey, _Present]:
+def _headline(taken: Iterable[Series]) -> set[int]:
+    """Return the series that may open a regression; call time only where there is no device time."""
+    experiments = {series.experiment_id for series in taken}
+    present: dict[int, set[str]] = {}
+    for experiment_id, name in Series.objects.filter(experiment__in=experiments).values_list(
+        "experiment_id", "metric__name"
+    ):
+        present.setdefault(experiment_id, set()).add(name)
+    return {
+        series.pk
+        for series in taken
+        if role_of(series.metric.name, present[series.experiment_id]) == "headline"
+    }
+
+
+def _stored(taken: Iterable[Series], headline: Container[int]) -> dict[ClassKey, _Present]:
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
     for state in SeriesState.objects.filter(series__in=by_id):
         series = by_id[state.series_id]
-        one = _Present(series, rule_of(series.metric), msgspec.convert(state.level, Level), state.recent)
+        rule, level = rule_of(series.metric), msgspec.convert(state.level, Level)
+        one = _Present(series, rule, series.pk in headline, level, state.recent)
         values = () if state.value is None else (state.value,)
         one.newest = Point(state.run_id, state.environment_id, state.order_time, values)
         found[state.series_id, state.class_key] = one
@@ -296,6 +317,7 @@ def _state(key: ClassKey, one: _Present) -> SeriesState:
         run_id=one.newest.run_id,
         environment_id=one.newest.environment_id,
         order_time=one.newest.time,
+        headline=one.is_headline,
         value=one.recent[-1],
         verdict=one.verdict.verdict,
         reason=one.verdict.reason,
@@ -313,9 +335,15 @@ def rule_of(metric: Metric) -> Rule:
     return Rule(
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
-        relative_floor=metric.floor,
+        relative_floor=_floor(metric.floor),
         prior_noise=prior_noise(metric.floor),
     )
+
+
+def _floor(floor: float) -> float:
+    """Return the least relative change that may be a suspect: noise decides above it, so that it is smaller
+    than the floors of PyTorch's HUD (3 % and 5 % for running time, 15 % for compile time and memory)."""
+    return 0.02 if floor <= 0.05 else floor / 3
 
 
 def prior_noise(floor: float) -> float:

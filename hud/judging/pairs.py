@@ -1,18 +1,39 @@
-"""A/B comparison: judge a metric from pairs of processes. Numbers only.
+"""A/B comparison: judge a metric from pairs of processes. Numbers only (measuring rule 18).
 
-A pair is one fresh process of each side, one after the other on one accelerator. Its log ratio is one value;
-Student's t over the pairs decides whether there is a change (measuring rule 18).
+Every pair compiles both sides afresh, so a value is one compilation. Student's t over the compilations, by
+pairs and by sides, decides whether there is a change. Where the kernels are known there are two further
+questions: did choices come more or less often, and which slots does one side alone have?
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from runner.schema.statistics import PAIR_FLOOR, PairedChange, median, pair_middles, paired_change
+import numpy as np
+
+from hud.judging.known_kernels import KernelMedians, same_choice
+from runner.schema.statistics import (
+    LEAST_PAIRS,
+    PAIR_FLOOR,
+    PairedChange,
+    median,
+    pair_middles,
+    paired_change,
+    student_p,
+    t_interval,
+)
 
 Word = Literal["confirmed", "dismissed", "inconclusive"]
+Frequencies = Literal["yes", "no", "cannot_tell"]
+ALPHA = 0.005
+_ENOUGH = 20  # compilations a side from which "choices come as often" may be said
+_SHUFFLES = 4000
 
 
 @dataclass(frozen=True)
@@ -41,7 +62,7 @@ def judge_pairs(
 ) -> PairVerdict:
     """Compare the values of both sides pair by pair; None stands for a process without a value.
 
-    `confirmed`: a change past the 2 % floor that its 95 % interval does not contradict, or any change of a
+    `confirmed`: p ≤ .005 and the 95 % interval does not lie within the 2 % floor, or any change of a
     deterministic metric. `dismissed`: the interval lies within the floor. `inconclusive`: everything else,
     and fewer than five pairs. Raise ValueError if the sides differ in length.
     """
@@ -50,7 +71,11 @@ def judge_pairs(
         change = paired_change(both, floor=0.0 if kind == "deterministic" else PAIR_FLOOR)
     except ValueError:
         change = None
+    if change is not None and kind != "deterministic":
+        change = _by_pairs_or_sides(change, both)
     word: Word = change.word if change else "inconclusive"
+    if word == "confirmed" and kind != "deterministic" and (change is None or (change.p or 0.0) > ALPHA):
+        word = "inconclusive"
     relative = change.change if change else None
     better = None
     if word == "confirmed" and relative and direction != "none":
@@ -60,3 +85,161 @@ def judge_pairs(
     sides = ([value for value in side if value is not None] for side in (base, head))
     base_median, head_median = (median(side) if side else None for side in sides)
     return PairVerdict(base_median, head_median, 0, change, word, better)
+
+
+def _by_pairs_or_sides(change: PairedChange, pairs: Sequence[tuple[float, float]]) -> PairedChange:
+    """Return the surer of two tests with its p-value doubled for the choice.
+
+    Pairs cancel what both of their processes share, such as a busy host; sides have twice the degrees of
+    freedom, which decides among five.
+    """
+    if change.p is None or not all(value > 0 for pair in pairs for value in pair):
+        return change
+    sides = [[math.log(value) for value in side] for side in zip(*pairs, strict=True)]
+    low, high, p = _welch(*sides)
+    if p >= change.p:
+        return replace(change, p=min(1.0, 2 * change.p))
+    return replace(change, low=low, high=high, p=min(1.0, 2 * p))
+
+
+def _welch(base: Sequence[float], head: Sequence[float]) -> tuple[float, float, float]:
+    """Return the 95 % interval and p-value of mean(head) − mean(base) for sides of unequal scatter."""
+    parts = [float(np.var(side, ddof=1)) / len(side) for side in (base, head)]
+    error = math.sqrt(sum(parts))
+    step = float(np.mean(head) - np.mean(base))
+    if error == 0.0:
+        return step, step, 0.0 if step else 1.0
+    weight = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (base, head), strict=True))
+    degrees = max(int(error**4 / weight), 1)
+    # the half width of a standard sample of this many values, as the interval's table has it
+    unit = [1.0, -1.0] + [0.0] * (degrees - 1)
+    half = t_interval(unit)[1] / (math.sqrt(2 / degrees) / math.sqrt(degrees + 1)) * error
+    return step - half, step + half, student_p(step / error, degrees)
+
+
+# A compilation's kernels: the choice and the device time in µs of each slot.
+Kernels = Mapping[str, tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class KernelComparison:
+    """The three answers of a comparison whose kernels are known.
+
+    `equal`: equal choices compared, with `ratio`, its interval and p; `coverage` is the share of device time
+    in choices that both sides drew. `frequencies`: whether choices came with other frequencies, with p.
+    """
+
+    equal: Word
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    coverage: float
+    frequencies: Frequencies
+    frequencies_p: float | None
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+
+
+def compare_kernels(base: Sequence[Kernels], head: Sequence[Kernels]) -> KernelComparison:
+    """Compare the compilations of both sides, kernel by kernel."""
+    slots = [set().union(*side) if side else set() for side in (base, head)]
+    frequencies, frequencies_p = _frequencies(base, head)
+    answer = KernelComparison(
+        "inconclusive", None, None, None, None, 0.0,
+        frequencies, frequencies_p,
+        tuple(sorted(slots[0] - slots[1])), tuple(sorted(slots[1] - slots[0])),
+    )  # fmt: skip
+    ratios, coverage = _equal_choices(base, head)
+    answer = replace(answer, coverage=coverage)
+    if min(map(len, ratios)) < 2:
+        return answer
+    low, high, p = _welch(*ratios)
+    word: Word = "inconclusive"
+    limit = math.log1p(PAIR_FLOOR)
+    if min(map(len, ratios)) >= LEAST_PAIRS:
+        if -limit <= low and high <= limit:
+            word = "dismissed"
+        elif p <= ALPHA:
+            word = "confirmed"
+    step = float(np.mean(ratios[1]) - np.mean(ratios[0]))
+    return replace(answer, equal=word, ratio=math.exp(step), low=math.exp(low), high=math.exp(high), p=p)
+
+
+def _equal_choices(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[list[list[float]], float]:
+    """Return log(observed ÷ expected) of each compilation over the choices that both sides drew, and the
+    least share of a side's device time in them. What is expected is the mean of both sides' medians."""
+    drawn = [
+        {(slot, choice) for kernels in side for slot, (choice, _us) in kernels.items()}
+        for side in (base, head)
+    ]
+    numbers = {key: number for number, key in enumerate(sorted(drawn[0] & drawn[1]))}
+    columns = [_columns(side, numbers) for side in (base, head)]
+    if not numbers:
+        return [[], []], 0.0
+    known = [ids >= 0 for ids, _times, _which in columns]
+    medians = [
+        KernelMedians.of(ids[mask], times[mask])
+        for (ids, times, _w), mask in zip(columns, known, strict=True)
+    ]
+    expected = KernelMedians(
+        medians[0].ids,
+        np.sqrt(medians[0].medians_us * medians[1].medians_us),
+        medians[0].counts + medians[1].counts,
+        np.maximum(medians[0].noise, medians[1].noise),
+    )
+    found = [same_choice(expected, *column) for column in columns]
+    ratios = [[math.log(ratio) for ratio in side.ratios if ratio is not None] for side in found]
+    return ratios, min(side.coverage for side in found)
+
+
+def _columns(
+    side: Sequence[Kernels], numbers: Mapping[tuple[str, str], int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ids (-1 for a choice of one side only), times and compilation of all kernels of a side."""
+    rows = [
+        (numbers.get((slot, choice), -1), us, which)
+        for which, kernels in enumerate(side)
+        for slot, (choice, us) in kernels.items()
+    ]
+    ids, times, which = zip(*rows, strict=True) if rows else ((), (), ())
+    return np.array(ids, dtype=np.int64), np.array(times, dtype=np.float64), np.array(which, dtype=np.int64)
+
+
+def _frequencies(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[Frequencies, float | None]:
+    """Return whether slots of both sides drew their choices with other frequencies, by exchanging sides.
+
+    The statistic sums the squared differences of the shares of all choices. All exchanges are counted where
+    there are few, else a fixed sample of them.
+    """
+    shared = sorted(set().union(*base) & set().union(*head)) if base and head else []
+    draws = Counter((slot, k[slot][0]) for k in (*base, *head) for slot in shared if slot in k)
+    keys = {key: place for place, key in enumerate(sorted(draws))}
+    if not keys or min(len(base), len(head)) < 2:
+        return "cannot_tell", None
+    table = np.zeros((len(base) + len(head), len(keys)))
+    for row, kernels in enumerate((*base, *head)):
+        for slot in shared:
+            if slot in kernels:
+                table[row, keys[slot, kernels[slot][0]]] = 1.0
+    table = table[:, table.any(axis=0) & ~table.all(axis=0)]
+    masks = np.array(list(_exchanges(len(base), len(table))), dtype=float)
+    share = masks @ table / len(base) - (1 - masks) @ table / len(head)
+    statistic = (share**2).sum(axis=1)
+    p = float(np.mean(statistic >= statistic[0] - 1e-9)) if table.shape[1] else 1.0
+    if p <= ALPHA:
+        return "yes", p
+    return ("no" if p > 0.1 and min(len(base), len(head)) >= _ENOUGH else "cannot_tell"), p
+
+
+def _exchanges(first: int, count: int) -> Iterator[list[bool]]:
+    """Yield which compilations count as base: as it was, then all other splits or a sample of them."""
+    yield [place < first for place in range(count)]
+    if math.comb(count, first) <= _SHUFFLES:
+        for chosen in itertools.islice(itertools.combinations(range(count), first), 1, None):
+            yield [place in chosen for place in range(count)]
+        return
+    chance = random.Random(0)  # noqa: S311 - a fixed sample, so that a comparison answers alike each time
+    for _ in range(_SHUFFLES):
+        chosen = tuple(chance.sample(range(count), first))
+        yield [place in chosen for place in range(count)]

@@ -28,7 +28,7 @@ Reason = Literal[
     "few_compilations",
     "unknown_variant",
     "no_direction",
-    "few_runs",
+    "few_runs",  # these two by `levels`
     "other_card",
 ]
 _SHORT = 8  # fewer earlier values than this tell little about their noise
@@ -41,8 +41,8 @@ _EXACT_P = 0.001
 @dataclass(frozen=True)
 class Rule:
     """The rule by which a metric is judged. A change must exceed the floors. A value is suspect past
-    `suspect_factor` standard deviations and changed past `noise_factor`. `prior_noise` is the assumed relative
-    standard deviation between compilations of a series with little history."""
+    `suspect_factor` standard deviations and changed past `noise_factor`. `prior_noise` is the assumed
+    relative standard deviation between compilations of a series with little history."""
 
     direction: Literal["up", "down", "none"] = "down"
     kind: Literal["timing", "deterministic", "status"] = "timing"
@@ -83,9 +83,9 @@ def judge(
 
     `groups` is the variant of each earlier value and `group` the point's. A known variant is judged against
     its own values. A variant never seen, and any point with fewer than five earlier values, is inconclusive
-    unless an exact test and the level's range leave no doubt. `history_samples` is how many samples an earlier
-    value usually is the median of. Without samples the run failed; without history the series is new. Raise
-    ValueError for NaN or infinity, or if `groups` differ in length from `history`.
+    unless an exact test and the level's range leave no doubt. `history_samples` is how many samples
+    an earlier value usually is the median of. Without samples the run failed; without history the series is
+    new. Raise ValueError for NaN or infinity, or if `groups` differ in length from `history`.
     """
     if not all(map(math.isfinite, history)) or not all(map(math.isfinite, samples)):
         raise ValueError("a verdict needs finite numbers")
@@ -98,13 +98,23 @@ def judge(
     value = median(samples)
     if rule.kind != "timing":
         return _judge_exact(history, value, rule)
-    if groups is None or not any(groups):
-        return _judge_level(history, samples, rule, history_samples)
+    if groups is not None and any(groups):
+        return _judge_variant(history, samples, rule, groups, group)
+    return _judge_level(history, samples, rule, history_samples)
+
+
+def _judge_variant(
+    history: Sequence[float],
+    samples: Sequence[float],
+    rule: Rule,
+    groups: Sequence[str | None],
+    group: str | None,
+) -> Verdict:
     own = [earlier for earlier, name in zip(history, groups, strict=True) if name == group]
     if group is None or not own:
         return _only_if_certain(_judge_level(history, samples, rule, 1), history, samples, "unknown_variant")
     noise = max(_noise_inside(history, groups, rule), _VARIANT_NOISE)
-    found = _compare(own, samples, rule, noise, degrees=float(len(history)), samples_each=1)
+    found = _compare(own, samples, rule, noise=noise, degrees=float(len(history)), samples_each=1)
     if len(history) < _FEWEST or len(own) < 2:
         return _only_if_certain(found, history, samples, "few_compilations")
     return found
@@ -115,7 +125,7 @@ def _judge_level(
 ) -> Verdict:
     noise = series_noise(history, rule.prior_noise)
     degrees = 1.5 * min(len(history), _NOISE_WINDOW) + 3  # fewer would cost more power than false alarms
-    found = _compare(history, samples, rule, noise, degrees, samples_each)
+    found = _compare(history, samples, rule, noise=noise, degrees=degrees, samples_each=samples_each)
     if len(history) * samples_each < _FEWEST or len(history) < 2:
         return _only_if_certain(found, history, samples, "few_compilations")
     return found
@@ -125,6 +135,7 @@ def _compare(
     earlier: Sequence[float],
     samples: Sequence[float],
     rule: Rule,
+    *,
     noise: float,
     degrees: float,
     samples_each: int,
@@ -151,8 +162,6 @@ def _only_if_certain(
     found: Verdict, history: Sequence[float], samples: Sequence[float], reason: Reason
 ) -> Verdict:
     """Return the verdict, but a change only where the level's own distribution leaves no doubt."""
-    if found.verdict == "unchanged" and reason == "few_compilations":
-        return found
     if found.reason == "within_floor":
         return found
     if found.verdict in {"improved", "regressed"} and _certain(history, samples):
@@ -196,8 +205,9 @@ def series_noise(history: Sequence[float], prior: float) -> float:
     """Return the relative standard deviation of a value around its level, from first log differences.
 
     Differences of independent values have √2 of their deviation; those past three deviations, such as a
-    step's, count as three. Where the deviation around the median is no larger, it is taken. A positive lag-1 correlation of the values makes differences too small, so it is
-    put back. A short history leans on the prior.
+    step's, count as three. Where the deviation around the median is no larger, it is taken. A positive
+    lag-1 correlation of the values makes differences too small, so it is put back. A short history leans
+    on the prior.
     """
     values = _scaled(history[-_NOISE_WINDOW:])
     if values.size < 3:

@@ -21,6 +21,7 @@ class SeriesState(models.Model):
 
     series = models.ForeignKey(Series, models.CASCADE, related_name="states")
     class_key = models.CharField(max_length=64)
+    headline = models.BooleanField(default=False)  # it may open a regression
     level = models.JSONField()  # hud.judging.levels.Level
     # the newest point, of the default branch
     run = models.ForeignKey(Run, models.DO_NOTHING, db_constraint=False, related_name="+")

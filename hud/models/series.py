@@ -63,7 +63,6 @@ class Metric(models.Model):
     unit = models.CharField(max_length=40, blank=True)
     direction = models.CharField(max_length=4, default="none")
     kind = models.CharField(max_length=20, default="timing")
-    role = models.CharField(max_length=10, default="detail", db_default="detail")  # who may open a regression
     precision = models.SmallIntegerField(default=4)
     floor = models.FloatField(default=0.05)
 

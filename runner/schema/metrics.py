@@ -6,11 +6,14 @@ A name that is not here is stored without a direction and never coloured.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
+# headline: may open a regression; detail: judged and shown; diagnostic: shown only
+Role = Literal["headline", "detail", "diagnostic"]
 STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")  # by call time
 
 
@@ -30,11 +33,12 @@ class MetricInfo:
     precision: int = 2  # digits after the point on a page
     floor: float = 0.05
     signed: bool = False
+    role: Role = "detail"
 
     def to_row(self) -> dict[str, Any]:
         """Return the row of the HUD's table of metrics."""
         row = asdict(self)
-        del row["signed"]
+        del row["signed"], row["role"]  # of use to code alone
         return row
 
 
@@ -199,14 +203,39 @@ _OURS = (
     _count("cache_misses", "Cache misses", "none"),
     _count("kernel_count", "Kernels", "none"),
     _count("recompiles", "Recompiles"),
-    # computed by the dashboard from the kernels of compilations
-    _timing("same_choice_ratio", "Same-choice time", "ratio", "down", 4, 0.01),
-    _timing("autotune_regret", "Time lost by the autotuner's choices", "ratio", "down", 3, 0.15),
-    _count("kernel_variants", "Variants among the compilations of a run", "none"),
+    _timing("same_choice_ratio", "Same-choice time", "ratio", "down", 4, 0.02),
+    _timing("autotune_regret", "Autotune regret", "ratio", "down", 4, 0.05),
+    _count("kernel_variants", "Kernel variants", "none"),
 )
+_HEADLINE = {
+    "device_latency_ms", "gpu_busy_ms", "device_bandwidth_gbps", "device_speedup", "token_per_sec",
+    "same_choice_ratio", "cold_compile_s", "warm_compile_s", "compilation_latency", "compilation_time(s)",
+    "Cold compile time (s)", "Warm compile time (s)", "compiled_peak_memory_bytes", "dynamo_peak_mem",
+    "peak_rss_bytes", "gpu_peak_mem", "cpu_peak_mem", "accuracy", "verification_code", "graph_breaks",
+    "50th", "latency_us", "total_time", "latencies",
+}  # fmt: skip
+# By call time: headline only where the experiment has no device time (`role_of`).
+_CALL_TIME = {"speedup": ("device_speedup",), "abs_latency": ("device_latency_ms", "gpu_busy_ms")}
+_CALL_TIME["compiled_latency_ms"] = _CALL_TIME["abs_latency"]
+_CALL_TIME["call_bandwidth_gbps"] = ("device_bandwidth_gbps",)
+_CALL_TIME["memory_bandwidth(GB/s)"] = ("device_bandwidth_gbps",)
+_CALL_TIME["flops_utilization"] = ("flops_utilization_of_peak",)
+_DIAGNOSTIC = {
+    "elapsed", "baseline", "triton_time_share", "cache_bytes", "cache_entries", "cache_hits", "cache_misses",
+    "kernel_variants", "kernel_count", "num_of_calls", "xla_ExecuteTime_number", "calls_captured",
+    "autograd_captures", "autograd_compiles", "total_aot_graphs", "ok_aot_graphs", "graphs", "graph_calls",
+    "captured_ops", "total_ops", "model_coverage_ratio",
+}  # fmt: skip
+
+
+def _role(name: str) -> Role:
+    if name in _HEADLINE:
+        return "headline"
+    return "diagnostic" if name.removeprefix("accuracy_") in _DIAGNOSTIC else "detail"
+
 
 METRICS: dict[str, MetricInfo] = {
-    metric.name: metric
+    metric.name: replace(metric, role=_role(metric.name))
     for metric in (*_UPSTREAM, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS)
 }
 
@@ -216,7 +245,7 @@ _FAMILIES = (
     # XLA's maps: <map>.<operation>.<one of the names above>, dynamo_counters.<group>.<counter>
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+_time_s"), METRICS["self_cpu_time_s"]),
-    (re.compile(r"dynamo_counters\..+"), replace(_count("", "", "none"), signed=True)),
+    (re.compile(r"dynamo_counters\..+"), replace(_count("", "", "none"), signed=True, role="diagnostic")),
     # operators: speedup over shapes by our clocks, each shape once or as often as models call it
     (re.compile(r"(weighted_)?(call|device)_(20|50|80)th"), _timing("", "", "x", "up", 3, 0.05)),
     # dynamo's compile phases, as *_compilation_metrics.csv names them
@@ -248,6 +277,14 @@ def is_number(metric: str) -> bool:
     """Return whether the registry knows the metric as a number; an unknown metric may have text values."""
     known = metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in _FAMILIES)
     return known and metric_info(metric).kind != "status"
+
+
+def role_of(metric: str, present: Container[str]) -> Role:
+    """Return what a metric may do in an experiment that also has the metrics `present`: call time is headline
+    only where there is no device time, as on a CPU and in uploads."""
+    if metric in _CALL_TIME and not any(other in present for other in _CALL_TIME[metric]):
+        return "headline"
+    return metric_info(metric).role
 
 
 def metric_info(name: str) -> MetricInfo:

@@ -11,7 +11,7 @@ from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
 from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
-from hud.models import Audit, Measurement, Metric, Regression, RegressionEvent, Series, SeriesState, Verdict
+from hud.models import Audit, Measurement, Regression, RegressionEvent, Series, SeriesState, Verdict
 from runner.formats.parameters import Parameters
 from tests.support.records import as_list, v3_record
 
@@ -23,7 +23,6 @@ def nights(*values: float, first: int = 0, case: str = "layer_norm", **over: Any
     for day, value in enumerate(values, first):
         record = v3_record(case=case, values=[value], timestamp=1_700_000_000 + day * 86_400, **over)
         ingest(as_list(record), Parameters(driver="580.1"))
-        Metric.objects.update(role="headline")
         while process_pending():
             pass
 

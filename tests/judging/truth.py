@@ -45,7 +45,7 @@ def _ar1(chance: np.random.Generator, n: int) -> Array:
 def _outliers(chance: np.random.Generator, n: int) -> Array:
     hit = chance.random(n) < chance.uniform(0.01, 0.05)
     sign = chance.choice([1, 1, -1]) if chance.random() < 0.7 else chance.choice([-1, 1], n)
-    return _gaussian(chance, n) + hit * sign * chance.uniform(0.05, 0.3, n)
+    return np.asarray(_gaussian(chance, n) + hit * sign * chance.uniform(0.05, 0.3, n))
 
 
 def _two_modes(chance: np.random.Generator, n: int) -> Array:
@@ -55,7 +55,7 @@ def _two_modes(chance: np.random.Generator, n: int) -> Array:
     slow[0] = chance.random() < share
     for night in range(1, n):
         slow[night] = slow[night - 1] if chance.random() < stay else chance.random() < share
-    return chance.normal(0, chance.uniform(0.003, 0.01), n) + slow * chance.uniform(0.02, 0.1)
+    return np.asarray(chance.normal(0, chance.uniform(0.003, 0.01), n) + slow * chance.uniform(0.02, 0.1))
 
 
 def _log_normal(chance: np.random.Generator, n: int) -> Array:
@@ -64,7 +64,7 @@ def _log_normal(chance: np.random.Generator, n: int) -> Array:
         return chance.normal(0, chance.uniform(0.005, 0.03), n)
     shape = chance.uniform(0.4, 1.0)
     draw = chance.lognormal(0, shape, n)
-    return chance.choice([1, 1, -1]) * (draw - 1) * 0.01
+    return np.asarray(chance.choice([1, 1, -1]) * (draw - 1) * 0.01)
 
 
 def _random_walk(chance: np.random.Generator, n: int) -> Array:

@@ -11,7 +11,7 @@ import pytest
 from runner.__main__ import _parser
 from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, peaks
-from runner.schema.metrics import METRICS, metric_info
+from runner.schema.metrics import METRICS, metric_info, role_of
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, Option, TaskSpec
 from runner.schema.targets import gpt_fast_target
@@ -169,6 +169,15 @@ def test_arch_keys_are_distinct_and_have_peaks() -> None:
     assert known is not None
     assert known.bandwidth_gbps == 4800
     assert peaks("cpu-x86_64") is None
+
+
+def test_call_time_is_headline_only_without_device_time() -> None:
+    assert role_of("speedup", ["speedup", "eager_latency_ms"]) == "headline"
+    assert role_of("speedup", ["speedup", "device_speedup"]) == "detail"
+    assert role_of("device_speedup", []) == "headline"
+    assert role_of("elapsed", []) == "diagnostic"
+    assert role_of("odd", []) == "detail"
+    assert metric_info("same_choice_ratio").role == "headline"
 
 
 def test_a_metric_nobody_knows_has_no_direction() -> None:

@@ -16,6 +16,7 @@ from hud.judging.change_points.levels import level_changes
 from hud.judging.change_points.segments import Array
 
 _FEWEST = 4
+_FAR = 1e6  # times the usual size; further out is as far
 _APART = 10  # nights: a change of the mixture this near to a step is the same change
 
 
@@ -53,8 +54,10 @@ def change_points(
 
 
 def _scaled(values: Array) -> Array:
-    """Return values whose differences are relative: logs where all have one sign, else shares of their size."""
+    """Return values with relative differences: logs where all have one sign, else shares of their size."""
     if bool((values > 0).all()) or bool((values < 0).all()):
         return np.log(np.abs(values))
     sizes = np.abs(values[values != 0])
-    return values / (float(np.median(sizes)) if len(sizes) else 1.0)
+    with np.errstate(over="ignore"):
+        shares = values / (float(np.median(sizes)) if len(sizes) else 1.0)
+    return np.clip(shares, -_FAR, _FAR)

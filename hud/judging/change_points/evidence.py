@@ -19,8 +19,8 @@ from hud.judging.change_points.segments import Array
 # What the log likelihood, doubled, must gain
 _ONE = 14.0  # by a step
 _TWO = 26.0  # by two at once, such as a bump
-_SHORT = 10.0  # more where a level lasts less than `_BRIEF` nights: a few values of a long tail can be that
-_BRIEF = 7
+_SHORT = 14.0  # more where a level lasts less than `BRIEF` nights: a few values of a long tail can be that
+BRIEF = 7
 # Share of variance that lasts, and how much of that is left on the next night
 _MEMORIES = [(1.0, left) for left in (0.2, 0.35, 0.5, 0.65, 0.8, 0.9)]
 _MEMORIES += [(share, left) for share in (0.3, 0.6) for left in (0.7, 0.85, 0.95)]
@@ -86,7 +86,7 @@ class _Table:
         self.nights, self.least = n - 1, n * least**2
 
     def fit(self, left: Array) -> Array:
-        """Return the doubled log likelihood with the best noise (axis 0) from the squares left unexplained."""
+        """Return the doubled log likelihood with the best noise (axis 0) from what is left unexplained."""
         scores = -self.nights * np.log(np.maximum(left, self.least))
         scores -= self.determinants.reshape(-1, *[1] * (left.ndim - 1))
         return np.asarray(scores.max(axis=0))
@@ -121,8 +121,8 @@ def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]
     table = _Table(values, places.tolist(), least)
     whole = table.products.copy()
     first, second = np.triu_indices(len(places), 1)
-    price = _ONE + _SHORT * (np.minimum(places, len(values) - places) < _BRIEF)
-    price_of_two = _TWO + _SHORT * (places[second] - places[first] < _BRIEF)
+    price = _ONE + _SHORT * (np.minimum(places, len(values) - places) < BRIEF)
+    price_of_two = _TWO + _SHORT * (places[second] - places[first] < BRIEF)
     taken: list[int] = []
     while len(taken) < len(places):
         rest = table.products[:, :1, 0]
@@ -147,7 +147,7 @@ def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]
     return [int(places[place]) for place in _needed(table, sorted(taken), places)]
 
 
-def _explained_by_two(table: _Table, first: np.ndarray, second: np.ndarray) -> Array:  # type: ignore[type-arg]
+def _explained_by_two(table: _Table, first: np.ndarray, second: np.ndarray) -> Array:
     own = np.einsum("gii->gi", table.products)[:, 1:]
     cross = table.products[:, 0, 1:]
     between = table.products[:, first + 1, second + 1]
@@ -177,11 +177,11 @@ def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int
     return sorted(places)
 
 
-def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:  # type: ignore[type-arg]
+def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:
     """Return the steps whose removal would cost at least what a step must gain."""
     while taken:
         edges = np.array([0, *places[taken], table.nights + 1])
-        brief = np.diff(edges) < _BRIEF
+        brief = np.diff(edges) < BRIEF
         whole = table.score(taken)
         losses = [whole - table.score([other for other in taken if other != place]) for place in taken]
         losses = [loss - _SHORT * (brief[i] or brief[i + 1]) for i, loss in enumerate(losses)]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from hud.judging.change_points import modes
-from hud.judging.change_points.evidence import steps
+from hud.judging.change_points.evidence import BRIEF, steps
 from hud.judging.change_points.segments import Array, jumps, slow_nights
 
 _CLIP = 3.0  # standard deviations beyond which a value is an outlier
+_AROUND = 40  # nights on each side of a brief level
+_REACHED = 0.04  # share of them that may reach it
 _LEAST_SWITCHES = 5  # of a series with two modes; two bumps have four
 
 
@@ -18,7 +22,7 @@ def level_changes(values: Array, smallest: float) -> list[int]:
     """Return where the level of scaled values changes by at least `smallest`."""
     if float(np.ptp(values)) < smallest:
         return []
-    values = values - np.median(values)
+    raw = values = values - np.median(values)
     least = max(smallest / 20, 0.3 * _quantum(values))
     gap = modes.gap(values, least)
     if gap is not None:
@@ -37,7 +41,7 @@ def level_changes(values: Array, smallest: float) -> list[int]:
         fewer = jumps(other, own)
         if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
             found = min(found, _borne_out(other, fewer, own, least, smallest), key=len)
-    return found
+    return _without_chance_runs(raw, found)
 
 
 def _borne_out(
@@ -57,9 +61,29 @@ def _borne_out(
     return found
 
 
+def _without_chance_runs(values: Array, found: list[int]) -> list[int]:
+    """Return the steps without brief levels that single nights on both sides reach as well: a run of one of
+    several variants, not a level."""
+    edges = [0, *found, len(values)]
+    dropped: set[int] = set()
+    for low, high in pairwise(edges):
+        if high - low >= BRIEF:
+            continue
+        middle = float(np.median(values[low:high]))
+        sides = [values[max(low - _AROUND, 0) : low], values[high : high + _AROUND]]
+        shares = []
+        for side in sides:
+            if len(side):
+                beyond = (side >= middle) if middle > np.median(side) else (side <= middle)
+                shares.append(float(beyond.mean()))
+        if min(shares, default=0.0) > _REACHED:
+            dropped |= {low, high}
+    return [place for place in found if place not in dropped]
+
+
 def _short_deviation(values: Array, least: float) -> float:
     """Return the standard deviation between neighbours, from the 68th percentile of absolute differences."""
-    return max(float(np.quantile(np.abs(np.diff(values)), 0.683)) / np.sqrt(2), least)
+    return max(float(np.quantile(np.abs(np.diff(values)), 0.683)) / math.sqrt(2), least)
 
 
 def _quantum(values: Array) -> float:

@@ -1,4 +1,4 @@
-"""Series whose values come in variants, such as an autotuner's choices: shifts inside them, and of their mix."""
+"""Series whose values come in variants, such as an autotuner's choices: shifts inside and of their mix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NORMAL = 4.0  # standard deviations, one in 10,000
 
 @dataclass(frozen=True)
 class Variants:
-    """The values of known variants: their places, values less what sets the variant apart, and that offset."""
+    """The values of known variants: their places, values less what sets the variant apart, that offset."""
 
     places: NDArray[np.int64]
     adjusted: Array

@@ -16,6 +16,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from hud.judging.change_points import change_points
+from hud.judging.drift import drift
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.models import Metric, Regression, SeriesState
@@ -24,6 +25,7 @@ from runner.schema.statistics import median
 
 MOST_POINTS = 200  # that one look reads of a series
 _FEWEST_POINTS = 12
+_RECENT = 10  # points whose median stands for now in a drift
 _LEAST_STEP = 0.01  # relative
 _LASTS = 10  # points of a level that is better than the accepted one, for what follows to be worse
 
@@ -44,11 +46,12 @@ class Found:
     first: int
     before: float
     after: float
+    kind: RegressionKind = RegressionKind.SMALL_STEP
 
 
 def look_back(limit: int = 50) -> int:
     """Look at up to `limit` series, those with the newest points first; return how many."""
-    timings = SeriesState.objects.filter(series__metric__role="headline", series__metric__kind="timing")
+    timings = SeriesState.objects.filter(headline=True, series__metric__kind="timing")
     unseen = timings.exclude(seen_run=F("run_id")).order_by("-order_time", "pk")
     states = list(unseen.select_related("series__metric")[:limit])
     known = Regression.objects.filter(series__in=[state.series_id for state in states], state__in=ACTIVE)
@@ -62,7 +65,11 @@ def look_back(limit: int = 50) -> int:
 
 
 def find(values: Sequence[float], direction: str) -> Found | None:
-    """Return the newest step for the worse that the last level still shows, or None."""
+    """Return the newest step for the worse that the last level still shows, else a drift for the worse."""
+    return _step(values, direction) or _drift(values, direction)
+
+
+def _step(values: Sequence[float], direction: str) -> Found | None:
     if len(values) < _FEWEST_POINTS or direction == "none":
         return None
     starts = change_points(list(values), min_relative=_LEAST_STEP)
@@ -80,6 +87,15 @@ def find(values: Sequence[float], direction: str) -> Found | None:
     return Found(starts[place], best, levels[-1])
 
 
+def _drift(values: Sequence[float], direction: str) -> Found | None:
+    found = drift(values)
+    if not found or direction == "none" or (found.change > 0) != (direction == "down"):
+        return None
+    after = median(list(values[-_RECENT:]))
+    first = max(len(values) - found.nights, 1)
+    return Found(first, after / (1 + found.change), after, RegressionKind.DRIFT)
+
+
 def _look(state: SeriesState, points: _Points | None, known: Regression | None) -> None:
     if known and known.kind in AT_ONCE:
         return  # the judge follows it
@@ -90,7 +106,7 @@ def _look(state: SeriesState, points: _Points | None, known: Regression | None) 
             apply(known, Event.RECOVERED, run_id=state.run_id)
         return
     regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
-    regression.kind = RegressionKind.SMALL_STEP
+    regression.kind = found.kind
     regression.since, regression.first_run_id = points.times[found.first], points.runs[found.first]
     regression.last_good_run_id = points.runs[found.first - 1]
     regression.latest_run_id, regression.points = points.runs[-1], len(points.runs) - found.first

@@ -1,0 +1,119 @@
+"""Numbers for a whole suite: pass rate and geometric mean, ours and by the formulas of PyTorch's HUD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.schema.statistics import geometric_mean, student_p, t_interval
+
+_FEWEST = 2  # matched cases for an interval
+# test-infra, torchci/lib/benchmark/compilerUtils.ts
+HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})
+
+
+@dataclass(frozen=True)
+class PassRate:
+    """Cases that passed, of those expected; `missing` were expected and have no result."""
+
+    passed: int
+    expected: int
+    missing: tuple[str, ...]
+
+    @property
+    def rate(self) -> float | None:
+        return self.passed / self.expected if self.expected else None
+
+
+@dataclass(frozen=True)
+class GeometricMean:
+    """Geometric means of both sides over the matched cases. `ratio` is head ÷ base with its 95 % interval and
+    p-value by Student's t over the cases, None with too few."""
+
+    base: float | None
+    head: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    matched: tuple[str, ...]
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HudRow:
+    """One model of one compiler as PyTorch's HUD reads it; what is absent counts as 0 there."""
+
+    accuracy: str
+    speedup: float = 0.0
+    compiler: str = "inductor"
+
+
+def pass_rate(passed: Mapping[str, bool], expected: Collection[str]) -> PassRate:
+    """Return the share of expected cases that passed; a case without a result did not. Cases that nobody
+    expected count as expected once they have a result."""
+    cases = set(expected) | set(passed)
+    return PassRate(sum(passed.values()), len(cases), tuple(sorted(cases - set(passed))))
+
+
+def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> GeometricMean:
+    """Compare the geometric means of the cases that both sides have; what is not positive has none."""
+    left = {case: value for case, value in base.items() if value > 0 and math.isfinite(value)}
+    right = {case: value for case, value in head.items() if value > 0 and math.isfinite(value)}
+    matched = sorted(left.keys() & right.keys())
+    only_left, only_right = sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys())
+    if not matched:
+        return GeometricMean(None, None, None, None, None, None, (), tuple(only_left), tuple(only_right))
+    before = geometric_mean([left[case] for case in matched])
+    after = geometric_mean([right[case] for case in matched])
+    low = high = p = None
+    if len(matched) >= _FEWEST:
+        ratios = [math.log(right[case]) - math.log(left[case]) for case in matched]
+        low, high, p = _interval(ratios)
+    return GeometricMean(
+        before, after, after / before, low, high, p, tuple(matched), tuple(only_left), tuple(only_right)
+    )
+
+
+def _interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Return the 95 % interval of the ratio of the means, and the p-value of no change."""
+    low, high = t_interval(ratios)
+    middle = math.fsum(ratios) / len(ratios)
+    variance = math.fsum((ratio - middle) ** 2 for ratio in ratios) / (len(ratios) - 1)
+    error = math.sqrt(variance / len(ratios))
+    t = middle / error if error else math.inf if middle else 0.0
+    return math.exp(low), math.exp(high), student_p(t, len(ratios) - 1)
+
+
+def hud_pass_rate(rows: Sequence[HudRow]) -> float | None:
+    """Return PyTorch HUD's pass rate: passing accuracy and a speedup, or skipped, of all rows present."""
+    passing = sum(
+        row.accuracy == "pass_due_to_skip"
+        or (row.accuracy in HUD_PASSES and (row.speedup != 0 or row.compiler == "export"))
+        for row in rows
+    )
+    return passing / len(rows) if rows else None
+
+
+def hud_geometric_mean(rows: Sequence[HudRow]) -> float:
+    """Return PyTorch HUD's geometric mean: over this side's own passing rows with a speedup, rounded to 0.01;
+    0 without one."""
+    speedups = [row.speedup for row in rows if row.accuracy in HUD_PASSES and row.speedup > 0]
+    return round(geometric_mean(speedups), 2) if speedups else 0.0
+
+
+def moved_side(
+    eager: tuple[float, float], compiled: tuple[float, float], *, noise: float, factor: float = 2.5
+) -> Literal["eager", "compiled", "both", "neither"]:
+    """Return which side of a speedup moved, from its times (before, after); `noise` is that of one time.
+
+    A speedup that fell because eager got faster is no regression of the compiler.
+    """
+    limit = factor * noise * math.sqrt(2)
+    moved = [abs(math.log(after / before)) > limit for before, after in (eager, compiled)]
+    if all(moved):
+        return "both"
+    return "eager" if moved[0] else "compiled" if moved[1] else "neither"

@@ -1,0 +1,59 @@
+"""Slow drift: a level that moves by less than any step a night, and by percents in a season."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hud.judging.change_points import change_points
+from hud.judging.verdict import series_noise
+
+_WINDOW = 10  # nights whose median is compared
+_EARLIER = 20  # nights of the median that it is compared with
+_BACK = (45, 90)
+_FEWEST = 60
+_FLOOR = 0.03
+_CERTAIN = 3.5  # standard errors
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The relative change of the median of ten nights against that of `nights` earlier, steps taken out."""
+
+    change: float
+    nights: int
+
+
+def drift(values: Sequence[float | None], *, floor: float = _FLOOR) -> Drift | None:
+    """Return how far the newest ten nights have drifted from those 45 or 90 nights ago, None if not surely.
+
+    `values` is oldest first, None for a night without a value; at least 60 are needed. Steps of at
+    least `floor` are change points, not drift: they are taken out first. Raise ValueError for NaN or
+    infinity.
+    """
+    numbers = [value for value in values if value is not None]
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("drift needs finite numbers")
+    recent = numbers[-(max(_BACK) + _EARLIER) :]
+    if len(numbers) < _FEWEST or not all(value > 0 for value in recent):
+        return None
+    flat = np.log(recent)
+    for step in change_points(recent, min_relative=floor):
+        before, after = flat[max(0, step - _WINDOW) : step], flat[step : step + _WINDOW]
+        flat[step:] -= np.median(after) - np.median(before)
+    now = float(np.median(flat[-_WINDOW:]))
+    # the scatter of two medians, each of ten nights
+    error = series_noise(np.exp(flat).tolist(), 0.01) * math.sqrt(2 * math.pi / 2 / _WINDOW)
+    found: Drift | None = None
+    for back in _BACK:
+        earlier = flat[-_EARLIER - back : -back]
+        if len(earlier) < _WINDOW:
+            continue
+        moved = now - float(np.median(earlier))
+        sure = abs(moved) > max(math.log1p(floor), _CERTAIN * error)
+        if sure and (found is None or abs(math.expm1(moved)) > abs(found.change)):
+            found = Drift(math.expm1(moved), back)
+    return found

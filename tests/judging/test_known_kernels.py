@@ -1,0 +1,132 @@
+"""Same-choice time, drift, aggregates and false discovery control."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hud.judging.aggregates import (
+    HudRow,
+    compare_means,
+    hud_geometric_mean,
+    hud_pass_rate,
+    moved_side,
+    pass_rate,
+)
+from hud.judging.discovery import discoveries
+from hud.judging.drift import drift
+from hud.judging.known_kernels import (
+    Array,
+    Ids,
+    KernelMedians,
+    changed_kernels,
+    judge_same_choice,
+    same_choice,
+    slot_sums,
+)
+from hud.judging.verdict import Rule
+
+KERNELS = 40
+
+
+def compilation(chance: np.random.Generator) -> tuple[Ids, Array]:
+    """Return the kernels of a model most of whose slots draw one of two choices 1.5 times apart."""
+    slow = chance.random(KERNELS) < 0.3
+    times = np.linspace(8, 80, KERNELS) * np.where(slow, 1.5, 1.0)
+    return np.arange(KERNELS) * 2 + slow, times * np.exp(chance.normal(0, 0.005, KERNELS))
+
+
+def history(chance: np.random.Generator, nights: int = 20) -> KernelMedians:
+    ids, times = zip(*(compilation(chance) for _ in range(nights)), strict=True)
+    return KernelMedians.of(np.concatenate(ids), np.concatenate(times))
+
+
+def test_two_percent_of_all_kernels_is_found_the_same_night() -> None:
+    chance = np.random.default_rng(1)
+    before = history(chance)
+    for _ in range(100):
+        ids, times = compilation(chance)
+        assert judge_same_choice(same_choice(before, ids, times), Rule()).verdict == "unchanged"
+        shifted = judge_same_choice(same_choice(before, ids, 1.02 * times), Rule())
+        assert shifted.verdict == "regressed"
+        assert shifted.change == pytest.approx(0.02, abs=0.006)
+
+
+def test_what_is_unknown_is_named_and_not_judged() -> None:
+    chance = np.random.default_rng(2)
+    before = history(chance)
+    ids, times = compilation(chance)
+    found = same_choice(before, np.where(np.arange(KERNELS) < 30, ids + 1000, ids), times)
+    assert len(found.unknown) == 30
+    assert found.coverage < 0.7
+    assert judge_same_choice(found, Rule()).verdict == "inconclusive"
+    nothing = same_choice(KernelMedians.of([], []), ids, times)
+    assert (nothing.ratio, nothing.coverage) == (None, 0.0)
+    with pytest.raises(ValueError, match="positive"):
+        same_choice(before, ids, -times)
+
+
+def test_compilations_of_a_point_count_by_their_median() -> None:
+    before = KernelMedians.of([1, 1, 2, 2], [10.0, 10.0, 20.0, 20.0])
+    found = same_choice(before, [1, 2, 1, 2, 1, 9], [10.0, 20.0, 11.0, 22.0, 30.0, 1.0], [0, 0, 1, 1, 2, 2])
+    assert found.ratios == pytest.approx((1.0, 1.1, 3.0))
+    assert found.ratio == pytest.approx(1.1)
+    assert changed_kernels(before, [1, 2], [10.0, 30.0]) == [(2, 1.5)]
+    assert slot_sums([0, 0, 1, 1, 2], [5, 6, 5, 6, 5], [1.0, 2.0, 3.0, 4.0, 5.0], [5, 6]) == [3.0, 7.0]
+
+
+def nights(count: int, seed: int, *, a_night: float = 0.0, since: int = 60) -> list[float]:
+    chance = np.random.default_rng(seed)
+    climb = a_night * np.maximum(np.arange(count) - since, 0)
+    return list(np.exp(chance.normal(0, 0.01, count) + climb))
+
+
+def test_drift_is_reported_within_45_nights_and_a_step_is_none() -> None:
+    found = 0
+    for seed in range(20):
+        quiet, climbing = nights(150, seed), nights(106, seed, a_night=0.001)
+        stepped = [value * (1.05 if night >= 80 else 1.0) for night, value in enumerate(quiet)]
+        assert drift(quiet) is None
+        assert drift(stepped) is None
+        found += any(drift(climbing[:count]) for count in range(95, 107))
+    assert found >= 19
+    assert drift(nights(59, 1, a_night=0.01, since=0)) is None
+
+
+def test_aggregates_compare_the_same_cases() -> None:
+    base, head = {"a": 1.0, "b": 2.0, "gone": 9.0}, {"a": 1.1, "b": 2.2, "new": 0.1, "bad": 0.0}
+    found = compare_means(base, head)
+    assert (found.matched, found.only_base, found.only_head) == (("a", "b"), ("gone",), ("new",))
+    assert found.ratio == pytest.approx(1.1)
+    assert found.low == pytest.approx(1.1)
+    assert compare_means({}, head).ratio is None
+    rate = pass_rate({"a": True, "b": False}, ["a", "b", "c"])
+    assert (rate.passed, rate.expected, rate.missing) == (1, 3, ("c",))
+
+
+def test_the_formulas_of_the_hud() -> None:
+    rows = [
+        HudRow("pass", 2.0),
+        HudRow("pass", 0.0),
+        HudRow("pass_due_to_skip"),
+        HudRow("fail_accuracy", 3.0),
+    ]
+    assert hud_pass_rate(rows) == 0.5
+    assert hud_geometric_mean([*rows, HudRow("pass", 0.5)]) == 1.0
+    assert hud_geometric_mean([]) == 0.0
+
+
+def test_the_side_of_a_ratio_that_moved_is_named() -> None:
+    assert moved_side((10.0, 9.0), (5.0, 5.01), noise=0.01) == "eager"
+    assert moved_side((10.0, 10.1), (5.0, 6.0), noise=0.01) == "compiled"
+    assert moved_side((10.0, 9.0), (5.0, 6.0), noise=0.01) == "both"
+    assert moved_side((10.0, 10.0), (5.0, 5.0), noise=0.01) == "neither"
+
+
+def test_a_night_of_chance_has_no_discoveries() -> None:
+    chance = np.random.default_rng(3)
+    quiet = chance.random(4000).tolist()
+    assert sum(discoveries(quiet)) <= 1
+    assert discoveries([1e-6, *quiet, 1e-7])[0]
+    assert discoveries([]) == []
+    assert discoveries([0.01, 0.04, 0.03, 0.9]) == [True, False, False, False]
