@@ -16,13 +16,14 @@ from tests.support.factories import (
     create_host,
     create_measurement,
     create_metric,
+    create_regression,
     create_run,
     create_task,
     create_verdict,
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11
+STATEMENTS = 15
 
 
 def text_of(client: Client, address: str = "/") -> str:
@@ -39,8 +40,7 @@ def test_an_empty_site_says_what_to_do(client: Client) -> None:
 
 def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num_queries: Any) -> None:
     for case in ("layer_norm", "gemv", "gather_gemv"):
-        measurement = create_measurement(create_experiment(case=case), value=900)
-        create_verdict(measurement, "regressed", change=-0.1)
+        create_regression(create_measurement(create_experiment(case=case), value=900), change=-0.1)
     Target.objects.create(metric=create_metric(), value=1000)
     create_accelerator()
     create_task(create_run("running"))
@@ -48,36 +48,37 @@ def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num
         client.get("/")
 
 
-def test_a_regression_stands_there_while_it_is_the_newest_point(client: Client) -> None:
+def test_a_regression_stands_there_until_it_is_closed(client: Client) -> None:
     now = timezone.now()
     experiment = create_experiment()
-    create_measurement(experiment, value=2400, at=now - timedelta(days=2))
     fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
-    create_verdict(fallen, "regressed", change=-0.083, noise=0.004, factor=20.8)
-    text = text_of(client)
-    assert "regressed -8.3%" in text
-    assert f"/experiments/{experiment.pk}/?metric=device_bandwidth_gbps" in text
-    create_measurement(experiment, value=2400, at=now)
-    assert "regressed -8.3%" not in text_of(client)
+    regression = create_regression(fallen, change=-0.083, before=2400)
+    create_measurement(experiment, value=2200, at=now)
+    assert "-8.3%" in text_of(client)
+    regression.muted_until = now + timedelta(days=1)
+    regression.save()
+    assert "-8.3%" not in text_of(client)
+    regression.muted_until, regression.state = None, "resolved"
+    regression.save()
+    assert "-8.3%" not in text_of(client)
 
 
-def test_another_branch_neither_regresses_nor_hides_a_regression(client: Client) -> None:
+def test_the_twins_have_the_newest_value_of_what_regressed(client: Client) -> None:
     now = timezone.now()
     experiment = create_experiment()
     fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
     slow = create_measurement(experiment, value=9, run=create_run(branch="slow", order_time=now))
     create_verdict(slow, "regressed", change=-0.99)
     assert client.get("/overview.json").json()["items"] == []
-    create_verdict(fallen, "regressed", change=-0.083)
+    create_regression(fallen, change=-0.083)
     assert [row["value"] for row in client.get("/overview.json").json()["items"]] == [2200]
 
 
 def test_the_largest_regression_stands_first(client: Client) -> None:
     for case, change in (("gemv", -0.05), ("layer_norm", -0.2)):
-        measurement = create_measurement(create_experiment(case=case))
-        create_verdict(measurement, "regressed", change=change)
+        create_regression(create_measurement(create_experiment(case=case)), change=change)
     text = text_of(client)
-    assert text.index("regressed -20.0%") < text.index("regressed -5.0%")
+    assert text.index("-20.0%") < text.index("-5.0%")
 
 
 def test_it_lists_what_misses_its_own_target_and_counts_what_meets_it(client: Client) -> None:
@@ -119,6 +120,7 @@ def test_the_last_runs_stand_there(client: Client) -> None:
 def test_the_twins_say_the_same(client: Client) -> None:
     measurement = create_measurement()
     create_verdict(measurement, "regressed", change=-0.1)
+    create_regression(measurement, change=-0.1)
     answer = client.get("/overview.json").json()
     assert [item["list"] for item in answer["items"]] == ["regressed"]
     assert answer["items"][0]["change"] == -0.1

@@ -23,6 +23,7 @@ from hud.models import (
     Host,
     Measurement,
     Metric,
+    Regression,
     Run,
     RunRequest,
     Series,
@@ -191,6 +192,23 @@ def create_verdict(measurement: Measurement, verdict: str, **fields: Any) -> Ver
         order_time=measurement.order_time,
         verdict=verdict,
         **fields,
+    )
+
+
+def create_regression(measurement: Measurement, **fields: Any) -> Regression:
+    """An open regression that this measurement shows."""
+    return Regression.objects.create(
+        series=measurement.series,
+        class_key=measurement.environment.class_key,
+        **{
+            "state": "open",
+            "first_run": measurement.run,
+            "latest_run": measurement.run,
+            "since": measurement.order_time,
+            "after": measurement.value,
+            "factor": 10.0,
+            **fields,
+        },
     )
 
 
