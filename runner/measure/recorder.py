@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure.compiler import pinning
+from runner.measure.kernels import pinning
 from runner.measure.state.device import Device
 from runner.measure.state.environment import environment
 from runner.schema.metrics import metric_info

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from runner.measure.compiler import formulas
-from runner.measure.compiler.produced import produced
-from runner.measure.compiler.profile import owners
-from runner.measure.compiler.slots import Call, Graph, Operand, graphs, slot_of
-from runner.measure.compiler.tuning import Ranking, config_text, template_config
+from runner.measure.kernels import formulas
+from runner.measure.kernels.produced import produced
+from runner.measure.kernels.profile import owners
+from runner.measure.kernels.slots import Call, Graph, Operand, graphs, slot_of
+from runner.measure.kernels.tuning import Ranking, config_text, template_config
 from runner.measure.timing.gpu_active_time import Work, active_time
 from runner.schema.compilations import Compiled, Kernel
 

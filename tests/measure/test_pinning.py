@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.measure.compiler import pinning
+from runner.measure.kernels import pinning
 from runner.schema.compilations import pinned, pinned_from_json
 from runner.schema.suite import BadRequest
 

@@ -14,9 +14,9 @@ from torch._inductor import metrics
 from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
-from runner.measure.compiler import tuning
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
+from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, prepare
 from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.inductor_options import InductorValue

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import compilation_time_metrics, counters
 
-from runner.measure.compiler import graph_facts, pinning
+from runner.measure.compiler import graph_facts
+from runner.measure.kernels import pinning
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
 from runner.schema.statistics import median

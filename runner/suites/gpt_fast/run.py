@@ -24,12 +24,13 @@ from torch._inductor.codecache import PyCodeCache
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import ceilings
-from runner.measure.compiler import counters, tuning
+from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.graph_facts import graph_facts
 from runner.measure.compiler.kernels import kernels, kernels_hash
-from runner.measure.compiler.produced import CODE, code_file, produced
 from runner.measure.forked import before_forks, run_stage
+from runner.measure.kernels import tuning
+from runner.measure.kernels.produced import CODE, code_file, produced
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning

@@ -23,7 +23,7 @@ from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
-from runner.measure.compiler.produced import CODE, code_file, produced, profiled_steps
+from runner.measure.kernels.produced import CODE, code_file, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning

@@ -18,10 +18,10 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.launch.failures import TaskFailure, failure_of
-from runner.measure.compiler import tuning
 from runner.measure.compiler.counters import extern_calls
 from runner.measure.compiler.kernels import kernels, kernels_hash
-from runner.measure.compiler.produced import Produced, produced, profiled_steps
+from runner.measure.kernels import tuning
+from runner.measure.kernels.produced import Produced, produced, profiled_steps
 from runner.measure.state.device import Device
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings

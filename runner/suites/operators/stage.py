@@ -15,7 +15,7 @@ import torch
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.ceilings import gbps
-from runner.measure.compiler.produced import CODE, code_file
+from runner.measure.kernels.produced import CODE, code_file
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning

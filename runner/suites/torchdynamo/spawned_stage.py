@@ -31,7 +31,7 @@ def spawned(name: str, report: Report, *, fresh: bool) -> Json:
 
 
 def main(name: str, fresh: str, path: str) -> None:
-    from runner.measure.compiler import pinning  # noqa: PLC0415 - `spawned` needs no torch
+    from runner.measure.kernels import pinning  # noqa: PLC0415 - `spawned` needs no torch
     from runner.suites.torchdynamo.stages import STAGES  # noqa: PLC0415
 
     pinning.install_if_asked()

@@ -18,7 +18,7 @@ from typing import Any
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import flops, memory
-from runner.measure.compiler import counters, pinning, tuning
+from runner.measure.compiler import counters
 from runner.measure.compiler.artifacts import (
     NoReport,
     generated_code,
@@ -29,7 +29,8 @@ from runner.measure.compiler.artifacts import (
 )
 from runner.measure.compiler.graph_facts import recompiles
 from runner.measure.compiler.kernels import kernels, kernels_hash
-from runner.measure.compiler.produced import CODE, code_file, produced
+from runner.measure.kernels import pinning, tuning
+from runner.measure.kernels.produced import CODE, code_file, produced
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning

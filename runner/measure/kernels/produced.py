@@ -13,11 +13,11 @@ from statistics import median
 from typing import Any
 
 from runner.launch.failures import printable
-from runner.measure.compiler import formulas, tuning
 from runner.measure.compiler.graph_facts import with_graph_facts
-from runner.measure.compiler.profile import Owner, owners
-from runner.measure.compiler.slots import Call, Generated, Graph, Operand, graphs
-from runner.measure.compiler.tuning import Ranking
+from runner.measure.kernels import formulas, tuning
+from runner.measure.kernels.profile import Owner, owners
+from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
+from runner.measure.kernels.tuning import Ranking
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time

@@ -14,7 +14,7 @@ from functools import cache, wraps
 from pathlib import PurePath
 from typing import Any
 
-from runner.measure.compiler.slots import Call, Operand
+from runner.measure.kernels.slots import Call, Operand
 
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
 _DEFAULTS = {"num_ctas": 1, "maxnreg": None}  # which say nothing

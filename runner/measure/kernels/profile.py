@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise, product
 
-from runner.measure.compiler.slots import Graph
+from runner.measure.kernels.slots import Graph
 from runner.measure.timing.gpu_active_time import Work
 
 Owner = tuple[int, int] | None  # (graph, call) by position, None for work of no graph

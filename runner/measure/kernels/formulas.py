@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from runner.measure.compiler.slots import Call, Operand
+from runner.measure.kernels.slots import Call, Operand
 
 _Formula = Callable[[Sequence[Operand], Operand], int]  # operands, first result → FLOPs
 

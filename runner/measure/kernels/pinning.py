@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from runner.measure.compiler.slots import slot_of
+from runner.measure.kernels.slots import slot_of
 from runner.schema.compilations import PINNED_VARIABLE, pinned_from_json
 from runner.schema.records import Json
 from runner.system.task_files import read_object
