@@ -148,7 +148,7 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
             """
             DELETE FROM hud_verdict v WHERE run_id = ANY(%(runs)s) AND NOT EXISTS (
                 SELECT FROM hud_measurement m WHERE m.run_id = v.run_id AND m.series_id = v.series_id
-                    AND m.environment_id = v.environment_id)
+                    AND m.environment_id = v.environment_id AND m.order_time = v.order_time)
             """,
             given,
         )

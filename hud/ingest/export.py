@@ -50,6 +50,7 @@ _COLUMNS = {
     "run": "r.id",
     "uid": "r.uid",
     "at": "m.order_time",
+    "run_at": "r.order_time",
     "at_source": "r.order_time_source",
     "source": "r.source",
     "external_id": "r.external_id",
@@ -70,7 +71,7 @@ FILTERS = {
     )
 } | {"experiment": "x.id"}  # fmt: skip
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
-_NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "compilation"}
+_NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "compilation", "run_at"}
 _FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
 _WIDE = (*_IDENTITY[:-1], "run", "at", "source", "host", "commit", "branch")
 _FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}")
@@ -139,7 +140,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
     where = environment.to_record_fields(row["host"])
     run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
     run |= {name: row[name] for name in ("environment", "base_environment") if row["base_environment"]}
-    run |= {"uid": str(row["uid"]), "at": row["at"].isoformat(), "at_source": row["at_source"]}
+    run |= {"uid": str(row["uid"]), "at": row["run_at"].isoformat(), "at_source": row["at_source"]}
     said = {
         "status": STATUS_NAMES[row["status"]],
         "code": row["code"],

@@ -22,6 +22,7 @@ from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
 _TARGET_NOTE = "expected result, upload"
+_MAX_REPEAT = 2**15 - 1  # that its column holds
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,22 @@ def store(
     run_ids: dict[RunKey, tuple[int, datetime]],
     replace: bool = False,
     closed: Collection[int] = (),
+    grown: Collection[int] = (),
     upload_id: int | None = None,
 ) -> Stored:
     """Write measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
-    into `closed` runs nothing new is written."""
+    into `closed` runs nothing new is written; `grown` runs may have measurements already."""
     if not measurements:
         return Stored(0, 0, [])
-    keys = row_keys(measurements, run_ids)
+    keys = _number_times(row_keys(measurements, run_ids), measurements, grown)
     rows: dict[RowKey, tuple[Any, ...]] = {}
     places: dict[RowKey, ParsedMeasurement] = {}
     conflicts, repeated = [], 0
     for key, item in zip(keys, measurements, strict=True):
-        row = (*key, *_row(item, run_ids[item.run][1]), upload_id)
+        if key[3] > _MAX_REPEAT:
+            conflicts.append((item, reasons.TOO_MANY_TIMES))
+            continue
+        row = (*key, *_row(item, item.run.point_time or run_ids[item.run][1]), upload_id)
         earlier = rows.setdefault(key, row)
         if earlier is row:
             places[key] = item
@@ -67,6 +72,54 @@ def store(
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
+
+
+def _number_times(
+    keys: list[RowKey], measurements: Sequence[ParsedMeasurement], grown: Collection[int]
+) -> list[RowKey]:
+    """Return the keys, with the next free `repeat` for each further time of an experiment and metric in a
+    run, such as a history file has: each is a point of its own. A time that is stored keeps its number."""
+    grown = {key[0] for key, item in zip(keys, measurements, strict=True) if item.run.point_time} & set(grown)
+    if not grown and len(set(keys)) == len(keys):
+        return keys
+    times = _stored_times(grown, {key[1] for key in keys}) if grown else {}
+    numbers: dict[tuple[int, int, int, int, datetime], int] = {}
+    last: dict[tuple[int, int, int, int], int] = {}
+
+    def note(key: RowKey, time: datetime) -> None:
+        run_id, series_id, environment_id, repeat, side = key
+        numbers.setdefault((run_id, series_id, environment_id, side, time), repeat)
+        place = run_id, series_id, environment_id, side
+        last[place] = max(last.get(place, 0), repeat)
+
+    for stored, at in times.items():
+        note(stored, at)
+    numbered = []
+    for key, item in zip(keys, measurements, strict=True):
+        time, given = item.run.point_time, key
+        if time:
+            if times.get(key, time) != time:
+                run_id, series_id, environment_id, _repeat, side = key
+                free = last[run_id, series_id, environment_id, side] + 1
+                repeat = numbers.get((run_id, series_id, environment_id, side, time), free)
+                given = run_id, series_id, environment_id, repeat, side
+            times[given] = time
+            note(given, time)
+        numbered.append(given)
+    return numbered
+
+
+def _stored_times(run_ids: Collection[int], series_ids: Collection[int]) -> dict[RowKey, datetime]:
+    """Return the times of what these runs have of these series. Uploads into one run wait for each other."""
+    with connection.cursor() as cursor:
+        runs = sorted(run_ids)
+        cursor.execute("SELECT 1 FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [runs])
+        cursor.execute(
+            """SELECT run_id, series_id, environment_id, repeat, side, order_time FROM hud_measurement
+            WHERE run_id = ANY(%s) AND series_id = ANY(%s)""",
+            [runs, sorted(series_ids)],
+        )
+        return {row[:5]: row[5] for row in cursor.fetchall()}
 
 
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:

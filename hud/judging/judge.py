@@ -31,7 +31,7 @@ _SILENT = {"unchanged", "new"}  # verdicts without a row
 
 @dataclass(frozen=True)
 class _Point:
-    """The measurements of one run in one environment."""
+    """The measurements of one run, at one time, in one environment."""
 
     run_id: int
     environment_id: int
