@@ -10,7 +10,7 @@ delays the verdicts of today's runs by one round, and is itself never set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
@@ -43,9 +43,9 @@ class _Point:
     medians: tuple[float, ...]  # one for each fresh process that gave a number
 
 
-def process_pending(limit: int = 200) -> int:
+def process_pending(limit: int = 200, *, on_progress: Callable[[], None] = lambda: None) -> int:
     """Judge up to `limit` touched series whose runs are complete; return how many, or if none the runs whose
-    series were marked."""
+    series were marked. `on_progress` is called after each series."""
     marked = _mark_series(limit // 2)
     unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
@@ -55,6 +55,7 @@ def process_pending(limit: int = 200) -> int:
     pending = {series.pk: series for series in (*newest, *oldest)}
     for series in pending.values():
         _judge_or_log(series)
+        on_progress()
     return len(pending) or marked
 
 

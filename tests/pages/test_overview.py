@@ -22,7 +22,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 11
+STATEMENTS = 12
 
 
 def text_of(client: Client, address: str = "/") -> str:

@@ -1,6 +1,7 @@
-"""A run may have several points of a series, at times of their own: a verdict's key holds the time.
+"""A run may have several points of a series, at times of their own: a verdict's key holds the time. Imports
+keep the address of their client.
 
-In SQL, because Django has no operation for a primary key.
+The key in SQL, because Django has no operation for a primary key.
 """
 
 from __future__ import annotations
@@ -38,5 +39,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+        ),
+        migrations.AddField(
+            "import", "address", models.CharField(blank=True, db_default="", default="", max_length=100)
         ),
     ]  # fmt: skip
