@@ -90,7 +90,7 @@ def test_a_judge_that_fails_in_every_round_stands_still(
     assert wrong(client) == {"judge"}
     monkeypatch.undo()
     call_command("judge", "--once")
-    assert wrong(client) == set()
+    assert "judge" not in wrong(client)
 
 
 def test_healthz_asks_no_database(client: Client, django_assert_num_queries: DjangoAssertNumQueries) -> None:
