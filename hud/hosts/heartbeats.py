@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models import Heartbeat
@@ -40,6 +41,12 @@ def restart(name: str) -> None:
     """Store that process `name` has just started, which begins a grace period."""
     Heartbeat.objects.filter(name=name).delete()
     beat(name)
+
+
+def gap(name: str) -> timedelta:
+    """Return how long the last heartbeat of a process is ago; 0 for none."""
+    silent = Heartbeat.objects.filter(name=name).annotate(gap=Now() - F("last"))
+    return silent.values_list("gap", flat=True).first() or timedelta()
 
 
 def trusted() -> bool:
