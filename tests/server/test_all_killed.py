@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -187,3 +188,30 @@ def _rows(up: Up) -> dict[str, int]:
                 WHERE r.upload_id IS NOT NULL GROUP BY r.commit"""
             ).fetchall()
         )
+
+
+@pytest.mark.soak
+def test_a_copy_of_the_data_folder_is_a_backup(up: Up) -> None:
+    variables = with_stand_in(up.folder)
+    up.start(**variables)
+    load = Load(up, up.create_key("upload,run,read"))
+    assert load.post("a1")[0] == 201
+    body = json.dumps({"suite": "micro", "cases": ["layer_norm"], "device": "cpu"}).encode()
+    load.runs = [load.call("POST", "/api/v1/runs", body)[1]["id"]]
+    wait_for(lambda: load.states() == ["succeeded"], "the run", 120)
+    exported, kept = _get(up, "/api/v1/export"), _get(up, f"/api/v1/runs/{load.runs[0]}/artifacts")
+    assert up.stop() == 0
+    shutil.copytree(up.data, up.folder / "copy", symlinks=True)
+    shutil.rmtree(up.data)
+    up.data = up.folder / "copy"
+    assert "not attached" not in up.start(**variables)
+    assert _get(up, "/api/v1/export") == exported
+    assert _get(up, f"/api/v1/runs/{load.runs[0]}/artifacts") == kept
+    artifact = json.loads(kept)["items"][0]
+    assert _get(up, f"/api/v1/runs/{load.runs[0]}/artifacts/{artifact['id']}")
+    assert load.post("a1")[0] == 200
+
+
+def _get(up: Up, path: str) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{up.port}{path}", timeout=60) as answer:
+        return bytes(answer.read())
