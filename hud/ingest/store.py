@@ -23,6 +23,9 @@ from runner.schema.suite import value_rule
 
 _TARGET_NOTE = "expected result, upload"
 _MAX_REPEAT = 2**15 - 1  # that its column holds
+_PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
+_SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
+    AND m.environment_id = given.environment_id AND m.side = given.side"""
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,11 @@ def _number_times(
 ) -> list[RowKey]:
     """Return the keys, with the next free `repeat` for each further time of an experiment and metric in a
     run, such as a history file has: each is a point of its own. A time that is stored keeps its number."""
-    grown = {key[0] for key, item in zip(keys, measurements, strict=True) if item.run.point_time} & set(grown)
-    if not grown and len(set(keys)) == len(keys):
+    timed = {key for key, item in zip(keys, measurements, strict=True) if item.run.point_time}
+    asked = {key for key in timed if key[0] in grown}
+    if not asked and len(set(keys)) == len(keys):
         return keys
-    times = _stored_times(grown, {key[1] for key in keys}) if grown else {}
+    times = _stored_times(keys, measurements, asked) if asked else {}
     numbers: dict[tuple[int, int, int, int, datetime], int] = {}
     last: dict[tuple[int, int, int, int], int] = {}
 
@@ -109,15 +113,32 @@ def _number_times(
     return numbered
 
 
-def _stored_times(run_ids: Collection[int], series_ids: Collection[int]) -> dict[RowKey, datetime]:
-    """Return the times of what these runs have of these series. Uploads into one run wait for each other."""
+def _stored_times(
+    keys: Sequence[RowKey], measurements: Sequence[ParsedMeasurement], asked: Collection[RowKey]
+) -> dict[RowKey, datetime]:
+    """Return the stored rows that matter for these: of the same key, of the same time, and the last one of
+    the experiment and metric in the run. Uploads into one run wait for each other."""
+    given = [
+        (*key, item.run.point_time) for key, item in zip(keys, measurements, strict=True) if key in asked
+    ]
     with connection.cursor() as cursor:
-        runs = sorted(run_ids)
+        runs = sorted({key[0] for key in asked})
         cursor.execute("SELECT 1 FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [runs])
         cursor.execute(
-            """SELECT run_id, series_id, environment_id, repeat, side, order_time FROM hud_measurement
-            WHERE run_id = ANY(%s) AND series_id = ANY(%s)""",
-            [runs, sorted(series_ids)],
+            f"""
+            SELECT DISTINCT found.* FROM unnest(
+                %s::int[], %s::int[], %s::int[], %s::int2[], %s::int2[], %s::timestamptz[]
+            ) AS given(run_id, series_id, environment_id, repeat, side, order_time)
+            CROSS JOIN LATERAL (
+                (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
+                UNION ALL
+                (SELECT {_PLACE} FROM hud_measurement m
+                WHERE {_SAME_PLACE} AND m.order_time = given.order_time LIMIT 1)
+                UNION ALL
+                (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
+            ) AS found
+            """,  # noqa: S608 — only constants of this module are put into the text
+            [list(column) for column in zip(*given, strict=True)],
         )
         return {row[:5]: row[5] for row in cursor.fetchall()}
 
