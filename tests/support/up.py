@@ -21,7 +21,7 @@ CREATE_KEY = (
     "import os; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'hud.settings'); "
     "run(['manage.py', 'create_key', 'k', '--scopes', '{scopes}'])"
 )
-START_S = 90  # the busy machine's; the product gives up on its own after 60
+START_S = 180  # the busy machine's; the product gives up on its own after 60
 
 
 class Up:
