@@ -10,6 +10,7 @@ from django.test import Client
 
 from hud.ingest import ingest
 from hud.ingest.export import export
+from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Run, Upload, Verdict
 from hud.pages import values
@@ -120,3 +121,12 @@ def test_too_many_times_of_a_run_are_skipped(monkeypatch: pytest.MonkeyPatch) ->
     receipt = ingest(as_list(*history()), Parameters())
     assert (receipt.stored, receipt.skipped_total) == (5, len(VALUES) - 5)
     assert {entry["reason"] for entry in receipt.skipped} == {reasons.TOO_MANY_TIMES}
+
+
+def test_histories_under_two_names_become_one_by_renaming() -> None:
+    both = record(6, 1.0, case="layer_nrom")  # the one with the new name stays
+    mixed = [*history(range(5), case="layer_nrom"), both, *history(range(5, len(VALUES)))]
+    ingest(as_list(*mixed), Parameters())
+    done = rename(kind="case", old="layer_nrom", new="layer_norm", who="t")
+    assert (done.moved_measurements, done.dropped_measurements) == (5, 1)
+    assert points() == EXPECTED
