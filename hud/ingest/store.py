@@ -132,8 +132,10 @@ def _stored_times(
             CROSS JOIN LATERAL (
                 (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
                 UNION ALL
-                (SELECT {_PLACE} FROM hud_measurement m
-                WHERE {_SAME_PLACE} AND m.order_time = given.order_time LIMIT 1)
+                (SELECT {_PLACE} FROM (  -- by the index on times: a run may have 32,768 of a series
+                    SELECT * FROM hud_measurement WHERE series_id = given.series_id
+                        AND order_time = given.order_time OFFSET 0) m
+                WHERE {_SAME_PLACE} LIMIT 1)
                 UNION ALL
                 (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
             ) AS found

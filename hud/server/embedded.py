@@ -203,7 +203,7 @@ def redis(data: Path) -> Server:
     write_private(folder / "users.acl", users)
     command += ["--aclfile", str(folder / "users.acl")]
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
-    command += ["--save", "", "--maxmemory-policy", "noeviction"]
+    command += ["--save", "", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]
     command += ["--daemonize", "no", "--loglevel", "warning"]
     return Server("redis", tuple(command), signal.SIGTERM, run, _server_environment())
 
