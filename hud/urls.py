@@ -15,6 +15,7 @@ from hud.pages.experiment import view as experiments
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.overview import view as overview
+from hud.pages.rename import view as rename
 from hud.pages.run import view as runs
 from hud.pages.suite import view as suites
 
@@ -55,6 +56,7 @@ urlpatterns = [
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
+    path("rename/", rename.page, name="rename"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),
     path("hosts/live", hosts.live, name="hosts_live"),

@@ -69,6 +69,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "run_cancel": {"POST": "run"},
     "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
+    "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
     "host_token": {"POST": "hosts"},

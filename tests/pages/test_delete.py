@@ -15,7 +15,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
 from hud.ingest import ingest
-from hud.models import ApiKey, Audit, Measurement, Run, UnjudgedRun, Upload
+from hud.models import ApiKey, Audit, Experiment, Measurement, Run, UnjudgedRun, Upload
 from hud.runs import run_states
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_measurement, create_run, create_user
@@ -187,3 +187,16 @@ def test_what_is_deleted_while_a_row_refers_to_it_is_no_error_of_ours(
             transaction.set_rollback(True)
         assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
         assert int(answer["Retry-After"]) > 0
+
+
+def test_an_admin_renames_after_a_look(client: Client) -> None:
+    upload(None, case="layer_nrom")
+    client.force_login(create_user("ada", Role.ADMIN))
+    asked = {"kind": "case", "old": "layer_nrom", "new": "layer_norm", "suite": ""}
+    assert "1" in client.post("/rename/", asked).content.decode()
+    assert Experiment.objects.get().case == "layer_nrom"
+    assert client.post("/rename/", {**asked, "confirmed": "1"}).status_code == HTTPStatus.FOUND
+    assert Experiment.objects.get().case == "layer_norm"
+    assert Audit.objects.get(action="rename.case").who == "ada"
+    again = client.post("/rename/", {**asked, "confirmed": "1"})
+    assert "no experiment has the case layer_nrom" in again.content.decode()
