@@ -34,9 +34,8 @@ def page(request: HttpRequest) -> HttpResponse:
             form.add_error("old", str(error))
         else:
             if not dry_run:
-                messages.success(
-                    request, f"Renamed {form.cleaned_data['old']} to {form.cleaned_data['new']}."
-                )
+                done_words = "Renamed {old} to {new}.".format(**form.cleaned_data)
+                messages.success(request, done_words)
                 return redirect("rename")
             preview = done
     counts = {name: count for name, count in preview.to_json().items() if count} if preview else {}
