@@ -124,7 +124,7 @@ def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         JOIN hud_environment e ON e.id = m.environment_id
         WHERE {" AND ".join(wanted) or "true"}
         ORDER BY m.run_id, m.series_id, m.environment_id, m.repeat, m.side
-    """  # noqa: S608 — columns and names are constants of this module
+    """  # noqa: S608 — columns and names are constants of this module  # nosec B608
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(statement, dict(filters))
         while rows := cursor.fetchmany(_PIECE):

@@ -122,7 +122,7 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         series: dict[int, int | None] = dict(cursor.fetchall())
         joined = {old: new for old, new in series.items() if new is not None}
         locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
         both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
         touch(
             """

@@ -337,9 +337,9 @@ def _ids(
     arrays = ", ".join(f"%s::{'text' if kind == 'jsonb' else kind}[]" for kind in columns.values())
     same = " AND ".join(f'known."{name}" = {values[name]}' for name in key)
     select = f"""SELECT given.place, known.id FROM unnest({arrays}) WITH ORDINALITY AS given({names}, place)
-        JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text
+        JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text  # nosec B608
     insert = f"""INSERT INTO {table} ({names}) SELECT {", ".join(values.values())}
-        FROM unnest({arrays}) AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
+        FROM unnest({arrays}) AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608  # nosec B608
     given = [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
         cursor.execute(select, given)

@@ -139,7 +139,7 @@ def _stored_times(
                 UNION ALL
                 (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
             ) AS found
-            """,  # noqa: S608 — only constants of this module are put into the text
+            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
             [list(column) for column in zip(*given, strict=True)],
         )
         return {row[:5]: row[5] for row in cursor.fetchall()}
@@ -222,7 +222,7 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
                 INSERT INTO hud_unjudgedrun (run_id) SELECT DISTINCT run_id FROM written
             )
             SELECT count(*) FROM written
-            """  # noqa: S608 — only constants of this module are put into the text
+            """  # noqa: S608 — only constants of this module are put into the text  # nosec B608
         )
         return int(cursor.fetchone()[0])
 
@@ -251,7 +251,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
             FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
                 AND old.status = new.status AND old.code IS NOT DISTINCT FROM new.code
                 AND old.run_id <> ALL(%s)
-            """,  # noqa: S608 — only constants of this module are put into the text
+            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
             [list(closed)],
         )
         refined = cursor.rowcount
@@ -261,7 +261,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
             FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
             WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
                OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
-            """  # noqa: S608
+            """  # noqa: S608  # nosec B608
         )
         return refined, cursor.fetchall()
 

@@ -201,7 +201,7 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
         ORDER BY s.id, m.repeat, m.side
-        """,  # noqa: S608 — constants of this file
+        """,  # noqa: S608 — constants of this file  # nosec B608
         {"series": list(series_ids), "branches": stored_names()},
     )
     return {value.series_id: value for value in by_run(values)}

@@ -41,7 +41,7 @@ _NEXT = f"""
     WHERE a.id = %(accelerator)s AND {matching.OPEN}
     ORDER BY {matching.ORDER}, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
-"""  # noqa: S608 - constants of ours
+"""  # noqa: S608 - constants of ours  # nosec B608
 
 
 def claim(*, accelerator: Accelerator, nonce: str) -> Task | None:

@@ -36,7 +36,7 @@ _WAITING = f"""
       AND NOT EXISTS (SELECT 1 FROM hud_task t WHERE t.accelerator_id = a.id AND t.state = 'running')
       AND EXISTS (SELECT 1 FROM hud_task t WHERE t.run_id = r.id AND t.state = 'queued')
     GROUP BY a.id
-"""  # noqa: S608 - constants of ours
+"""  # noqa: S608 - constants of ours  # nosec B608
 
 
 def ring_for(run_id: int) -> int:

@@ -193,7 +193,7 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         WINDOW point AS (PARTITION BY s.id, m.order_time, m.run_id, m.environment_id)
         ORDER BY s.id, m.order_time, m.run_id, max(m.repeat) OVER point, max(m.side) OVER point,
             m.environment_id, m.repeat, m.side
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {"series": list(wanted), "points": points},
     )
     found = values.by_run(rows)

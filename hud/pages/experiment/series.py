@@ -81,7 +81,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         {VERDICT_JOIN}
         WHERE s.id = %(series)s AND (%(branches)s::text[] IS NULL OR r.branch = ANY(%(branches)s))
         ORDER BY m.order_time DESC, m.run_id DESC, m.repeat DESC, m.side DESC LIMIT %(limit)s
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {
             "series": series.pk,
             "branches": stored_names(stamp.branch) if stamp.branch else None,
