@@ -184,10 +184,9 @@ def _seconds_from_claim_to_start(site: Site) -> list[float]:
 
 
 def _growth(values: list[float]) -> float:
-    """Return by which share the last third is above the middle one."""
+    """Return by which share the last third is above the middle one, each at its least, without tasks."""
     third = max(1, len(values) // 3)
-    middle, last = statistics.median(values[third : 2 * third]), statistics.median(values[-third:])
-    return last / middle - 1
+    return min(values[-third:]) / min(values[third : 2 * third]) - 1
 
 
 def _percentile(values: list[float], share: int) -> float:
