@@ -76,7 +76,7 @@ def _before(days: float) -> datetime:
 
 def _rows(name: str, old: QuerySet[Any]) -> Kind:
     def measure() -> Size:
-        row = RawSQL(f'pg_column_size("{old.model._meta.db_table}".*)', [], BigIntegerField())  # noqa: S611 - our own table
+        row = RawSQL(f'pg_column_size("{old.model._meta.db_table}".*)', [], BigIntegerField())  # noqa: S611 - our own table  # nosec B611
         found = old.aggregate(count=Count("pk"), bytes=Sum(row))
         return Size(found["count"], found["bytes"] or 0)
 

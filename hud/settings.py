@@ -152,7 +152,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4, since every measurement has series and run ids
 
-REDIS_URL = embedded.redis_url(HUD_DATA)
+REDIS_URL = embedded.redis_url(HUD_DATA, SECRET_KEY)
 RQ_QUEUES = queues.Queues(REDIS_URL)
 RQ = {"JOB_CLASS": "rq.job.Job"}
 RQ_SHOW_ADMIN_LINK = False  # its pages are at /django-rq/ alone

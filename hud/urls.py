@@ -18,6 +18,7 @@ from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
+from hud.pages.rename import view as rename
 from hud.pages.run import view as runs
 from hud.pages.suite import view as suites
 
@@ -66,6 +67,7 @@ urlpatterns = [
     path("regressions/", regressions.regression_list, name="regressions"),
     path("regressions.<format:data_format>", regressions.regression_list, name="regressions"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),
+    path("rename/", rename.page, name="rename"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),
     path("hosts/live", hosts.live, name="hosts_live"),

@@ -19,11 +19,13 @@ from django.utils import timezone
 from hud import retention
 from hud.accounts import audit
 from hud.accounts.keys import create_key
+from hud.hosts import heartbeats
 from hud.management.commands import tick
 from hud.models import (
     Artifact,
     Audit,
     DailyUse,
+    Heartbeat,
     IdempotencyKey,
     Import,
     KernelBinary,
@@ -141,6 +143,19 @@ def test_tick_prunes_in_batches(own_data: Path, monkeypatch: pytest.MonkeyPatch)
         rounds += 1
     assert rounds > 10
     assert_pruned(stay, go)
+
+
+def test_after_a_jump_of_the_clock_nothing_is_pruned_for_a_day(own_data: Path) -> None:
+    stay, go = plant(own_data)
+    command = tick.Command()
+    heartbeats.beat("tick")
+    for days, put_off in ((1, False), (400, True)):
+        Heartbeat.objects.update(last=timezone.now() - timedelta(days=days))
+        command.start_pruning()
+        command.put_off_pruning_after_a_gap()
+        assert command.is_pruning is not put_off
+    command.prune()
+    assert all(path.exists() for path in stay + go)
 
 
 @pytest.mark.parametrize("dies_at", ["before the rows", "after the rows"])

@@ -88,14 +88,14 @@ def name_of(key: ApiKey) -> str:
 
 def take_call(key: ApiKey, per_minute: int) -> int:
     """Take one call from the key's token bucket, which refills at `per_minute`; return 0, or the seconds to
-    wait if it is empty. One statement, so that concurrent calls cannot overdraw it."""
+    wait if it is empty. A clock that went back takes nothing from it. One statement, so that concurrent calls
+    cannot overdraw it."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
             WITH level AS (
-                SELECT id, least(%(most)s, coalesce(
-                    calls_left + %(most)s / 60.0 * extract(epoch FROM clock_timestamp() - calls_at),
-                    %(most)s)) AS calls
+                SELECT id, least(%(most)s, calls_left + %(most)s / 60.0
+                    * greatest(0, coalesce(extract(epoch FROM clock_timestamp() - calls_at), 60))) AS calls
                 FROM hud_apikey WHERE id = %(key)s FOR UPDATE
             )
             UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()

@@ -54,6 +54,8 @@ class RateLimit:
                 steps.incrby(key, change)
                 steps.ttl(key)
                 _, count, left_s = steps.execute()
+                if left_s > self._window_s:  # its clock went back
+                    redis.delete(key)
         except (RedisError, OSError):
             return self._count_here(caller, change)
         return int(count), int(left_s)

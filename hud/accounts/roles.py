@@ -74,6 +74,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "regressions": {"GET": "read"},
     "regression_act": {"POST": "accept"},
+    "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
     "host_token": {"POST": "hosts"},

@@ -9,10 +9,10 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import TooManyFieldsSent
-from django.db import DataError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
-from psycopg.errors import DiskFull
+from psycopg.errors import DiskFull, ForeignKeyViolation
 
 from hud.api import agent, attribution, audit, experiments, hosts, regressions, results, runs, schedules
 from hud.api.auth import Key
@@ -60,6 +60,13 @@ def _database_away(error: Exception) -> Problem:
     return Problem(503, "the database is away; try again", retry_after_s=5)
 
 
+def _deleted_meanwhile(error: Exception) -> Problem:
+    """Answer 503 for a row whose run, upload or series somebody has just deleted; else it is unexpected."""
+    if not isinstance(error.__cause__, ForeignKeyViolation):
+        return _unexpected(error)
+    return Problem(503, "something that this refers to was just deleted; try again", retry_after_s=1)
+
+
 def _disk_full(error: OSError) -> Problem:
     """Answer 507 for a full disk or quota; any other OSError is unexpected."""
     if error.errno not in _FULL:
@@ -94,6 +101,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     TooManyFieldsSent: lambda _error: Problem(400, "the query has too many parts"),
     DataError: _not_storable,
     UnicodeEncodeError: _not_storable,
+    IntegrityError: _deleted_meanwhile,
     OperationalError: _database_away,
     InterfaceError: _database_away,
     OSError: _disk_full,

@@ -58,6 +58,8 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
         devices=[registration.Device(**device.model_dump()) for device in given.devices],
     )
     host.refresh_from_db()
+    if host.redis_user is None:  # it has registered without a call, as the embedded one does
+        redis_users.sync()
     state = registration.state_of(host, timezone.now())
     return {
         "host": host.pk,

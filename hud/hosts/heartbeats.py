@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models import Heartbeat
@@ -18,7 +19,8 @@ GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 
 
 def beat(name: str) -> None:
-    """Store a heartbeat of process `name`. A start or a gap of over `GAP_S` moves `trusted_from`."""
+    """Store a heartbeat of process `name`. A start, a gap of over `GAP_S` or a clock that went back moves
+    `trusted_from`."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -28,7 +30,8 @@ def beat(name: str) -> None:
             ON CONFLICT (name) DO UPDATE SET
                 last = clock_timestamp(),
                 trusted_from = CASE
-                    WHEN clock_timestamp() - hud_heartbeat.last > %(gap)s * interval '1 s'
+                    WHEN clock_timestamp() NOT BETWEEN hud_heartbeat.last
+                        AND hud_heartbeat.last + %(gap)s * interval '1 s'
                     THEN clock_timestamp() + %(grace)s * interval '1 s'
                     ELSE hud_heartbeat.trusted_from END
             """,
@@ -40,6 +43,12 @@ def restart(name: str) -> None:
     """Store that process `name` has just started, which begins a grace period."""
     Heartbeat.objects.filter(name=name).delete()
     beat(name)
+
+
+def gap(name: str) -> timedelta:
+    """Return how long the last heartbeat of a process is ago; 0 for none."""
+    silent = Heartbeat.objects.filter(name=name).annotate(gap=Now() - F("last"))
+    return silent.values_list("gap", flat=True).first() or timedelta()
 
 
 def trusted() -> bool:

@@ -21,7 +21,6 @@ from hud.hosts import queues
 from hud.models import ApiKey, Host
 
 logger = logging.getLogger(__name__)
-_EMBEDDED = "unix"
 _COMMANDS = ["+@read", "+@write", "+@connection", "+@transaction", "-@admin", "-@dangerous", "+info"]
 
 
@@ -29,7 +28,7 @@ def url_of(host: Host) -> str:
     """Return the Redis URL of a host, with its own user unless the server permits none (`Host.redis_user`).
     A missing user is created by the next tick."""
     parts = urlsplit(settings.REDIS_URL)
-    digest = _key_of(host) if host.redis_user is not False and parts.scheme != _EMBEDDED else None
+    digest = _key_of(host) if host.redis_user is not False else None
     if digest is None:
         return str(settings.REDIS_URL)
     server = parts.netloc.rpartition("@")[2]
@@ -38,11 +37,7 @@ def url_of(host: Host) -> str:
 
 def sync() -> None:
     """Create and delete Redis users to match the attached hosts; store for each host whether it has one.
-
-    Do nothing while Redis is down, or if it is the embedded one, which no other machine can reach.
-    """
-    if urlsplit(settings.REDIS_URL).scheme == _EMBEDDED:
-        return
+    Do nothing while Redis is down."""
     attached = Host.objects.filter(detached_at__isnull=True)
     try:
         with queues.connect() as redis:

@@ -143,16 +143,16 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
             f"""
             SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
             WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
-            """,  # noqa: S608 — a constant of this function
+            """,  # noqa: S608 — a constant of this function  # nosec B608
             given,
         )
-        cursor.execute(f"DELETE FROM hud_measurement WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608
+        cursor.execute(f"DELETE FROM hud_measurement WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608  # nosec B608
         done.measurements = cursor.rowcount
         cursor.execute(
             """
             DELETE FROM hud_verdict v WHERE run_id = ANY(%(runs)s) AND NOT EXISTS (
                 SELECT FROM hud_measurement m WHERE m.run_id = v.run_id AND m.series_id = v.series_id
-                    AND m.environment_id = v.environment_id)
+                    AND m.environment_id = v.environment_id AND m.order_time = v.order_time)
             """,
             given,
         )
@@ -177,7 +177,7 @@ def touch(points: str, given: dict[str, Any]) -> None:
         cursor.execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {points}", given)
         cursor.execute("ANALYZE touched")
         locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608  # nosec B608
 
 
 def judge_again() -> int:
@@ -209,7 +209,7 @@ def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> in
                 rows.update(**{relation.field.name: None})
             else:
                 rows.delete()
-        cursor.execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608
+        cursor.execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608  # nosec B608
         return int(cursor.rowcount)
 
 

@@ -86,14 +86,18 @@ class Binding:
         skew_s = task.accelerator.host.clock_skew_s or 0.0
         limit_s = _MAX_SKEW.total_seconds()
         skew = timedelta(seconds=max(-limit_s, min(skew_s, limit_s)))
+        since, until = task.started, timezone.now()
+        if until < since:  # our clock went back while the task ran
+            longest = timedelta(seconds=spec.timeout_s)
+            since, until = until - longest, since + longest
         suite = suite_of(spec.suite)
         return cls(
             suite,
             spec,
             suite.expected(spec, {}),
             task.accelerator,
-            earliest=task.started + min(skew, timedelta()) - CLOCK_TOLERANCE,
-            latest=timezone.now() + max(skew, timedelta()) + CLOCK_TOLERANCE,
+            earliest=since + min(skew, timedelta()) - CLOCK_TOLERANCE,
+            latest=until + max(skew, timedelta()) + CLOCK_TOLERANCE,
         )
 
     def problem_of(self, item: ParsedMeasurement) -> str:

@@ -53,6 +53,7 @@ _COLUMNS = {
     "run": "r.id",
     "uid": "r.uid",
     "at": "m.order_time",
+    "run_at": "r.order_time",
     "at_source": "r.order_time_source",
     "source": "r.source",
     "external_id": "r.external_id",
@@ -74,7 +75,7 @@ FILTERS = {
     )
 } | {"experiment": "x.id"}  # fmt: skip
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
-_NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "place"}
+_NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "place", "run_at"}
 _FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
 _WIDE = (*_IDENTITY[:-1], "run", "at", "source", "host", "commit", "branch")
 _FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}")
@@ -135,7 +136,7 @@ def _pieces(filters: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
         JOIN hud_environment e ON e.id = m.environment_id
         WHERE {" AND ".join(wanted) or "true"}
         ORDER BY m.run_id, m.series_id, m.environment_id, m.repeat, m.side
-    """  # noqa: S608 — columns and names are constants of this module
+    """  # noqa: S608 — columns and names are constants of this module  # nosec B608
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(statement, dict(filters))
         while rows := cursor.fetchmany(_PIECE):
@@ -175,7 +176,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
     where = environment.to_record_fields(row["host"])
     run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
     run |= {name: row[name] for name in ("environment", "base_environment") if row["base_environment"]}
-    run |= {"uid": str(row["uid"]), "at": row["at"].isoformat(), "at_source": row["at_source"]}
+    run |= {"uid": str(row["uid"]), "at": row["run_at"].isoformat(), "at_source": row["at_source"]}
     said = {
         "status": STATUS_NAMES[row["status"]],
         "code": row["code"],

@@ -4,6 +4,7 @@ all other fields, so that ingesting an export gives the same rows."""
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -35,7 +36,8 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     environment: _Text = ""  # of an A/B comparison
     base_environment: _Text = ""
 
-    def key(self) -> RunKey:
+    def key(self, time: datetime | None) -> RunKey:
+        at = parse_time(self.at)
         return RunKey(
             source=self.source[:100],
             external_id=self.external_id,
@@ -43,11 +45,12 @@ class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             commit=self.commit[:64],
             branch=branch_name(self.branch),
             repo=self.repo,
-            order_time=parse_time(self.at),
+            order_time=at,
             order_time_source=self.at_source,
             uid=str(self.uid),
             interpreter=self.environment[:60],
             base_interpreter=self.base_environment[:60],
+            point_time=None if time == at else time,
         )
 
 
@@ -67,12 +70,13 @@ class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0  # of an A/B run: 2 * repeat + side
     run: ExportedRun | None = None
 
-    def fill(self, measurement: ParsedMeasurement) -> None:
+    def fill(self, measurement: ParsedMeasurement, time: datetime | None) -> None:
+        """Complete a measurement; `time` is its record's, which in a history is not that of its run."""
         for name in self.__struct_fields__:
             if name not in {"run", "process"}:
                 setattr(measurement, name, getattr(self, name))
         if self.run:
-            measurement.run = self.run.key()
+            measurement.run = self.run.key(time)
         is_ab = measurement.run.base_interpreter
         measurement.repeat, measurement.side = divmod(self.process, 2) if is_ab else (self.process, 0)
 

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.models.functions import Now
 
+from hud.accounts.audit import client_address
 from hud.ingest.receive import Content, ingest, keep_key
 from hud.models import ApiKey, Import
 from hud.server.embedded import make_folder
@@ -37,7 +38,12 @@ def submit(
         job, new = Import.objects.get_or_create(
             content_key=content_key,
             state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],
-            defaults={"parameters": parameters.given(), "key": key, "state": Import.State.QUEUED},
+            defaults={
+                "parameters": parameters.given(),
+                "key": key,
+                "address": client_address.get(),
+                "state": Import.State.QUEUED,
+            },
         )
         if new:
             path = body_path(job)

@@ -22,6 +22,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from hud.accounts.audit import client_address
 from hud.ingest import import_jobs
 from hud.models import Import
 from hud.server.processes import die_with_parent
@@ -115,7 +116,9 @@ def process_in_this_process(pk: int) -> int:
     limit = settings.HUD_IMPORT_MEMORY_MIB * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # without shared libraries and files
     try:
-        import_jobs.process(Import.objects.select_related("key").get(pk=pk))
+        job = Import.objects.select_related("key").get(pk=pk)
+        client_address.set(job.address)  # for the audit
+        import_jobs.process(job)
     except MemoryError:
         return _OUT_OF_MEMORY
     except (OperationalError, InterfaceError) as error:

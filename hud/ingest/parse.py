@@ -14,7 +14,7 @@ import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.exported import exported
-from hud.ingest.resolve import RunKeys
+from hud.ingest.resolve import RunKeys, from_epoch
 from hud.models import FIRST_RUN_ONLY
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
@@ -162,7 +162,7 @@ class RecordParser:
             line=item.line,
         )
         if stored := exported(record):
-            stored.fill(measurement)
+            stored.fill(measurement, from_epoch(record.timestamp))
         else:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)

@@ -235,7 +235,10 @@ def _store(
     runs = Runs(content.parameters, upload_id)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        receipt.add_stored(store(measurements, run_ids=runs.places, closed=runs.own, upload_id=upload_id))
+        stored = store(
+            measurements, run_ids=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id
+        )
+        receipt.add_stored(stored)
         done += len(measurements)
         on_progress(done)
     changed, known = store_targets(parser.expected, upload_id)

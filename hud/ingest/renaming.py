@@ -132,7 +132,7 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         series: dict[int, int | None] = dict(cursor.fetchall())
         joined = {old: new for old, new in series.items() if new is not None}
         locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
         both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
         touch(
             """
@@ -144,11 +144,30 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         )
         cursor.execute(
             """
-            UPDATE hud_measurement m SET series_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            WHERE m.series_id = pair.old AND NOT EXISTS (
-                SELECT FROM hud_measurement k WHERE k.series_id = pair.new AND k.run_id = m.run_id
-                    AND k.environment_id = m.environment_id AND k.repeat = m.repeat AND k.side = m.side)
+            WITH pair AS (
+                SELECT * FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            ), later AS (  -- points of one run at other times: they go behind those with the new name
+                SELECT pair.old, k.run_id, k.environment_id, max(k.repeat) + 1 AS by
+                FROM pair JOIN hud_measurement k ON k.series_id = pair.new
+                WHERE EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = pair.old
+                    AND m.run_id = k.run_id AND m.environment_id = k.environment_id
+                    AND m.order_time <> k.order_time)
+                GROUP BY pair.old, k.run_id, k.environment_id
+            ), moving AS (
+                SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.*, later.by
+                FROM pair JOIN hud_measurement m ON m.series_id = pair.old
+                LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
+                    AND later.environment_id = m.environment_id
+            )
+            UPDATE hud_measurement m SET series_id = moving.new, repeat = m.repeat + coalesce(moving.by, 0)
+            FROM moving
+            WHERE m.series_id = moving.old AND m.run_id = moving.run_id
+                AND m.environment_id = moving.environment_id
+                AND m.repeat = moving.repeat AND m.side = moving.side
+                AND NOT EXISTS (
+                    SELECT FROM hud_measurement k WHERE k.series_id = moving.new AND k.run_id = m.run_id
+                        AND k.environment_id = m.environment_id AND k.order_time = m.order_time
+                        AND (k.repeat = m.repeat OR moving.by IS NOT NULL) AND k.side = m.side)
             """,
             both,
         )

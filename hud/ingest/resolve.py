@@ -73,13 +73,15 @@ def changing_references() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Origin:
-    """A record's host, both interpreters of an A/B run, its repeat and side, as `runners` says them."""
+    """A record's host, both interpreters of an A/B run, its repeat and side, as `runners` says them.
+    `numbered`: it is one process of several, which share the time of their run."""
 
     host: str
     base: str
     head: str
     repeat: int
     side: int
+    numbered: bool
 
     @classmethod
     def of(cls, record: Record) -> _Origin:
@@ -92,8 +94,8 @@ class _Origin:
         if isinstance(pair, dict) and pair.get("side") in ("base", "new") and _is_number(pair.get("number")):
             base, head = text(pair.get("base")), text(pair.get("new"))
             if base and head:
-                return cls(host, base[:60], head[:60], pair["number"], int(pair["side"] == "new"))
-        return cls(host, "", "", process if _is_number(process) else 0, 0)
+                return cls(host, base[:60], head[:60], pair["number"], int(pair["side"] == "new"), True)
+        return cls(host, "", "", process if _is_number(process) else 0, 0, _is_number(process))
 
 
 class RunKeys:
@@ -115,6 +117,7 @@ class RunKeys:
             origin.base,
             origin.head,
             origin.host,
+            origin.numbered,
             record.timestamp,
             record.repo,
             record.head_branch,
@@ -125,7 +128,7 @@ class RunKeys:
         )
         found = self._keys.get(said)
         if found is None:
-            time = _from_epoch(record.timestamp)
+            time = from_epoch(record.timestamp)
             if time and not (self._any_time or is_plausible(time)):
                 raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
             found = self._keys[said] = _run_key(record, origin, given, time)
@@ -150,6 +153,8 @@ def _run_key(record: Record, origin: _Origin, given: Parameters, time: datetime 
         order_time_source=order_time_source,
         interpreter=origin.head,
         base_interpreter=origin.base,
+        # a workflow's job has one result for each experiment and metric
+        point_time=None if commit_time or external_id or origin.numbered else time,
     )
 
 
@@ -157,7 +162,7 @@ def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
 
 
-def _from_epoch(moment: float | None) -> datetime | None:
+def from_epoch(moment: float | None) -> datetime | None:
     """Read seconds since 1970, or the milliseconds that some uploaders write; None and 0 are no time. Raise
     WrongRecord for a time that no calendar has."""
     if not moment:
@@ -186,12 +191,14 @@ def _end_by(item: ParsedMeasurement) -> tuple[State, str]:
 @dataclass
 class Runs:
     """The runs of one upload, each with its id and its place in every series. `own` are runs of this hud's
-    runner, which an upload (of an export, say) may repeat but not add to."""
+    runner, which an upload (of an export, say) may repeat but not add to; `grown` are those that may have
+    measurements already."""
 
     parameters: Parameters
     upload_id: int
     places: dict[RunKey, tuple[int, datetime]] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
+    grown: set[int] = field(default_factory=set)
 
     @property
     def ids(self) -> list[int]:
@@ -199,6 +206,7 @@ class Runs:
 
     def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
         """Find or make the runs of these measurements. A new run gets their earliest time."""
+        self.grown.update(run_id for run_id, _at in self.places.values())
         suites: dict[RunKey, set[str]] = {}
         earliest: dict[RunKey, RunKey] = {}
         ends: dict[RunKey, tuple[State, str]] = {}
@@ -248,6 +256,8 @@ class Runs:
             external_id=key.external_id, source=key.source, host_name=key.host, commit=key.commit
         ) & Q(external_id__isnull=False)
         found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
+        if key.uid or found.uid != uid:
+            self.grown.add(found.pk)
         if found.upload_id is None:
             self.own.add(found.pk)
             return found.pk, found.order_time
@@ -331,9 +341,9 @@ def ids_of(
     key_names = ", ".join(f'"{name}"' for name in key)
     select = f"""SELECT given.place, known.id
         FROM unnest({key_arrays}) WITH ORDINALITY AS given({key_names}, place)
-        JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text
+        JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text  # nosec B608
     insert = f"""INSERT INTO {table} ({names}) SELECT {", ".join(values.values())}
-        FROM unnest({arrays}) AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608
+        FROM unnest({arrays}) AS given({names}) ON CONFLICT DO NOTHING"""  # noqa: S608  # nosec B608
     given = [list(column) for column in zip(*rows, strict=True)]
     keys = given[: len(key)]
     with connection.cursor() as cursor:

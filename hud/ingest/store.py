@@ -23,6 +23,10 @@ from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
 _TARGET_NOTE = "expected result, upload"
+_MAX_REPEAT = 2**15 - 1  # that its column holds
+_PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
+_SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
+    AND m.environment_id = given.environment_id AND m.side = given.side"""
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,22 @@ def store(
     run_ids: dict[RunKey, tuple[int, datetime]],
     replace: bool = False,
     closed: Collection[int] = (),
+    grown: Collection[int] = (),
     upload_id: int | None = None,
 ) -> Stored:
     """Write measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
-    into `closed` runs nothing new is written."""
+    into `closed` runs nothing new is written; `grown` runs may have measurements already."""
     if not measurements:
         return Stored(0, 0, [])
-    keys = row_keys(measurements, run_ids)
+    keys = _number_times(row_keys(measurements, run_ids), measurements, grown)
     rows: dict[RowKey, tuple[Any, ...]] = {}
     places: dict[RowKey, ParsedMeasurement] = {}
     conflicts, repeated = [], 0
     for key, item in zip(keys, measurements, strict=True):
-        row = (*key, *_row(item, run_ids[item.run][1]), upload_id)
+        if key[3] > _MAX_REPEAT:
+            conflicts.append((item, reasons.TOO_MANY_TIMES))
+            continue
+        row = (*key, *_row(item, item.run.point_time or run_ids[item.run][1]), upload_id)
         earlier = rows.setdefault(key, row)
         if earlier is row:
             places[key] = item
@@ -74,6 +82,74 @@ def store(
     }
     store_compilations(compilations, replace=replace, upload_id=upload_id)
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
+
+
+def _number_times(
+    keys: list[RowKey], measurements: Sequence[ParsedMeasurement], grown: Collection[int]
+) -> list[RowKey]:
+    """Return the keys, with the next free `repeat` for each further time of an experiment and metric in a
+    run, such as a history file has: each is a point of its own. A time that is stored keeps its number."""
+    timed = {key for key, item in zip(keys, measurements, strict=True) if item.run.point_time}
+    asked = {key for key in timed if key[0] in grown}
+    if not asked and len(set(keys)) == len(keys):
+        return keys
+    times = _stored_times(keys, measurements, asked) if asked else {}
+    numbers: dict[tuple[int, int, int, int, datetime], int] = {}
+    last: dict[tuple[int, int, int, int], int] = {}
+
+    def note(key: RowKey, time: datetime) -> None:
+        run_id, series_id, environment_id, repeat, side = key
+        numbers.setdefault((run_id, series_id, environment_id, side, time), repeat)
+        place = run_id, series_id, environment_id, side
+        last[place] = max(last.get(place, 0), repeat)
+
+    for stored, at in times.items():
+        note(stored, at)
+    numbered = []
+    for key, item in zip(keys, measurements, strict=True):
+        time, given = item.run.point_time, key
+        if time:
+            if times.get(key, time) != time:
+                run_id, series_id, environment_id, _repeat, side = key
+                free = last[run_id, series_id, environment_id, side] + 1
+                repeat = numbers.get((run_id, series_id, environment_id, side, time), free)
+                given = run_id, series_id, environment_id, repeat, side
+            times[given] = time
+            note(given, time)
+        numbered.append(given)
+    return numbered
+
+
+def _stored_times(
+    keys: Sequence[RowKey], measurements: Sequence[ParsedMeasurement], asked: Collection[RowKey]
+) -> dict[RowKey, datetime]:
+    """Return the stored rows that matter for these: of the same key, of the same time, and the last one of
+    the experiment and metric in the run. Uploads into one run wait for each other."""
+    given = [
+        (*key, item.run.point_time) for key, item in zip(keys, measurements, strict=True) if key in asked
+    ]
+    with connection.cursor() as cursor:
+        runs = sorted({key[0] for key in asked})
+        cursor.execute("SELECT 1 FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [runs])
+        cursor.execute(
+            f"""
+            SELECT DISTINCT found.* FROM unnest(
+                %s::int[], %s::int[], %s::int[], %s::int2[], %s::int2[], %s::timestamptz[]
+            ) AS given(run_id, series_id, environment_id, repeat, side, order_time)
+            CROSS JOIN LATERAL (
+                (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
+                UNION ALL
+                (SELECT {_PLACE} FROM (  -- by the index on times: a run may have 32,768 of a series
+                    SELECT * FROM hud_measurement WHERE series_id = given.series_id
+                        AND order_time = given.order_time OFFSET 0) m
+                WHERE {_SAME_PLACE} LIMIT 1)
+                UNION ALL
+                (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
+            ) AS found
+            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+            [list(column) for column in zip(*given, strict=True)],
+        )
+        return {row[:5]: row[5] for row in cursor.fetchall()}
 
 
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
@@ -153,7 +229,7 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
                 INSERT INTO hud_unjudgedrun (run_id) SELECT DISTINCT run_id FROM written
             )
             SELECT count(*) FROM written
-            """  # noqa: S608 — only constants of this module are put into the text
+            """  # noqa: S608 — only constants of this module are put into the text  # nosec B608
         )
         return int(cursor.fetchone()[0])
 
@@ -182,7 +258,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
             FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
                 AND old.status = new.status AND old.code IS NOT DISTINCT FROM new.code
                 AND old.run_id <> ALL(%s)
-            """,  # noqa: S608 — only constants of this module are put into the text
+            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
             [list(closed)],
         )
         refined = cursor.rowcount
@@ -192,7 +268,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
             FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
             WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
                OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
-            """  # noqa: S608
+            """  # noqa: S608  # nosec B608
         )
         return refined, cursor.fetchall()
 

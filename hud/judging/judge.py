@@ -12,7 +12,7 @@ delays the verdicts of today's runs by one round, and is itself never set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import groupby
@@ -51,9 +51,9 @@ class _Present:
     verdict: Verdict | None = None  # of the newest
 
 
-def process_pending(limit: int = 200) -> int:
+def process_pending(limit: int = 200, *, on_progress: Callable[[], None] = lambda: None) -> int:
     """Judge up to `limit` touched series whose runs are complete; return how many, or if none the runs whose
-    series were marked."""
+    series were marked. `on_progress` is called after them."""
     marked = _mark_series(limit // 2)
     unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
@@ -62,6 +62,7 @@ def process_pending(limit: int = 200) -> int:
     oldest = complete.order_by("touched_at", "pk")[: limit // 2]
     pending = {series.pk: series for series in (*newest, *oldest)}
     _judge_or_log(list(pending.values()))
+    on_progress()
     return len(pending) or marked
 
 
@@ -285,13 +286,13 @@ def _write(taken: Sequence[Series], present: dict[ClassKey, _Present], rows: Seq
             """
             DELETE FROM hud_verdict v USING unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
             WHERE v.series_id = w.id AND v.order_time >= w.since
-            RETURNING v.series_id, v.run_id, v.environment_id, v.verdict
+            RETURNING v.series_id, v.run_id, v.environment_id, v.order_time, v.verdict
             """,
             [[series.pk for series in taken], [_since(series) for series in taken]],
         )
         earlier = {tuple(key): verdict for *key, verdict in cursor.fetchall()}
     for row in rows:
-        old = earlier.get((row.series_id, row.run_id, row.environment_id), "")
+        old = earlier.get((row.series_id, row.run_id, row.environment_id, row.order_time), "")
         row.superseded = old if old != row.verdict else ""
         row.verdict = row.verdict or ("unchanged" if row.superseded else "")
     VerdictRow.objects.bulk_create([row for row in rows if row.verdict])

@@ -15,11 +15,11 @@ _MOVED = (
 _TO_REQUEST = f"""
     INSERT INTO hud_runrequest (run_id, {", ".join(_MOVED)})
     SELECT id, {", ".join(_MOVED)} FROM hud_run WHERE upload_id IS NULL;
-"""  # noqa: S608 - constants of this file
+"""  # noqa: S608 - constants of this file  # nosec B608
 _TO_RUN = f"""
     UPDATE hud_run SET {", ".join(f"{name} = q.{name}" for name in _MOVED)}
     FROM hud_runrequest q WHERE q.run_id = hud_run.id;
-"""  # noqa: S608 - constants of this file
+"""  # noqa: S608 - constants of this file  # nosec B608
 
 
 class Migration(migrations.Migration):

@@ -46,7 +46,7 @@ class Measurement(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
     series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
     environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
-    order_time = models.DateTimeField()  # of its run, kept here for the order of the series
+    order_time = models.DateTimeField()  # its run's; of a history file without commits its record's own
     value = models.FloatField(null=True)  # made of the samples by runner.schema.suite.value_rule
     samples = ArrayField(models.FloatField(), null=True)  # NULL where the value is the only one
     target = models.FloatField(null=True)
@@ -106,9 +106,9 @@ class UnjudgedRun(models.Model):
 
 
 class Verdict(models.Model):
-    """The judge's verdict on a measurement. Silent verdicts have no row."""
+    """The judge's verdict on a point. Silent verdicts have no row."""
 
-    pk = models.CompositePrimaryKey("run", "series", "environment")
+    pk = models.CompositePrimaryKey("run", "series", "environment", "order_time")
     run = models.ForeignKey(Run, models.CASCADE)
     series = models.ForeignKey(Series, models.CASCADE)
     environment = models.ForeignKey(Environment, models.PROTECT, db_index=False)

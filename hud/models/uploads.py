@@ -42,6 +42,7 @@ class Import(models.Model):
     content_key = models.CharField(max_length=64)  # the same content waits or has failed only once
     parameters = models.JSONField(default=dict)
     key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
+    address = models.CharField(max_length=100, blank=True, default="", db_default="")  # of the client
     done_records = models.IntegerField(default=0)
     attempts = models.SmallIntegerField(default=0, db_default=0)  # processes that were started for it
     started = models.DateTimeField(null=True)  # the latest of them

@@ -33,7 +33,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 503, with the reason for each component, while one of them does not work.
 
-    A background process that was never started counts only once work has waited for it.
+    A background process that was never started counts once work has waited for it, or others have run.
     """
     components = {"database": _database_problem(), "disk": _disk_problem(), "redis": _redis_problem()}
     if not components["database"]:
@@ -88,14 +88,27 @@ def _redis_problem() -> str:
     return ""
 
 
+def processes_standing_still() -> dict[str, str]:
+    """Return the background processes that stand still, or that nobody started though others have run for
+    a while, each with words: 1 statement."""
+    beats = {row.name: row for row in Heartbeat.objects.annotate(silent=Now() - F("last"))}
+    others_run = any(row.silent < STILL < row.last - row.started for row in beats.values())
+    problems = {}
+    for name in _WORK:
+        if name not in beats and others_run:
+            problems[name] = f"{name} was never started: run manage.py {name}"
+        elif name in beats and beats[name].silent > STILL:
+            problems[name] = f"{name} has stood still for {beats[name].silent.total_seconds():.0f} s"
+    return problems
+
+
 def _process_problems() -> dict[str, str]:
-    silent = dict(Heartbeat.objects.values_list("name", Now() - F("last")))
-    return {name: _process_problem(name, silent.get(name)) for name in _WORK}
+    started = set(Heartbeat.objects.values_list("name", flat=True))
+    waiting = {name: "" if name in started else _waiting_work_problem(name) for name in _WORK}
+    return waiting | processes_standing_still()
 
 
-def _process_problem(name: str, silent: timedelta | None) -> str:
-    if silent is not None:
-        return f"{name} has stood still for {silent.total_seconds():.0f} s" if silent > STILL else ""
+def _waiting_work_problem(name: str) -> str:
     field = "finished" if name == "judge" else "created"
     oldest = _WORK[name]().aggregate(oldest=Min(field))["oldest"]
     waits = oldest is not None and timezone.now() - oldest > STILL

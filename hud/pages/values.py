@@ -186,8 +186,8 @@ VALUE_COLUMNS = """
     m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
 """
 VERDICT_JOIN = """
-    LEFT JOIN hud_verdict v
-        ON v.run_id = m.run_id AND v.series_id = m.series_id AND v.environment_id = m.environment_id
+    LEFT JOIN hud_verdict v ON v.run_id = m.run_id AND v.series_id = m.series_id
+        AND v.environment_id = m.environment_id AND v.order_time = m.order_time
 """
 
 
@@ -203,30 +203,32 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
         SELECT {VALUE_COLUMNS}
         FROM hud_series s
         JOIN LATERAL (
-            (SELECT run_id, environment_id, 1 place FROM hud_measurement
+            (SELECT run_id, environment_id, hud_measurement.order_time, 1 place FROM hud_measurement
             JOIN hud_run r ON r.id = run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
             WHERE series_id = s.id
             ORDER BY hud_measurement.order_time DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             UNION ALL
-            (SELECT run_id, environment_id, 2 FROM hud_measurement WHERE series_id = s.id
+            (SELECT run_id, environment_id, order_time, 2 FROM hud_measurement WHERE series_id = s.id
             ORDER BY order_time DESC, run_id DESC, repeat DESC, side DESC LIMIT 1)
             ORDER BY place LIMIT 1
         ) newest ON true
         JOIN hud_measurement m ON m.run_id = newest.run_id AND m.series_id = s.id
-            AND m.environment_id = newest.environment_id
+            AND m.environment_id = newest.environment_id AND m.order_time = newest.order_time
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
         ORDER BY s.id, m.repeat, m.side
-        """,  # noqa: S608 — constants of this file
+        """,  # noqa: S608 — constants of this file  # nosec B608
         {"series": list(series_ids), "branches": stored_names()},
     )
     return {value.series_id: value for value in by_run(values)}
 
 
 def by_run(values: Iterable[V]) -> list[V]:
-    """Return one value for each run and environment of a series, over the fresh processes that gave a number.
-    Those of one run stand together in `values`."""
-    groups = groupby(values, key=lambda value: (value.series_id, value.run_id, value.environment_id))
+    """Return one value for each run, environment and time of a series, as the judge takes them: the median
+    over the fresh processes that gave a number. Those of one point stand together in `values`."""
+    groups = groupby(
+        values, key=lambda value: (value.series_id, value.run_id, value.environment_id, value.order_time)
+    )
     return [over_processes(list(group)) for _place, group in groups]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DurationField, Value
+from django.db.models import DurationField, Q, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
@@ -41,7 +41,7 @@ _NEXT = f"""
     WHERE a.id = %(accelerator)s AND {matching.OPEN}
     ORDER BY {matching.ORDER}, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
-"""  # noqa: S608 - constants of ours
+"""  # noqa: S608 - constants of ours  # nosec B608
 
 
 def claim(*, accelerator: Accelerator, nonce: str) -> Task | None:
@@ -170,7 +170,10 @@ def break_leases() -> list[int]:
 
     Only `manage.py tick` calls this, and only while `heartbeats.trusted()`.
     """
-    expired = Task.objects.filter(state=TaskState.RUNNING, lease_until__lt=Now())
+    # where the clock went back, a host that lives has a new lease by now; the others' would last for too long
+    ahead = lease_end() + Value(timedelta(seconds=settings.HUD_LEASE_S), output_field=DurationField())
+    ended = Q(lease_until__lt=Now()) | Q(lease_until__gt=ahead)
+    expired = Task.objects.filter(ended, state=TaskState.RUNNING)
     broken = []
     for task_id in list(expired.values_list("pk", flat=True)):
         with transaction.atomic():

@@ -31,11 +31,12 @@ _WAITING = f"""
     JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
     WHERE {matching.OPEN} AND {matching.HEARD}
       AND (r.id = %(run)s OR %(run)s IS NULL)
-      AND (a.rung_at IS NULL OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
+      AND (a.rung_at IS NULL OR a.rung_at > clock_timestamp()
+        OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
       AND NOT EXISTS (SELECT 1 FROM hud_task t WHERE t.accelerator_id = a.id AND t.state = 'running')
       AND EXISTS (SELECT 1 FROM hud_task t WHERE t.run_id = r.id AND t.state = 'queued')
     GROUP BY a.id
-"""  # noqa: S608 - constants of ours
+"""  # noqa: S608 - constants of ours  # nosec B608
 
 
 def ring_for(run_id: int) -> int:

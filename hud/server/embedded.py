@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import hmac
 import importlib.util
 import os
 import re
@@ -31,8 +32,9 @@ import psycopg
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 NOBODY = 65534
+_REDIS_USER = "hud"
 PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
-_TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short
+_TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short  # nosec B108
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two hosts, a space end an address
 _INSTALLS = {18: "pginstall18", 16: "pginstall"}
@@ -137,9 +139,14 @@ def database_settings(data: Path) -> dict[str, Any]:
     }
 
 
-def redis_url(data: Path) -> str:
-    """Return `REDIS_URL`, or the URL of the embedded Redis."""
-    return os.environ.get("REDIS_URL") or f"unix://{run_folder(data)}/redis.sock?db=0"
+def redis_url(data: Path, secret: str) -> str:
+    """Return `REDIS_URL`, or the URL of the embedded Redis. `secret` is the site's secret key."""
+    user = f"{_REDIS_USER}:{_redis_password(secret)}"
+    return os.environ.get("REDIS_URL") or f"unix://{user}@{run_folder(data)}/redis.sock?db=0"
+
+
+def _redis_password(secret: str) -> str:
+    return hmac.new(secret.encode(), b"embedded Redis", "sha256").hexdigest()
 
 
 def servers(data: Path) -> list[Server]:
@@ -180,13 +187,23 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
 
 
 def redis(data: Path) -> Server:
-    """Return Redis over `data/redis`, with an append-only file, so that queues survive a kill."""
+    """Return Redis over `data/redis`, with an append-only file, so that queues survive a kill.
+
+    Who may connect to its socket may do nothing there without a user: the dashboard has one, and each host
+    (`hud.hosts.redis_users`).
+    """
     run = _private_run_folder(make_folder(data))
     _wait_for_predecessor("redis-server", data / "redis")  # it removes the socket when it ends
     command = [*dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
     command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "770"]
-    command += ["--dir", str(make_folder(data / "redis")), "--appendonly", "yes", "--appendfsync", "everysec"]
-    command += ["--save", "", "--maxmemory-policy", "noeviction"]
+    folder = make_folder(data / "redis")
+    password = _redis_password(os.environ.get("SECRET_KEY") or secret_key(data, required=False))
+    digest = hashlib.sha256(password.encode()).hexdigest()
+    users = f"user default on nopass -@all +ping\nuser {_REDIS_USER} on #{digest} ~* &* +@all\n"
+    write_private(folder / "users.acl", users)
+    command += ["--aclfile", str(folder / "users.acl")]
+    command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
+    command += ["--save", "", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]
     command += ["--daemonize", "no", "--loglevel", "warning"]
     return Server("redis", tuple(command), signal.SIGTERM, run, _server_environment())
 

@@ -21,7 +21,7 @@ graceful_timeout = 5
 control_socket_disable = True  # it would write to the home folder
 os.umask(0o077)  # uploads are private to this user
 preload_app = True  # one import for all processes; an error in it ends the master at once
-worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk
+worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk  # nosec B108
 
 BEAT_S = 10  # without these heartbeats tick breaks no lease
 

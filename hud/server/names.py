@@ -28,7 +28,7 @@ def allowed_hosts(environment: Mapping[str, str], *, production: bool) -> list[s
 
 
 def _is_any(bind: str) -> bool:
-    return bind in {"0.0.0.0", "::"}  # noqa: S104 - compared
+    return bind in {"0.0.0.0", "::"}  # noqa: S104 - compared  # nosec B104
 
 
 def _as_host(address: str) -> str:

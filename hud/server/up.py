@@ -52,7 +52,7 @@ class Options:
     @property
     def address(self) -> str:
         """The address under which this machine reaches the web."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104 - compared
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104 - compared  # nosec B104
 
     @property
     def url(self) -> str:

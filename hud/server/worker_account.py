@@ -102,4 +102,4 @@ def environment(data: Path, checkout: Path) -> dict[str, str]:
 def _locks() -> Path:
     """Return the folder of root's device locks, so that root's own `runner run` and the agent exclude each
     other."""
-    return Path(os.environ.get("RUNNER_LOCKS") or "/tmp/compiler-hud-locks-0")  # noqa: S108 - runner/system/locks.py
+    return Path(os.environ.get("RUNNER_LOCKS") or "/tmp/compiler-hud-locks-0")  # noqa: S108 - runner/system/locks.py  # nosec B108

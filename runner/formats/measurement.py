@@ -33,6 +33,7 @@ class RunKey:
     uid: str | None = None  # of the run that our own export names
     interpreter: str = ""  # of an A/B run: the names of both interpreters
     base_interpreter: str = ""
+    point_time: datetime | None = field(default=None, compare=False)  # a record's own place; None: its run's
 
     def __post_init__(self) -> None:
         """Raise WrongRecord for a name with an invisible character."""

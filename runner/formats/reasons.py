@@ -14,6 +14,7 @@ UNTOLD_HEADER = "other rows do not fit the header, and whether this one does can
 NO_NUMBER_INSIDE = "the counters hold no number"
 OTHER_VALUE = "this upload holds the same experiment and metric with another value"
 STORED_VALUE = "the run already has this experiment and metric with another value"
+TOO_MANY_TIMES = "the run has this experiment and metric at too many times"
 CLOSED_RUN = "the run is one of this hud's own runner, to which an upload adds nothing"
 OTHER_TASK = "the record does not belong to the task"
 UNEXPECTED = "the runner marked the record: it does not belong to the task that wrote it"

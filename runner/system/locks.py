@@ -96,7 +96,7 @@ def _open(folder: Path, name: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(_path(folder, name), flags, 0o600)
     if os.fstat(descriptor).st_uid == os.getuid():
-        os.fchmod(descriptor, 0o660)  # for the group of the folder: root and the agent that it started
+        os.fchmod(descriptor, 0o660)  # nosec B103: for the group of the folder, root and the agent that it started
     return descriptor
 
 

@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 from django.conf import settings
@@ -95,8 +96,9 @@ def test_answers_that_never_arrive(site: Site, network: Proxy) -> None:
 
 def test_a_redis_that_never_answers(site: Site) -> None:
     """Reading and asking for a run take no notice; tick goes on; the run is rung for afterwards."""
-    proxy = Proxy(settings.REDIS_URL.removeprefix("unix://").partition("?")[0])
-    url = f"redis://127.0.0.1:{proxy.port}/0"
+    own = urlsplit(settings.REDIS_URL)
+    proxy = Proxy(own.path)
+    url = f"redis://{own.username}:{own.password}@127.0.0.1:{proxy.port}/0"
     site.stop_tick()
     site.hud.stop()
     site.start_web(REDIS_URL=url)

@@ -11,6 +11,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from django.conf import settings
@@ -60,8 +61,8 @@ def redis_user() -> str:
 
 @pytest.fixture
 def worker(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> Iterator[HostProcess]:
-    name, _, password = redis_user.partition(":")
-    redis_url = fake.redis_url + f"&username={name}&password={password}" if name else fake.redis_url
+    parts = urlsplit(fake.redis_url)
+    redis_url = urlunsplit(parts._replace(netloc=f"{redis_user}@")) if redis_user else fake.redis_url
     config = WorkerConfig(
         hud=fake.url,
         key=KEY,

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.test import Client
@@ -24,7 +25,7 @@ from runner.host.worker import AcceleratorWorker
 from runner.host.worker_config import WorkerConfig
 from runner.schema.plan import PROTOCOL
 from tests.support.claims import request
-from tests.support.servers import free_port, start_process
+from tests.support.servers import RedisServer, free_port, start_process
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
@@ -183,8 +184,17 @@ def test_all_hosts_share_one_user_if_the_server_permits_no_more(open_redis: Open
     assert host.redis_user is True
 
 
-def test_the_embedded_redis_has_one_user(settings: Any) -> None:
-    assert settings.REDIS_URL.startswith("unix:")
+def test_the_embedded_redis_lets_nobody_in_without_a_user(redis_server: RedisServer, settings: Any) -> None:
     host, url = register("one")
-    assert url == settings.REDIS_URL
-    assert host.redis_user is None
+    assert url.startswith(f"unix://host-{host.pk}:")
+    with Redis.from_url(url) as redis:
+        assert redis.llen(f"rq:queue:host-{host.pk}-accelerator-1") == 0
+        for command in (("GET", "hud:rate_limit:password:x"), ("FLUSHALL",), ("EVAL", "return 1", 0)):
+            with pytest.raises(NoPermissionError):
+                redis.execute_command(*command)
+    path = urlsplit(settings.REDIS_URL).path
+    with Redis(unix_socket_path=path) as stranger:
+        assert stranger.ping()
+        for words in ("GET x", "RPUSH rq:queue:default x", "CONFIG GET *", "ACL LIST"):
+            with pytest.raises(NoPermissionError):
+                stranger.execute_command(*words.split())

@@ -18,10 +18,11 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from hud.accounts.audit import client_address
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs
 from hud.ingest.import_processes import next_job, process_next
-from hud.models import ApiKey, Heartbeat, Import, Measurement
+from hud.models import ApiKey, Audit, Heartbeat, Import, Measurement
 from runner.formats.parameters import Parameters
 from tests.api.test_results_api import post
 from tests.support.records import as_lines, v3_record
@@ -56,7 +57,9 @@ def test_ten_million_empty_records_fail_within_limits_and_hold_up_no_other(
     assert answer.status_code == 202
     held_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     assert held_kib < 300 * 1024, "the request holds its body a few times, not ten million objects"
+    address = client_address.set("192.0.2.9")
     good = submit()
+    client_address.reset(address)
     call_command("imports", "--once")
     job = client.get(answer["Location"]).json()
     assert (job["state"], job["receipt"]) == ("failed", None)
@@ -64,6 +67,7 @@ def test_ten_million_empty_records_fail_within_limits_and_hold_up_no_other(
     good.refresh_from_db()
     assert good.state == Import.State.DONE
     assert Measurement.objects.count() == 2
+    assert Audit.objects.get(action="upload").address == "192.0.2.9"
     assert not import_jobs.body_path(good).exists()
     assert Heartbeat.objects.filter(name="imports").exists()
 

@@ -22,7 +22,11 @@ def test_times_of_records_make_no_runs_but_place_theirs() -> None:
     (run,) = ingest(as_list(v3_record(), *reversed(records)), Parameters()).run_ids
     found = Run.objects.get(pk=run)
     assert (found.order_time.timestamp(), found.order_time_source) == (1.7e9, "run")
-    assert set(Measurement.objects.values_list("order_time", flat=True)) == {found.order_time}
+    measured = Measurement.objects.order_by("order_time").values_list("order_time", "repeat")
+    assert [(time.timestamp() - 1.7e9, repeat) for time, repeat in measured] == [
+        (0, 0),  # the record without a time
+        *((60 * number, 0) for number in range(20)),
+    ]
 
 
 def test_several_commits_or_hosts_make_a_run_each() -> None:

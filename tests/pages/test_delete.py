@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
 from hud.ingest import ingest
-from hud.models import ApiKey, Audit, Measurement, Run, Upload
+from hud.models import ApiKey, Audit, Experiment, Measurement, Run, UnjudgedRun, Upload
+from hud.runs import run_states
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_measurement, create_run, create_user
 from tests.support.records import as_list, v3_record
@@ -164,3 +166,37 @@ def test_a_key_without_an_owner_deletes_its_own_uploads(client: Client) -> None:
     for name, answer in (("two", HTTPStatus.FORBIDDEN), ("one", HTTPStatus.OK)):
         headers = {"authorization": f"Bearer {secrets[name]}"}
         assert client.delete(f"{API}/uploads/{found.pk}", headers=headers).status_code == answer
+
+
+def test_what_is_deleted_while_a_row_refers_to_it_is_no_error_of_ours(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loses_the_race(*, run: Run, who: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        UnjudgedRun.objects.create(run_id=run.pk + 1)
+
+    monkeypatch.setattr(run_states, "cancel", loses_the_race)
+    client.raise_request_exception = False
+    run = create_run("queued")
+    client.force_login(create_user())
+    key = key_of(create_user("otto"), "run")[1]
+    for address, more in ((f"{API}/runs/{run.pk}/cancel", key), (f"/runs/{run.pk}/cancel", {})):
+        with transaction.atomic():
+            answer = client.post(address, **more)
+            transaction.set_rollback(True)
+        assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+        assert int(answer["Retry-After"]) > 0
+
+
+def test_an_admin_renames_after_a_look(client: Client) -> None:
+    upload(None, case="layer_nrom")
+    client.force_login(create_user("ada", Role.ADMIN))
+    asked = {"kind": "case", "old": "layer_nrom", "new": "layer_norm", "suite": ""}
+    assert "1" in client.post("/rename/", asked).content.decode()
+    assert Experiment.objects.get().case == "layer_nrom"
+    assert client.post("/rename/", {**asked, "confirmed": "1"}).status_code == HTTPStatus.FOUND
+    assert Experiment.objects.get().case == "layer_norm"
+    assert Audit.objects.get(action="rename.case").who == "ada"
+    again = client.post("/rename/", {**asked, "confirmed": "1"})
+    assert "no experiment has the case layer_nrom" in again.content.decode()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from hud.hosts import heartbeats
-from hud.models import Heartbeat, Run, State, UnjudgedRun
-from tests.support.factories import create_run
+from hud.judging import judge
+from hud.models import Heartbeat, Run, Series, State, UnjudgedRun
+from tests.support.factories import create_measurement, create_run
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +54,43 @@ def test_a_process_that_never_ran_is_missed_once_work_waits_for_it(
     assert wrong(client) == set()
     Run.objects.update(finished=timezone.now() - timedelta(hours=1))
     assert wrong(client) == {"judge"}
+
+
+def test_a_process_that_an_upgrade_brought_is_missed_and_the_overview_says_so(
+    client: Client, redis_server: RedisServer
+) -> None:
+    for name in ("web", "tick", "judge"):
+        heartbeats.beat(name)
+    assert wrong(client) == set()
+    assert "imports" not in client.get("/").content.decode()
+    Heartbeat.objects.update(started=timezone.now() - timedelta(minutes=3))
+    assert wrong(client) == {"imports"}
+    assert "run manage.py imports" in client.get("/").content.decode()
+    heartbeats.beat("imports")
+    assert wrong(client) == set()
+
+
+@pytest.mark.django_db(transaction=True)  # the judge leaves its connection
+def test_a_judge_that_fails_in_every_round_stands_still(
+    monkeypatch: pytest.MonkeyPatch, client: Client, redis_server: RedisServer
+) -> None:
+    run = create_run(State.SUCCEEDED)
+    create_measurement(run=run)
+    UnjudgedRun.objects.create(run=run)
+    Heartbeat.objects.create(
+        name="judge",
+        **dict.fromkeys(("started", "last", "trusted_from"), timezone.now() - timedelta(hours=1)),
+    )
+
+    def fails(_series: Series) -> None:
+        raise OperationalError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(judge, "judge_series", fails)
+    call_command("judge", "--once", stderr=io.StringIO())
+    assert wrong(client) == {"judge"}
+    monkeypatch.undo()
+    call_command("judge", "--once")
+    assert "judge" not in wrong(client)
 
 
 def test_healthz_asks_no_database(client: Client, django_assert_num_queries: DjangoAssertNumQueries) -> None:

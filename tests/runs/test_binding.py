@@ -125,6 +125,14 @@ def test_the_time_of_a_result_is_within_the_lease(
     assert deliver(task, as_lines(record(task, timestamp=time.time() + off_s))).stored == stored
 
 
+@pytest.mark.parametrize(("off_s", "stored"), [(0, 1), (7200, 1), (-7200, 0), (4 * 7200, 0)])
+def test_a_clock_of_ours_that_went_back_refuses_no_result_of_the_task(
+    task: Task, off_s: float, stored: int
+) -> None:
+    Task.objects.update(started=timezone.now() + timedelta(hours=2))
+    assert deliver(task, as_lines(record(task, timestamp=time.time() + off_s))).stored == stored
+
+
 def test_a_late_delivery_is_taken_while_the_lease_lasts(task: Task) -> None:
     Task.objects.update(started=timezone.now() - timedelta(days=3))
     measured = time.time() - 2 * 86400

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -49,9 +50,12 @@ def connect(data: Path) -> psycopg.Connection[Any]:
 
 def talk_to_redis(data: Path, line: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(embedded.run_folder(data) / "redis.sock"))
-        connection.sendall(line + b"\r\n")
-        return connection.recv(1024)
+        url = urlsplit(embedded.redis_url(data, embedded.secret_key(data, required=False)))
+        connection.connect(url.path)
+        for said in (f"AUTH {url.username} {url.password}".encode(), line):
+            connection.sendall(said + b"\r\n")
+            answer = connection.recv(1024)
+        return answer
 
 
 @pytest.mark.parametrize("major", [16, 18])
@@ -199,7 +203,7 @@ def test_urls_replace_the_embedded_servers(monkeypatch: pytest.MonkeyPatch, fold
     assert (settings["HOST"], settings["PORT"], settings["NAME"]) == ("db.example", 6543, "hud")
     assert (settings["USER"], settings["PASSWORD"]) == ("me", "p@ss")
     assert settings["OPTIONS"]["sslmode"] == "require"
-    assert embedded.redis_url(folder) == "redis://queue.example:6380/3"
+    assert embedded.redis_url(folder, "secret") == "redis://queue.example:6380/3"
     assert embedded.servers(folder) == []
 
 

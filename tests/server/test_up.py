@@ -10,10 +10,7 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
-import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,84 +19,11 @@ import psycopg
 import pytest
 
 from hud.server import embedded, worker_account
-from tests.support.servers import ROOT, end_process, free_port, start_process
+from tests.support.servers import free_port
+from tests.support.up import START_S, Up
 from tests.support.waiting import wait_for
 
 SECRET = "secret-of-the-dashboard-" + 40 * "x"
-CREATE_KEY = (
-    "import sys; from django.core.management import execute_from_command_line as run; "
-    "import os; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'hud.settings'); "
-    "run(['manage.py', 'create_key', 'k', '--scopes', 'run,read'])"
-)
-START_S = 90  # the busy machine's; the product gives up on its own after 60
-
-
-class Up:
-    """One `python -m hud.server.up` over a folder, without samples."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = folder / "data"
-        self.port = free_port()
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def environment(self, **changes: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not re.match("HUD_|DJANGO_", name)}
-        locks = {"RUNNER_LOCKS": str(self.folder / "locks")}
-        return {**kept, **locks, "HUD_DATA": str(self.data), "PORT": str(self.port), "DEMO": "0", **changes}
-
-    def start(self, **changes: str) -> str:
-        """Starts it and waits for Ready; returns what it printed."""
-        log = self.folder / f"up-{time.monotonic_ns()}.log"
-        self.process = start_process(
-            [sys.executable, "-m", "hud.server.up"], log, self.environment(**changes)
-        )
-        process = self.process
-        wait_for(lambda: "Ready: " in log.read_text() or process.poll() is not None, "Ready", START_S)
-        assert f"Ready: http://127.0.0.1:{self.port}\n" in log.read_text(), log.read_text()
-        return log.read_text()
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self.process
-        process, self.process = self.process, None
-        return end_process(process, number)
-
-    def again(self, *, code: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
-        """Another one, or this Python code, that is expected to end by itself."""
-        return subprocess.run(
-            [sys.executable, *(["-c", code] if code else ["-m", "hud.server.up"])],
-            cwd=ROOT,
-            env=self.environment(**changes),
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
-
-    def answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=10) as response:
-                return int(response.status) == 200
-        except OSError:
-            return False
-
-    def processes(self) -> dict[int, str]:
-        """Command lines of the living processes of this data folder, by number; zombies have none."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                environment = (folder / "environ").read_bytes().split(b"\0")
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            ours = f"HUD_DATA={self.data}".encode() in environment or str(self.data) in command
-            if ours and command and int(folder.name) != os.getpid():
-                found[int(folder.name)] = command
-        return found
-
-    def find(self, word: str) -> int:
-        """The oldest process whose command has this word, which is the one that is supervised; 0 for none."""
-        return min((number for number, command in self.processes().items() if word in command), default=0)
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +114,7 @@ def _its_own_programs_need_no_https(up: Up) -> None:
 
 
 def _a_task_reads_no_secret(up: Up) -> None:
-    made = up.again(code=CREATE_KEY, HUD_ENV="production", SECRET_KEY=SECRET)
-    key = made.stdout.split()[-1]
+    key = up.create_key("run,read", HUD_ENV="production", SECRET_KEY=SECRET)
     request = urllib.request.Request(
         f"http://127.0.0.1:{up.port}/api/v1/runs",
         json.dumps({"suite": "micro", "cases": ["layer_norm"], "device": "cpu"}).encode(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from typing import Any
 
 from django.core.management import call_command
@@ -26,13 +27,15 @@ class Command(BaseCommand):
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         if once:  # what is pending includes large uploads
             call_command("imports", "--once")
+        self.beaten = 0.0
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         while not stop.is_set():
             try:
-                heartbeats.beat("judge")
-                done = compilations.process_pending() + judge.process_pending() or look_back()
+                done = compilations.process_pending() + judge.process_pending(on_progress=self.beat)
+                done = done or look_back()
+                self.beat()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
@@ -41,3 +44,10 @@ class Command(BaseCommand):
                 return
             if not done:
                 stop.wait(ROUND_S)
+
+    def beat(self) -> None:
+        """Send a heartbeat, at most one a second. It comes after work, never before: a judge that fails in
+        every round stands still."""
+        if time.monotonic() - self.beaten >= ROUND_S:
+            heartbeats.beat("judge")
+            self.beaten = time.monotonic()

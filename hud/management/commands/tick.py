@@ -9,6 +9,7 @@ import logging
 import signal
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -24,6 +25,7 @@ from hud.server.locks import hold_lock, release_lock
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 7_014_001
 _PRUNE_EVERY_S = 24 * 3600
+_LONG_GAP = timedelta(days=7)
 
 
 class Command(BaseCommand):
@@ -44,6 +46,7 @@ class Command(BaseCommand):
         while not stop.is_set():
             try:
                 if hold_lock(ADVISORY_LOCK):
+                    self.put_off_pruning_after_a_gap()
                     if not started and not once:
                         heartbeats.restart("tick")
                         started = True
@@ -63,6 +66,13 @@ class Command(BaseCommand):
     def start_pruning(self) -> None:
         self.is_pruning, self._batches = True, retention.batches()
         self._prune_at = time.monotonic()
+
+    def put_off_pruning_after_a_gap(self) -> None:
+        """Prune nothing for a day where the last heartbeat is a week old: the clock may have jumped, and a
+        person should be able to put it right before logs and artifacts count as old."""
+        if heartbeats.gap("tick") > _LONG_GAP:
+            logger.warning("the last heartbeat is over %s old: nothing is pruned for a day", _LONG_GAP)
+            self.is_pruning, self._prune_at = False, time.monotonic() + _PRUNE_EVERY_S
 
     def prune(self) -> None:
         """Remove one batch of what is too old. Begin anew a day after the last one."""

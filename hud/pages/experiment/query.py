@@ -200,10 +200,10 @@ def _fill(wanted: dict[int, History], points: int, targets: Targets) -> None:
         LEFT JOIN hud_host h ON h.id = q.host_id
         {VERDICT_JOIN}
         WHERE s.id = ANY(%(series)s)
-        WINDOW point AS (PARTITION BY s.id, m.run_id, m.environment_id)
+        WINDOW point AS (PARTITION BY s.id, m.order_time, m.run_id, m.environment_id)
         ORDER BY s.id, m.order_time, m.run_id, max(m.repeat) OVER point, max(m.side) OVER point,
             m.environment_id, m.repeat, m.side
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {"series": list(wanted), "points": points},
     )
     found = values.by_run(rows)
@@ -260,6 +260,9 @@ def _samples(history: History | None) -> list[float]:
         return []
     newest = history.newest
     found = Measurement.objects.filter(
-        run_id=newest.run_id, series_id=newest.series_id, environment_id=newest.environment_id
+        run_id=newest.run_id,
+        series_id=newest.series_id,
+        environment_id=newest.environment_id,
+        order_time=newest.order_time,
     ).order_by("repeat", "side")
     return [sample for samples in found.values_list("samples", flat=True) for sample in samples or []]

@@ -125,7 +125,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
             AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
         {VERDICT_JOIN}
         ORDER BY m.order_time, m.run_id, m.environment_id, m.side, m.repeat
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {
             "series": series.pk,
             "branches": stored_names(filters.branch) if filters.branch else None,

@@ -40,7 +40,7 @@ _USUAL = f"""
             ORDER BY p.id DESC LIMIT 10
         ) past
     ) usual ON true
-"""  # noqa: S608 - constants of this file
+"""  # noqa: S608 - constants of this file  # nosec B608
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def progress_of(run: Run) -> Progress:
             usual.seconds * {_PROCESSES.format("t")} usual_s
         FROM hud_task t {_USUAL}
         WHERE t.run_id = %(run)s
-        """,  # noqa: S608 - constants of this file
+        """,  # noqa: S608 - constants of this file  # nosec B608
         {"run": run.pk},
     )
     remaining = [task for task in work if not task.ended]
@@ -195,7 +195,7 @@ def _lines() -> list[QueueLine]:
             FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id WHERE {matching.FITS}
         ) places
         WHERE r.state IN ('queued', 'running')
-        """,  # noqa: S608 - constants of ours
+        """,  # noqa: S608 - constants of ours  # nosec B608
         {"lost": settings.HUD_LOST_S},
     )
 
@@ -220,7 +220,7 @@ def _work() -> list[_Work]:
         SELECT work.run_id run, work.accelerator_id accelerator, work.tasks, work.running_s::float8,
             known.seconds * {_PROCESSES.format("work")} usual_s
         FROM work JOIN (SELECT t.spec, usual.seconds FROM kinds t {_USUAL}) known USING (spec)
-        """,  # noqa: S608 - constants of this room
+        """,  # noqa: S608 - constants of this room  # nosec B608
         {},
     )
 

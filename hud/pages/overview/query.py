@@ -7,6 +7,7 @@ from typing import Any
 
 from hud.models import Series
 from hud.pages import values
+from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
 from hud.pages.hosts.query import HostsInLine
 from hud.pages.regressions import query as regressions
@@ -33,6 +34,7 @@ class Overview:
     met: int  # series that reach their target
     runs: list[RunLine]
     hosts: HostsInLine
+    standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
     suites: list[SuiteLine] = field(default_factory=list)
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -45,7 +47,7 @@ class Overview:
 
 
 def read() -> Overview:
-    """Return the page, in 15 statements."""
+    """Return the page, in 16 statements."""
     targets = Targets.read()
     found = _candidates(targets)
     series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
@@ -60,6 +62,7 @@ def read() -> Overview:
         met=sum(one.met == "met" for one in readings),
         runs=runs.latest(LAST_RUNS),
         hosts=hosts.in_one_line(),
+        standing_still=processes_standing_still(),
         suites=suite.read_all(),
     )
 

@@ -251,7 +251,7 @@ def _fill_results(page: RunPage, limit: int) -> None:
         {VERDICT_JOIN}
         WHERE m.run_id = %(run)s
         ORDER BY s.experiment_id, s.id, m.repeat, m.side LIMIT %(limit)s
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {"run": page.run.pk, "limit": limit + 1},
     )
     page.more_results = len(found) > limit

@@ -63,11 +63,12 @@ _COMPILER = (
     switch("disable_persistent_reductions", "inductor's triton.persistent_reductions off"),
     switch("disable_divisible_by_16", "inductor's triton.divisible_by_16 off"),
 )
+# bandit: `extra` makes an option and is not the one of a queryset
 _KEPT = (
-    extra("keep_trace", "a profiler's trace of compiled steps"),
-    extra("profile_details", "the trace with shapes, memory and stacks"),
-    extra("keep_code", "the code that inductor generated"),
-    extra("keep_memory_snapshot", "the allocator's history of the compiled run"),
-    extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),
+    extra("keep_trace", "a profiler's trace of compiled steps"),  # nosec B610
+    extra("profile_details", "the trace with shapes, memory and stacks"),  # nosec B610
+    extra("keep_code", "the code that inductor generated"),  # nosec B610
+    extra("keep_memory_snapshot", "the allocator's history of the compiled run"),  # nosec B610
+    extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),  # nosec B610
 )
 OPTIONS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)

@@ -29,7 +29,8 @@ _IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
 
 
 def _dump(name: str, what: str) -> Option:
-    return extra(name, f"keep {what} as an artifact")
+    # bandit: `extra` makes an option and is not the one of a queryset
+    return extra(name, f"keep {what} as an artifact")  # nosec B610
 
 
 def batch_size_of(case: str, asked: Any) -> int:
@@ -149,7 +150,7 @@ SUITE = XlaSuite(
         Option("batch_size", "int", "default: the model's own", low=1, high=4096),
         repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
         Option("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
-        extra("verify", "compare the result with eager's first, in a process of its own"),
+        extra("verify", "compare the result with eager's first, in a process of its own"),  # nosec B610
         count("verify_iterations", "steps before the results are compared", 1, 20, 1),
         switch("randomize_input", "new values for each iteration, of the same shapes"),
         switch("collect_full_output", "training returns gradients and parameters too"),
@@ -158,9 +159,9 @@ SUITE = XlaSuite(
         switch("disable_tf32", "float32 products in full float32"),
         Option("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
         switch("enable_functionalization", "torch_xla's functionalization layer"),
-        extra("collect_dynamo_counters", "dynamo's counters as metrics"),
-        extra("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),
-        extra("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),
+        extra("collect_dynamo_counters", "dynamo's counters as metrics"),  # nosec B610
+        extra("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),  # nosec B610
+        extra("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),  # nosec B610
         _dump("dump_dynamo_counters", "dynamo's counters of each repeat"),
         _dump("dump_pytorch_profiles", "the profiler's table and trace of each repeat"),
         _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),
