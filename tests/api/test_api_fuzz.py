@@ -135,6 +135,7 @@ def _calls() -> list[tuple[str, str]]:
     values = {
         "uid": NOWHERE,
         "run_id": "1",
+        "regression_id": "1",
         "upload_id": "1",
         "artifact_id": "1",
         "host_id": "1",
