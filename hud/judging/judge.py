@@ -206,7 +206,7 @@ def _points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]
         cursor.execute(
             """
             SELECT w.id, e.class_key, m.run_id, m.environment_id, m.order_time, r.branch = ANY(%s),
-                coalesce(nullif(e.facts->>'gpu_uuid', ''), r.host_name), m.status, m.value,
+                coalesce(e.facts->>'gpu_uuid', ''), m.status, m.value,
                 CASE WHEN cardinality(c.kernels) <= %s THEN nullif(c.variant, '') END
             FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
             JOIN hud_measurement m ON m.series_id = w.id AND m.order_time >= w.since

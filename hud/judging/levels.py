@@ -31,7 +31,7 @@ class Point:
     time: datetime
     values: tuple[float, ...]
     groups: tuple[str | None, ...] = ()
-    card: str = ""  # or the host where there is no card; '' where nothing says it
+    card: str = ""  # of a GPU; '' where nothing says it
     good: bool = True  # every process has the status ok
     is_baseline: bool = True  # of the default branch: it may change the level
 
@@ -129,7 +129,8 @@ def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
     """Name a difference that is no regression: of a card that was never at the level, or from one run."""
     if rule.kind != "timing" or not _left(verdict) or verdict.verdict == "failed":
         return verdict
-    if point.card and level.cards and point.card not in level.cards:
+    strangers = level.strangers.keys() - {point.card}  # two cards that agree are no matter of the card
+    if point.card and level.cards and point.card not in level.cards and not strangers:
         return replace(verdict, verdict="inconclusive", suspect=False, reason="other_card")
     if level.points < _RUNS:
         return replace(verdict, verdict="inconclusive", suspect=False, reason="few_runs")
@@ -143,6 +144,7 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
             move.back += 1
             if move.back >= _BACK or not move.certain:
                 level.move, level.moved = None, []
+        level.strangers = {}
         _extend(level, point)
         return
     worse, failed = _is_worse(verdict, rule), verdict.verdict == "failed"

@@ -158,8 +158,8 @@ def test_another_card_is_named_and_no_regression() -> None:
     nights(2000, first=8, **card("GPU-b"))
     assert Verdict.objects.get().reason == "other_card"
     assert not Regression.objects.exists()
-    nights(2000, 2000, first=9, **card("GPU-a"))
-    assert states() == ["open"]
+    nights(2000, first=9, **card("GPU-c"))
+    assert states() == ["open"]  # two new cards that agree
 
 
 def test_a_series_of_one_run_has_no_regression() -> None:

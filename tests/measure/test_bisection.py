@@ -32,8 +32,11 @@ def _backend() -> str:
 
 
 @pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
-def test_a_planted_bug_of_a_lowering_is_named(monkeypatch: pytest.MonkeyPatch, inductor_cache: Path) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(inductor_cache))
+def test_a_planted_bug_of_a_lowering_is_named(
+    monkeypatch: pytest.MonkeyPatch, inductor_cache: dict[str, str]
+) -> None:
+    for name, value in inductor_cache.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)  # to find them takes longer than the rest
     x = torch.randn(64)
 

@@ -25,10 +25,10 @@ BREAK = "Call to `torch._dynamo.graph_break()`: User-inserted graph break. Messa
 
 
 @pytest.fixture(scope="module")
-def traced(inductor_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Compiled, str]:
+def traced(inductor_cache: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Compiled, str]:
     """Return the facts of a process, and its structured trace."""
     folder = tmp_path_factory.mktemp("trace")
-    variables = {"TORCH_TRACE": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)}
+    variables = {"TORCH_TRACE": str(folder), **inductor_cache}
     ended = subprocess.run(
         [sys.executable, str(SCRIPT)],
         env={**os.environ, **variables, "PYTHONPATH": str(SCRIPT.parents[2])},

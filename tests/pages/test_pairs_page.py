@@ -270,7 +270,7 @@ def test_the_form_offers_every_knob_in_its_bounds() -> None:
     assert form().knobs_chosen() == {}
     good = form(knob_D="256 + 1024", knob_repeat="", environment="tuned", base_environment="default")
     assert good.is_valid(), good.errors
-    assert good.knobs_chosen() == {"D": [256, 1024], "repeat": None}
+    assert good.knobs_chosen() == {"D": [256, 1024], "repeat": None, "explain": None}
     assert good.initial["knob_D"] == "256+512"
 
 

@@ -115,7 +115,7 @@ def test_choices_of_a_stored_compilation_are_pinned(accelerator: Accelerator) ->
     earlier = rerun(experiment)
     slots = {"0" * 16: "XBLOCK=4 num_warps=8", "1" * 16: "ALLOW_TF32=True", "2" * 16: ""}
     kernels = [
-        Kernel.objects.create(digest=uuid.uuid4(), slot=slot, config=config, default_config="")
+        Kernel.objects.create(digest=uuid.uuid4(), slot=slot, config=config, calls=1.0, default_config="")
         for slot, config in slots.items()
     ]
     stored = Compilation.objects.create(

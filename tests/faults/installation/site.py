@@ -182,7 +182,7 @@ class Site:
         with transaction.atomic():
             run = requests.request_suite(
                 Selection("micro", self.device, cases=cases or ["layer_norm"]),
-                options(device=self.device, labels=labels),
+                options(device=self.device, labels=labels, compilations=1),
             )
             for task in run.tasks.all():
                 task.spec["timeout_s"] = timeout_s
