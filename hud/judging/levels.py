@@ -74,10 +74,10 @@ def advance(level: Level, point: Point, rule: Rule) -> Verdict:
         count = level.strangers[point.card] = level.strangers.get(point.card, 0) + 1
         if count >= _OF_CARD:
             _extend(level, point)
-    elif point.is_baseline and verdict.verdict != "new":
-        _take(level, point, verdict, rule)
-    elif point.is_baseline:
+    elif point.is_baseline and verdict.verdict == "new":
         _extend(level, point)
+    elif point.is_baseline and level.points:  # what has never worked does not get worse
+        _take(level, point, verdict, rule)
     return verdict
 
 

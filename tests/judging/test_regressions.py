@@ -105,6 +105,18 @@ def test_a_failure_is_a_regression_at_once() -> None:
     assert (one.state, one.kind) == ("open", "failure")
 
 
+def test_what_has_never_worked_is_no_regression() -> None:
+    for day in range(2):
+        record = v3_record(case="layer_norm", values=[], timestamp=1_700_000_000 + day * 86_400)
+        record["metric"]["extra_info"] = {"status": "oom", "code": "out_of_memory"}
+        ingest(as_list(record), Parameters(driver="580.1"))
+    while process_pending():
+        pass
+    assert not Regression.objects.exists()
+    nights(*quiet(3), first=3)
+    assert not Regression.objects.exists()
+
+
 def test_a_late_point_says_which_verdict_it_superseded() -> None:
     nights(*quiet(20))
     nights(2000, first=21)
