@@ -21,7 +21,7 @@ from hud.models import (
 from hud.pages.sql import fetch
 from hud.pages.targets import AppliedTarget, Targets
 from hud.runs.branches import stored_names
-from runner.schema.statistics import median
+from runner.schema.statistics import median, spread
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
@@ -233,11 +233,13 @@ def by_run(values: Iterable[V]) -> list[V]:
 
 
 def over_processes(values: list[V]) -> V:
-    """Return the value of a point: the median over its compilations, each the median of its processes."""
+    """Return the value of a point: the median over its compilations, each the median of its processes. Its
+    spread is theirs, since that of one process's samples hides it."""
     if len(values) == 1:
         return values[0]
     there = [value for value in values if value.median is not None]
     spreads = [value.spread for value in values if value.spread is not None]
+    middles = [middle for _key, middle in compilation_medians(there)]
     notes = [value.note for value in values]
     if 0 < len(there) < len(values):
         notes.insert(0, f"{len(values) - len(there)} of {len(values)} processes gave no number")
@@ -246,8 +248,8 @@ def over_processes(values: list[V]) -> V:
         repeat=0,
         side=0,
         processes=len(values),
-        median=median([middle for _key, middle in compilation_medians(there)]) if there else None,
-        spread=median(spreads) if spreads else None,
+        median=median(middles) if there else None,
+        spread=spread(middles) if len(middles) > 1 else median(spreads) if spreads else None,
         n=sum(value.n for value in values),
         note=_joined(list(dict.fromkeys(filter(None, notes)))),
     )

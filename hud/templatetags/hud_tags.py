@@ -85,8 +85,8 @@ def value_html(value: MetricValue) -> SafeString:
         shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
         return format_html("{}{}{}", badge_html(value.status), shown, reason)
-    processes = f"median of {value.processes} processes; " if value.processes > 1 else ""
-    title = f"{processes}robust spread of {value.n} samples; not a confidence interval"
+    subject = f"{value.processes} processes" if value.processes > 1 else f"{value.n} samples"
+    title = f"median and robust spread of {subject}; not a confidence interval"
     spread = format_html(' <span class="spread" title="{}">± {}</span>', title, percent(value.spread))
     return format_html(
         '<span class="value">{}</span>{}{}{}',
