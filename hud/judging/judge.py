@@ -122,8 +122,10 @@ def judge_series(pending: Sequence[Series]) -> None:
             return
         headline = _headline(taken)
         present = _stored(taken, headline)
-        again = {key for key, one in present.items() if one.newest and one.newest.time >= _since(one.series)}
-        replayed = {series_id for series_id, _class in again}
+        replayed = {series.pk for series in taken} - {series_id for series_id, _class in present}
+        for (series_id, _class), one in present.items():
+            if one.newest and one.newest.time >= _since(one.series):
+                replayed.add(series_id)
         settled = follow.settled(replayed)
         for key in [key for key in present if key[0] in replayed]:
             present[key] = _Present(present[key].series, present[key].rule, present[key].is_headline)

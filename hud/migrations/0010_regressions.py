@@ -108,4 +108,9 @@ class Migration(migrations.Migration):
             model_name='seriesstate',
             constraint=models.UniqueConstraint(fields=('series', 'class_key'), name='state_of_series'),
         ),
+        # what is stored is judged again by the judge, in the background: states, verdicts and regressions
+        migrations.RunSQL(
+            "UPDATE hud_series SET touched_at = '2000-01-01Z', touched_until = '2000-01-01Z'",
+            migrations.RunSQL.noop,
+        ),
     ]

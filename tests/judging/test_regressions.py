@@ -148,6 +148,14 @@ def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
     assert list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor")) == said
 
 
+def test_a_series_without_a_state_as_after_an_upgrade_is_judged_by_its_history() -> None:
+    nights(*quiet(20))
+    SeriesState.objects.all().delete()
+    nights(2000, first=20)
+    assert Verdict.objects.get().baseline_n == 20
+    assert states() == ["open"]
+
+
 def test_the_cost_does_not_grow_with_series_or_history(django_assert_max_num_queries: Any) -> None:
     for case in ("a", "b", "c", "d"):
         nights(*quiet(3), case=case)
