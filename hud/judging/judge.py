@@ -144,9 +144,9 @@ def judge_series(pending: Sequence[Series]) -> None:
         _write(taken, present, rows)
         follow.update(
             [
-                follow.Judged(one.series, class_key, one.level, one.newest, one.verdict)
+                follow.Judged(one.series, class_key, one.level, one.newest, one.verdict, one.is_headline)
                 for (_series, class_key), one in present.items()
-                if one.newest and one.verdict and one.is_headline
+                if one.newest and one.verdict
             ]
         )
 
@@ -203,7 +203,7 @@ def _stored(taken: Iterable[Series], headline: Container[int]) -> dict[ClassKey,
 
 def _points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]]:
     """Return the points of each series from its time on, by class and in order, without A/B runs, whose sides
-    are compared with each other, and without points that never ran."""
+    are compared with each other, without pinned ones and without points that never ran."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -215,8 +215,10 @@ def _points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]
             JOIN hud_series s ON s.id = w.id
             JOIN hud_environment e ON e.id = m.environment_id
             JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
+            LEFT JOIN hud_runrequest q ON q.run_id = r.id
             LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
                 AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
+            WHERE q.caches IS DISTINCT FROM 'pinned'
             ORDER BY w.id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side
             """,
             [stored_names(), _FEW_KERNELS, list(begin), list(begin.values())],

@@ -16,6 +16,7 @@ from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
 _BACK = 3  # points in a row at the level end a move
+_AGREE = 2  # points that moved the same way are more than a suspect
 _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
@@ -76,8 +77,8 @@ def advance(level: Level, point: Point, rule: Rule) -> Verdict:
             _extend(level, point)
     elif point.is_baseline and verdict.verdict == "new":
         _extend(level, point)
-    elif point.is_baseline and level.points:  # what has never worked does not get worse
-        _take(level, point, verdict, rule)
+    elif point.is_baseline and (level.values or (level.points and rule.kind == "status")):
+        _take(level, point, verdict, rule)  # what has never worked does not get worse
     return verdict
 
 
@@ -142,7 +143,7 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
     if not _left(verdict):
         if move:
             move.back += 1
-            if move.back >= _BACK or not move.certain:
+            if move.back >= _BACK or (not move.certain and move.points < _AGREE):
                 level.move, level.moved = None, []
         level.strangers = {}
         _extend(level, point)

@@ -65,6 +65,7 @@ class Migration(migrations.Migration):
                 ('before', models.CharField(blank=True, max_length=12)),
                 ('after', models.CharField(max_length=12)),
                 ('note', models.CharField(blank=True, max_length=1000)),
+                ('level_since', models.DateTimeField(null=True)),
                 ('regression', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='hud.regression')),
                 ('run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
             ],

@@ -108,6 +108,9 @@ class RegressionEvent(models.Model):
     before = models.CharField(max_length=12, blank=True)
     after = models.CharField(max_length=12)
     note = models.CharField(max_length=1000, blank=True)
+    level_since = models.DateTimeField(
+        null=True
+    )  # of a decision that makes what moved the level: its first point
     run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
 
     def __str__(self) -> str:

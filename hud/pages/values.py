@@ -83,6 +83,7 @@ class MetricValue:
     change: float | None
     noise: float | None
     factor: float | None
+    verdict_reason: str | None  # why it is inconclusive or new
     earlier: int  # how many measurements of the series stand before it, counted up to 1
     unjudged: bool  # the judge has yet to look at it
     is_ab: bool  # its run compares its own two sides, and is not judged
@@ -157,6 +158,7 @@ class MetricValue:
             "verdict": self.verdict,
             "change": self.change,
             "noise": self.noise,
+            "verdict_reason": self.verdict_reason,
             "target": own.value if own else None,
             "target_name": own.name if own else None,
             "target_met": {"met": True, "missed": False}.get(self.met),
@@ -176,7 +178,7 @@ V = TypeVar("V", bound=MetricValue)
 VALUE_COLUMNS = """
     s.id series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side,
     m.compilation, m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
-    m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, m.upload_id,
+    m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, v.reason verdict_reason, m.upload_id,
     (SELECT count(*) FROM (
         SELECT 1 FROM hud_measurement earlier
         WHERE earlier.series_id = s.id AND (earlier.order_time, earlier.run_id) < (m.order_time, m.run_id)

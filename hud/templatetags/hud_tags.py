@@ -42,6 +42,15 @@ _WORDS = {
     "dirty": "unavailable",
 }
 _FOREIGN = "set for another device; not judged here"
+_REASONS = {  # of verdicts, as the judge has them
+    "suspect": "a second result has to agree",
+    "few_compilations": "fewer than five earlier compilations",
+    "few_runs": "all earlier results are of one run",
+    "unknown_variant": "choices of the autotuner that this level has never seen",
+    "other_card": "a card that has no result at this level",
+    "other_class": "the first result in this class of environments",
+    "no_direction": "neither larger nor smaller is better",
+}
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
@@ -71,7 +80,8 @@ def verdict_badge(value: MetricValue) -> SafeString:
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise:.2%}, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
-    return badge_html(value.verdict, text, factor)
+    why = _REASONS.get(value.verdict_reason or "", "")
+    return badge_html(value.verdict, text, "; ".join(filter(None, (why, factor))))
 
 
 @register.simple_tag

@@ -49,7 +49,7 @@ def regression(experiment: Experiment, state: str = "suspect", **over: Any) -> R
         create_measurement(experiment, metric=metric.name, value=value, run=run, environment=environment)
     return Regression.objects.create(
         series=Series.objects.get(experiment=experiment, metric=metric),
-        class_key="c",
+        class_key=create_environment().class_key,
         state=state,
         first_run=bad,
         last_good_run=good,

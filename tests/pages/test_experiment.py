@@ -422,7 +422,7 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
     assert page.metrics[0].median == 200.0
     text = text_of(client, experiment)
     assert "in 3 processes" in text
-    assert "median of 3 processes" in text
+    assert "spread of 3 processes" in text
     for address in ("/suites/micro/", "/suites/micro.json", f"/experiments/{experiment.pk}.json"):
         assert "200.0" in client.get(address).content.decode(), address
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import F, Max, Q
 from django.db.models.functions import Now
 
@@ -73,10 +72,10 @@ def _to_compare() -> Iterable[tuple[Experiment, list[Regression]]]:
 
 
 def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
-    found: dict[int, list[Regression]] = {}
+    found: dict[tuple[int, str], list[Regression]] = {}
     related = ("series__experiment", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
-        found.setdefault(one.series.experiment_id, []).append(one)
+        found.setdefault((one.series.experiment_id, one.class_key), []).append(one)
     return [(same[0].series.experiment, same) for same in found.values()]
 
 
@@ -86,7 +85,7 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
     accelerator = _where(one)
     if accelerator is None:
         return None
-    interpreter = base = ""
+    interpreter, base = one.first_run.interpreter if one.first_run else "", ""
     if one.state == RegressionState.OPEN:
         found = _interpreters(one, accelerator.host)
         if found is None:
@@ -108,12 +107,18 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
 
 
 def _where(one: Regression) -> Accelerator | None:
-    """Return the accelerator that measured the regression, while it is attached."""
-    if one.first_run is None:
+    """Return the accelerator that measured the regression, while it takes tasks. An upload only names a host,
+    and must not make it work."""
+    if one.first_run is None or one.first_run.upload_id:
         return None
     environment = _environment(one, one.first_run)
     uuid = environment.facts.get("gpu_uuid", "") if environment else ""
-    attached = [item for item in matching.attached() if item.host.name == one.first_run.host_name]
+    attached = [
+        item
+        for item in matching.attached()
+        if item.host.name == one.first_run.host_name
+        and not (item.unavailable_reason or item.host.drained or item.host.paused_until)
+    ]
     device = one.series.experiment.device
     return next(
         (item for item in attached if item.device == device and (not uuid or item.uuid == uuid)), None
@@ -125,9 +130,11 @@ def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:
     before, after = (_torch(one, run) for run in (one.last_good_run, one.first_run))
     if not before or not after or before == after:
         return None
+    pythons = host.facts.get("pythons")
     by_torch = {
         (str(facts.get("torch", "")), str(facts.get("torch_git", ""))): name
-        for name, facts in host.facts.get("pythons", {}).items()
+        for name, facts in (pythons.items() if isinstance(pythons, dict) else ())
+        if isinstance(facts, dict)  # a host says what it likes
     }
     if before in by_torch and after in by_torch:
         return by_torch[before], by_torch[after]
@@ -154,18 +161,23 @@ def _conclude() -> None:
             "series__experiment__runrequest__run",
             filter=~Q(series__experiment__runrequest__run__base_interpreter="")
             & Q(series__experiment__runrequest__run__state=State.SUCCEEDED)
+            & Q(series__experiment__runrequest__candidate_options={})
             & Q(series__experiment__runrequest__run__created__gt=F("opened")),
         )
     ).filter(Q(concluded_run=None) | ~Q(concluded_run=F("newest_ab")), newest_ab__isnull=False)
     for one in ended.select_related("series__metric", "first_run", "last_good_run"):
-        with transaction.atomic():
+        Regression.objects.filter(pk=one.pk).update(concluded_run=one.newest_ab)
+        try:
             _apply_pairs(one, one.newest_ab)
+        except (ArithmeticError, ValueError):  # one that cannot be judged must not stop all others
+            logger.exception("the pairs of %s are not judged", one)
 
 
 def _apply_pairs(one: Regression, run_id: int) -> None:
     """Judge the regression's own metric by the pairs of a run."""
-    Regression.objects.filter(pk=one.pk).update(concluded_run=run_id)
-    rows = Measurement.objects.filter(series=one.series_id, run=run_id).select_related("environment")
+    rows = Measurement.objects.filter(
+        series=one.series_id, run=run_id, environment__class_key=one.class_key
+    ).select_related("environment")
     sides: tuple[dict[int, float | None], dict[int, float | None]] = ({}, {})
     torches: list[set[tuple[str, str]]] = [set(), set()]
     for row in rows:

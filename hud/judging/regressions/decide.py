@@ -26,7 +26,7 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
     Accepting or dismissing makes the present level the baseline: the series is judged again from there.
     """
     with transaction.atomic():
-        regression = Regression.objects.select_for_update().select_related("series").get(pk=regression.pk)
+        regression = _locked(regression)
         state = State(regression.state)
         if event not in BY_PEOPLE or next_state(state, event) is None:
             words = ", ".join(possible(state)) or "nothing"
@@ -65,11 +65,19 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
 def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int) -> None:
     """Apply the result of a comparison in pairs."""
     event = Event.CONFIRMED_BY_PAIRS if confirmed else Event.NOT_REPRODUCED
-    if next_state(State(regression.state), event):
-        with transaction.atomic():
+    with transaction.atomic():
+        regression = _locked(regression)
+        if next_state(State(regression.state), event):
             apply(regression, event, run_id=run_id)
             if regression.state in SETTLED:
                 judge_again([regression])
+
+
+def _locked(regression: Regression) -> Regression:
+    """Return the regression as it is now, locked; its series first, as the judge does."""
+    Series.objects.select_for_update().get(pk=regression.series_id)
+    found = Regression.objects.select_for_update(of=("self",)).select_related("series__experiment")
+    return found.get(pk=regression.pk)
 
 
 def judge_again(decided: Iterable[Regression]) -> None:

@@ -35,6 +35,15 @@ def record(
     note: str = "",
     run_id: int | None = None,
 ) -> None:
+    # one point that nothing else agreed with was noise and no level, unless a person takes it for one
+    is_level = after == State.ACCEPTED or (after == State.DISMISSED and regression.points > 1)
     RegressionEvent.objects.create(
-        regression=regression, event=event, before=before, after=after, who=who, note=note, run_id=run_id
+        regression=regression,
+        event=event,
+        before=before,
+        after=after,
+        who=who,
+        note=note,
+        run_id=run_id,
+        level_since=regression.since if is_level and before != after else None,
     )

@@ -19,7 +19,7 @@ from hud.judging.change_points import change_points
 from hud.judging.drift import drift
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
-from hud.models import Metric, Regression, SeriesState
+from hud.models import Metric, Regression, Series, SeriesState
 from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
@@ -54,12 +54,13 @@ def look_back(limit: int = 50) -> int:
     timings = SeriesState.objects.filter(headline=True, series__metric__kind="timing")
     unseen = timings.exclude(seen_run=F("run_id")).order_by("-order_time", "pk")
     states = list(unseen.select_related("series__metric")[:limit])
-    known = Regression.objects.filter(series__in=[state.series_id for state in states], state__in=ACTIVE)
-    active = {(one.series_id, one.class_key): one for one in known}
     points = _read(states)
     for state in states:
         with transaction.atomic():
-            _look(state, points.get(state.pk), active.get((state.series_id, state.class_key)))
+            Series.objects.select_for_update().get(pk=state.series_id)  # the judge takes it first too
+            active = Regression.objects.filter(series=state.series_id, class_key=state.class_key)
+            known = active.filter(state__in=ACTIVE).select_for_update().first()
+            _look(state, points.get(state.pk), known)
             SeriesState.objects.filter(pk=state.pk, run=state.run_id).update(seen_run=state.run_id)
     return len(states)
 
@@ -128,13 +129,17 @@ def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:
             SELECT w.id, array_agg(p.run_id ORDER BY p.place DESC),
                 array_agg(p.order_time ORDER BY p.place DESC), array_agg(p.value ORDER BY p.place DESC)
             FROM unnest(%s::int[], %s::int[], %s::text[], %s::timestamptz[]) AS w(id, series, class, since)
+            JOIN hud_seriesstate s ON s.id = w.id
             JOIN LATERAL (
                 SELECT m.run_id, m.order_time, percentile_cont(0.5) WITHIN GROUP (ORDER BY m.value) AS value,
                     row_number() OVER (ORDER BY m.order_time DESC, m.run_id DESC) AS place
                 FROM hud_measurement m
                 JOIN hud_environment e ON e.id = m.environment_id AND e.class_key = w.class
                 JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%s)
-                WHERE m.series_id = w.series AND m.order_time >= w.since AND m.value IS NOT NULL
+                LEFT JOIN hud_runrequest q ON q.run_id = r.id
+                WHERE q.caches IS DISTINCT FROM 'pinned'
+                    AND (coalesce(e.facts->>'gpu_uuid', '') = '' OR s.level->'cards' ? (e.facts->>'gpu_uuid'))
+                    AND m.series_id = w.series AND m.order_time >= w.since AND m.value IS NOT NULL
                 GROUP BY m.run_id, m.order_time ORDER BY m.order_time DESC, m.run_id DESC LIMIT %s
             ) p ON true GROUP BY w.id
             """,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from runner.measure.forked import read_answer, write_answer
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 
+_REPOSITORY = Path(__file__).resolve().parents[3]
+
 
 def spawned(name: str, report: Report, *, fresh: bool) -> Json:
     """Run the stage and return its answer. Raise TaskFailure as the stage itself would."""
@@ -23,7 +26,9 @@ def spawned(name: str, report: Report, *, fresh: bool) -> Json:
     path.unlink(missing_ok=True)
     module = "runner.suites.torchdynamo.spawned_stage"
     arguments = [sys.executable, "-m", module, name, str(int(fresh)), str(path)]
-    ended = subprocess.run(arguments, cwd=report.folder, check=False, stdin=subprocess.DEVNULL)
+    paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    ended = subprocess.run(arguments, cwd=report.folder, env=variables, check=False, stdin=subprocess.DEVNULL)
     if not path.exists():
         code = f"exit_{ended.returncode}"
         raise TaskFailure("crashed", code, f"stage {name}: its process ended with code {ended.returncode}")
