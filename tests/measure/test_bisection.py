@@ -47,8 +47,9 @@ def test_a_planted_bug_of_a_lowering_is_named(
         forget_compiles()
         return bool(torch.allclose(by_inductor(function, {})(x), function(x)))
 
-    monkeypatch.setattr(config.cpp, "inject_relu_bug_TESTING_ONLY", "accuracy")
-    found = explain(works, 600)
+    # not by monkeypatch, which would delete the setting from torch's class of them
+    with config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+        found = explain(works, 600)
     assert (found.backend, found.subsystem, found.detail) == ("inductor", "lowerings", "relu")
     assert explained_in(found.before("differs; by much")) == "inductor, lowerings, number 1 (relu)"
 
