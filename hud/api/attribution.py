@@ -1,4 +1,4 @@
-"""What changed between two points, over the API."""
+"""Attribution over the API: the change between two points, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.experiments import check_query
-from hud.api.schemas import Error
+from hud.api.schemas import Error, IdentityOut
 from hud.pages.code import query
 from hud.pages.code.sides import BadSide
 from hud.problems import Problem
@@ -25,19 +25,10 @@ class Sides(Schema):
     head: str = Field(max_length=300, description="as base; also commit:HASH/… and latest:BRANCH/…")
 
 
-class AttributionSideOut(Schema):
+class AttributionSideOut(IdentityOut):
     side: str
     run: int
     experiment: int
-    suite: str
-    case: str
-    knobs: dict[str, Any]
-    mode: str
-    dtype: str
-    backend: str
-    device: str
-    arch: str
-    dynamic: bool
     commit: str
     time: str
     host: str

@@ -51,8 +51,9 @@ class ImportOut(Schema):
     links: dict[str, str]
 
 
-class ExperimentOut(Schema):
-    id: int
+class IdentityOut(Schema):
+    """The identity of an experiment."""
+
     suite: str
     case: str
     knobs: dict[str, Any]
@@ -62,6 +63,10 @@ class ExperimentOut(Schema):
     device: str
     arch: str
     dynamic: bool
+
+
+class ExperimentOut(IdentityOut):
+    id: int
 
 
 class ExperimentsOut(Schema):
@@ -176,19 +181,10 @@ class RunIn(StrictBody):
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
 
 
-class RegressionOut(Schema):
+class RegressionOut(IdentityOut):
     id: int
     state: str
     experiment: int
-    suite: str
-    case: str
-    knobs: dict[str, Any]
-    mode: str
-    dtype: str
-    backend: str
-    device: str
-    arch: str
-    dynamic: bool
     metric: str
     unit: str
     direction: str

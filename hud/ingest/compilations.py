@@ -31,7 +31,7 @@ _MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the colu
 
 
 class BadCompilation(ValueError):
-    """What a record says of its compilation cannot be stored; its measurement can."""
+    """A record's compilation cannot be stored; its measurement can."""
 
 
 def read_compiled(value: Any) -> Compiled:

@@ -1,4 +1,4 @@
-"""What the autotuner's choices make of a number: same-choice time, regret, frequencies. Numbers only.
+"""Same-choice time, regret and frequencies of the autotuner's choices. Numbers only.
 
 A compilation is given as its kernels' (slot, choice, time of a step in µs). Measuring rules C4 and C6.
 """

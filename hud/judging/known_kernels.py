@@ -59,7 +59,7 @@ class KernelMedians:
 
 @dataclass(frozen=True)
 class SameChoice:
-    """What a point's compilations took by their known kernels. `ratio` is the median over compilations of
+    """The time of a point's compilations by their known kernels. `ratio` is the median over compilations of
     observed ÷ expected; `coverage` the share of device time in known kernels, the median too; `noise` the
     relative standard deviation of `ratio`. Without a known kernel `ratio` is None."""
 

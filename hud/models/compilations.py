@@ -1,4 +1,4 @@
-"""What the compiler produced: compilations, the kernels in them, and the kernels' code.
+"""Compilations, the kernels in them, and the kernels' code.
 
 A kernel's description is stored once, and a compilation holds arrays of 16 bytes a kernel: the description,
 the time and the binary, which is another with every version of torch. The words are those of

@@ -28,7 +28,7 @@ AT_ONCE = (RegressionKind.STEP, RegressionKind.FAILURE)
 
 
 class Event(StrEnum):
-    """What happens to a regression. The first group comes from the judge, the second from people."""
+    """An event in the life of a regression. The first group comes from the judge, the second from people."""
 
     AGREED = "agreed"  # a repeat or the next night shows the same
     DISAGREED = "disagreed"
