@@ -40,11 +40,13 @@ def experiment() -> Experiment:
     return create_experiment(suite="micro", case="layer_norm", knobs={"D": 4096}, backend="inductor")
 
 
-def regression(experiment: Experiment, state: str = "suspect", **over: Any) -> Regression:
-    """A regression whose two runs used two versions of torch on h200-a."""
+def regression(
+    experiment: Experiment, state: str = "suspect", torches: Any = (OLD, NEW), **over: Any
+) -> Regression:
+    """A regression whose two runs used these versions of torch on h200-a."""
     metric = create_metric()
     good, bad = (create_run(host_name="h200-a") for _ in range(2))
-    for run, (torch, git), value in ((good, OLD, 2500), (bad, NEW, 2000)):
+    for run, (torch, git), value in zip((good, bad), torches, (2500, 2000), strict=True):
         environment = create_environment(torch=torch, torch_git=git)
         create_measurement(experiment, metric=metric.name, value=value, run=run, environment=environment)
     return Regression.objects.create(
@@ -101,6 +103,27 @@ def test_pairs_of_both_torches_decide(host: Host, experiment: Experiment, head: 
     assert run
     assert (run.base_interpreter, run.interpreter) == ("stable", "default")
     measure_pairs(run, experiment, (OLD, NEW), (2500.0, head))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == state
+
+
+@pytest.mark.parametrize(("base", "state"), [("default", "confirmed"), ("planted", "open")])
+def test_pairs_of_one_torch_with_other_variables(
+    host: Host, experiment: Experiment, base: str, state: str
+) -> None:
+    """One torch under two names: the variables of the environment differ."""
+    host.facts["pythons"]["planted"] = {"torch": NEW[0], "torch_git": NEW[1]}
+    host.save()
+    Accelerator.objects.update(catalog={"suites": ["micro"], "pythons": ["default", "planted"]})
+    one = regression(experiment, "open", (NEW, NEW))
+    Run.objects.filter(pk=one.first_run_id).update(interpreter="planted")
+    confirm()
+    one.refresh_from_db()
+    assert one.pairs_run
+    assert (one.pairs_run.base_interpreter, one.pairs_run.interpreter) == ("default", "planted")
+    Run.objects.filter(pk=one.pairs_run.pk).update(base_interpreter=base)
+    measure_pairs(one.pairs_run, experiment, (NEW, NEW), (2500.0, 2000.0))
     confirm()
     one.refresh_from_db()
     assert one.state == state

@@ -1,9 +1,9 @@
 """Let hosts confirm or dismiss regressions: a silent repeat of each suspect, then a comparison in pairs.
 
 A repeat is one more run of the same experiment on the host and card that measured it: the judge takes it as
-the next point of the series. Pairs need both versions of torch on that host, as interpreters; they compile
-both sides afresh in turn. All of it stays within `HUD_CONFIRM_MINUTES` a day, behind what people wait for.
-Where no host can do it, the next night decides.
+the next point of the series. Pairs need two interpreters on that host, with both versions of torch or the
+environment variables that differ; they compile both sides afresh in turn. All of it stays within
+`HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hud.judging.regressions.states import RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Experiment, Host, Measurement, Regression, Run, State
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
-from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun
+from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)
@@ -126,19 +126,29 @@ def _where(one: Regression) -> Accelerator | None:
 
 
 def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:
-    """Return the host's interpreters with the torch of the last good run and of the first that moved."""
-    before, after = (_torch(one, run) for run in (one.last_good_run, one.first_run))
-    if not before or not after or before == after:
+    """Return the host's interpreters of the last good run and of the first that moved, if they differ."""
+    base, head = (_interpreter(one, run, host) for run in (one.last_good_run, one.first_run))
+    return (base, head) if base and head and base != head else None
+
+
+def _interpreter(one: Regression, run: Run | None, host: Host) -> str | None:
+    """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
+    torch, pythons = _torch(one, run), host.facts.get("pythons")
+    if run is None or torch is None or not isinstance(pythons, dict):
         return None
-    pythons = host.facts.get("pythons")
-    by_torch = {
-        (str(facts.get("torch", "")), str(facts.get("torch_git", ""))): name
-        for name, facts in (pythons.items() if isinstance(pythons, dict) else ())
+    same = [
+        name
+        for name, facts in pythons.items()
         if isinstance(facts, dict)  # a host says what it likes
-    }
-    if before in by_torch and after in by_torch:
-        return by_torch[before], by_torch[after]
-    return None
+        and torch == (str(facts.get("torch", "")), str(facts.get("torch_git", "")))
+    ]
+    own = _name(run)
+    return own if own in same else same[0] if same else None
+
+
+def _name(run: Run | None) -> str:
+    """Return the name of a run's interpreter, '' if another host's may bear it."""
+    return "" if run is None or run.upload_id else run.interpreter or DEFAULT_INTERPRETER
 
 
 def _torch(one: Regression, run: Run | None) -> tuple[str, str] | None:
@@ -183,8 +193,12 @@ def _apply_pairs(one: Regression, run_id: int) -> None:
     for row in rows:
         sides[row.side][row.repeat] = row.value
         torches[row.side].add((row.environment.torch, row.environment.torch_git))
-    if torches != [{_torch(one, one.last_good_run)}, {_torch(one, one.first_run)}]:
+    wanted = [one.last_good_run, one.first_run]
+    if torches != [{_torch(one, run)} for run in wanted]:
         return  # it compares something else
+    run = Run.objects.get(pk=run_id)
+    if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
+        return  # one torch in two interpreters: only these two differ as the regression does
     numbers = sorted(sides[0].keys() & sides[1].keys())
     metric = one.series.metric
     verdict = judge_pairs(
