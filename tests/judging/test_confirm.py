@@ -117,7 +117,8 @@ def test_pairs_of_one_torch_with_other_variables(
     host.save()
     Accelerator.objects.update(catalog={"suites": ["micro"], "pythons": ["default", "planted"]})
     one = regression(experiment, "open", (NEW, NEW))
-    Run.objects.filter(pk=one.first_run_id).update(interpreter="planted")
+    assert one.first_run
+    Run.objects.filter(pk=one.first_run.pk).update(interpreter="planted")
     confirm()
     one.refresh_from_db()
     assert one.pairs_run
