@@ -172,6 +172,18 @@ def test_without_sides_it_offers_comparisons(client: Client, db: None) -> None:
     assert b"Ignored: head: run:999999" in answer.content
 
 
+def test_one_point_offers_its_fastest_and_slowest_compilation(client: Client, db: None) -> None:
+    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
+    run = point(model, *mobilenet())
+    (line,) = client.get("/code.json").json()["items"]
+    sides = [query.read(line[name], line[name]).base for name in ("base", "head")]
+    base_us, head_us = (each.compiled[0].busy_us for each in sides)
+    assert (base_us, head_us) == tuple(
+        extreme(one.busy_us or 0 for one in mobilenet()) for extreme in (min, max)
+    )
+    assert all(each.run.pk == run.pk for each in sides)
+
+
 def test_the_api_gives_what_the_page_shows(client: Client, regressed: dict[str, str]) -> None:
     key = {"authorization": f"Bearer {create_key(name='k', scopes=['read'], who='t')[1]}"}
     answer = client.get("/api/v1/attribution", regressed, headers=key)

@@ -1,4 +1,4 @@
-"""The comparisons that could be made: experiments with kernels at two points or more."""
+"""The comparisons that could be made: experiments with kernels at two points or in two compilations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _MOST_OFFERED = 60  # points
 
 @dataclass(slots=True)
 class Line:
-    """An experiment with points to compare, and its newest two; of an A/B run both sides."""
+    """An experiment with points to compare, and its newest two; of an A/B run both sides, of a single point
+    its fastest and its slowest compilation."""
 
     experiment: Experiment
     points: int
+    words: str  # for the link
     newest: str  # sides
     before: str
     newest_time: datetime
@@ -34,6 +36,8 @@ class _Row:
     points: int
     runs: list[int]
     ab: list[bool]
+    fastest: int | None  # compilations of the newest point
+    slowest: int | None
     newest_time: datetime
 
 
@@ -45,15 +49,19 @@ def read(text: str = "", limit: int = 100) -> list[Line]:
         SELECT experiment_id experiment, count(*) points,
             (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
             (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
+            (array_agg(numbers[1] ORDER BY order_time DESC, run_id DESC))[1] fastest,
+            (array_agg(numbers[cardinality(numbers)] ORDER BY order_time DESC, run_id DESC))[1] slowest,
             max(order_time) newest_time
         FROM (
-            SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab
+            SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab,
+                array_agg(coalesce(c.number, c.repeat) ORDER BY c.busy_us, c.repeat)
+                    FILTER (WHERE c.busy_us IS NOT NULL) numbers
             FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id
             JOIN hud_experiment e ON e.id = c.experiment_id
             WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
             GROUP BY c.experiment_id, c.run_id, c.order_time, ab
         ) point
-        GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab)
+        GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
         ORDER BY newest_time DESC, experiment_id LIMIT %(limit)s
         """,
         {"text": text, "limit": limit},
@@ -62,8 +70,13 @@ def read(text: str = "", limit: int = 100) -> list[Line]:
     lines = []
     for row in rows:
         sides = [f"run:{run}/experiment:{row.experiment}" for run in row.runs]
-        before, newest = (sides[0], sides[0]) if row.ab[0] else (sides[-1], sides[0])
-        lines.append(Line(experiments[row.experiment], row.points, newest, before, row.newest_time))
+        before, newest, words = sides[-1], sides[0], "newest two points"
+        if row.ab[0]:
+            before, words = newest, "the sides of the A/B run"
+        elif len(sides) == 1:
+            before, newest = (f"{sides[0]}/compilation:{number}" for number in (row.fastest, row.slowest))
+            words = "fastest and slowest compilation"
+        lines.append(Line(experiments[row.experiment], row.points, words, newest, before, row.newest_time))
     return lines
 
 

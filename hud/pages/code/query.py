@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
@@ -33,7 +34,7 @@ class Point:
     rows: list[Compilation]
     compiled: list[Compiled]
     experiment: Experiment
-    values: dict[str, float] = field(default_factory=dict)  # of metrics: medians over the compilations
+    values: dict[str, float] = field(default_factory=dict)  # of metrics, over the compilations
     numbers: list[int] = field(default_factory=list)  # of all compilations of the point
 
     @property
@@ -314,7 +315,8 @@ class _Value:
 
 
 def _fill_values(points: Sequence[Point]) -> None:
-    """Give each point the medians of its times and of all exact counts: 1 statement."""
+    """Give each point its times and all exact counts, over its compilations: 1 statement. Call time is a
+    mean, since it is compared with the mean of the kernels' times; all else is a median."""
     found = fetch(
         _Value,
         """
@@ -339,7 +341,9 @@ def _fill_values(points: Sequence[Point]) -> None:
         for one in found:
             if (one.run_id, one.experiment_id, one.environment_id, one.repeat, one.side) in own:
                 by_metric.setdefault(one.metric, []).append(one.value)
-        point.values = {name: median(values) for name, values in by_metric.items()}
+        point.values = {
+            name: fmean(values) if name == CALL_TIME else median(values) for name, values in by_metric.items()
+        }
 
 
 def _counts(base: Point, head: Point) -> list[Count]:

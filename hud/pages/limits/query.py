@@ -136,7 +136,7 @@ _KERNELS = f"""
             FROM hud_compilation c
             JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
             WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
-            ORDER BY c.order_time DESC LIMIT 1
+            ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT 1
         ) c ON true
         WHERE {_OF_FILTERS}
     ), step AS (
