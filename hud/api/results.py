@@ -17,11 +17,12 @@ from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
 from hud.problems import Problem
 from runner.formats import FORMATS
-from runner.formats.errors import MalformedUpload, UploadTooLarge
+from runner.formats.compression import is_compressed
+from runner.formats.errors import LARGER_FILES, MalformedUpload, UploadTooLarge
 from runner.formats.parameters import Parameters
 
 router = Router(tags=["results"])
-_GZIP = b"\x1f\x8b"  # detected also without a Content-Encoding
+_ENCODINGS = ("gzip", "zstd")  # detected also without a Content-Encoding
 _CONTENT: dict[str, Any] = {  # for people: the format is detected from the content
     "application/json": {"type": "array", "items": RECORD},
     "application/x-ndjson": RECORD,
@@ -46,10 +47,12 @@ def body_of(request: HttpRequest, most: int | None = None) -> bytes:
     most = settings.HUD_MAX_BODY_BYTES if most is None else min(most, settings.HUD_MAX_BODY_BYTES)
     body = bytes_of(request, most)
     encoding = request.headers.get("Content-Encoding", "identity").lower()
-    if encoding == "gzip" or (encoding in {"identity", ""} and body.startswith(_GZIP)):
+    if encoding in _ENCODINGS or (encoding in {"identity", ""} and is_compressed(body)):
         return inflate(body, most)
     if encoding not in {"identity", ""}:
-        raise Problem(415, f"Content-Encoding {encoding[:40]!r} is not known here; gzip is")
+        raise Problem(
+            415, f"Content-Encoding {encoding[:40]!r} is not known here; {', '.join(_ENCODINGS)} are"
+        )
     return body
 
 
@@ -60,7 +63,7 @@ def bytes_of(request: HttpRequest, most: int) -> bytes:
         # under WSGI a chunked body reads as empty, which would be a false success
         raise Problem(411, "say Content-Length; a chunked body cannot be read here")
     if int(length) > most:
-        raise Problem(413, f"the body is over {most} bytes")
+        raise Problem(413, f"the body is over {most} bytes; {LARGER_FILES}")
     try:
         body: bytes = request.read()
     except UnreadablePostError as error:
@@ -72,7 +75,8 @@ def bytes_of(request: HttpRequest, most: int) -> bytes:
 
 def refusal(error: BadUpload) -> Problem:
     status = 413 if isinstance(error, UploadTooLarge) else 400 if isinstance(error, MalformedUpload) else 422
-    return Problem(status, error.detail, errors=error.faults)
+    detail = f"{error.detail}; {LARGER_FILES}" if status == 413 else error.detail
+    return Problem(status, detail, errors=error.faults)
 
 
 @router.post(
@@ -87,14 +91,14 @@ def refusal(error: BadUpload) -> Problem:
         "parameters": [
             *(parameter("query", field.name, **_SCHEMAS.get(field.name, {})) for field in fields(Parameters)),
             parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),
-            parameter("header", "Content-Encoding", enum=["identity", "gzip"]),
+            parameter("header", "Content-Encoding", enum=["identity", *_ENCODINGS]),
         ],
     }
     | raw_body(
         "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"
         " another tool, detected from the content or given as `format`:"
-        f" {', '.join(FORMATS)}. Also gzip. At most {settings.HUD_MAX_BODY_BYTES} bytes inflated; over"
-        f" {settings.HUD_MAX_RECORDS} records it becomes an import job (202).",
+        f" {', '.join(FORMATS)}. Also gzip and zstd. At most {settings.HUD_MAX_BODY_BYTES} bytes inflated;"
+        f" over {settings.HUD_MAX_RECORDS} records it becomes an import job (202).",
         _CONTENT,
     ),
 )

@@ -19,17 +19,37 @@ from hud.models import FIRST_RUN_ONLY
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
 from runner.formats.format import Item, LocatedRecord, Skipped
-from runner.formats.measurement import ParsedMeasurement, device_name_of, device_of, info_of
+from runner.formats.measurement import (
+    Identity,
+    ParsedMeasurement,
+    RunKey,
+    device_name_of,
+    device_of,
+    info_of,
+)
+from runner.formats.metric_values import (
+    MAX_VALUE,
+    is_outcome,
+    meaning_of,
+    message_of,
+    numbers_of,
+    outcome_of,
+    status_of_code,
+    target_of,
+)
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import INVISIBLE, finite, invisible_in, nfc, number, text
-from runner.formats.statuses import status_of
+from runner.formats.scalars import invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
-from runner.schema.metrics import is_number, metric_info
-from runner.schema.records import STATUSES, UNEXPECTED, Environment, Metric, Record
+from runner.schema.metrics import is_known, metric_info
+from runner.schema.records import SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.statistics import value_of
 from runner.schema.suite import knobs_key, value_rule
 
+_REPEATS = (
+    "rows of the same model are repeats of one run: each a process of its own, whose compile caches the file"
+    " does not tell"
+)
 _MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {  # characters, in the order of an identity
@@ -44,8 +64,6 @@ _LIMITS = {  # characters, in the order of an identity
 }
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MAX_SAMPLES = 100_000
-_MAX_VALUE = 1e300
-_MAX_MESSAGE = 300  # characters of a reason or a warning
 MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
 _MAX_WARNINGS = 100
 
@@ -80,11 +98,13 @@ class RecordParser:
         self.skipped_total = 0
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
+        self.duplicates = 0
         self.expected: list[ExpectedValue] = []
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
-        self._environments_by_facts: dict[tuple[bytes, str, str], Environment] = {}
+        self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._run_keys = RunKeys(any_time=any_time)
+        self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
     def flush(self) -> list[ParsedMeasurement]:
         """Return the measurements since the last flush."""
@@ -102,7 +122,15 @@ class RecordParser:
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(entry.to_json())
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, *, is_stored: bool = False) -> None:
+        """Take an item. `is_stored`: an earlier upload of a growing file brought it."""
+        before = len(self.measurements)
+        self._add(item)
+        if is_stored:
+            self.duplicates += len(self.measurements) - before
+            del self.measurements[before:]
+
+    def _add(self, item: Item) -> None:
         if isinstance(item, Fault):
             self.faults.append(item)
         elif isinstance(item, Skipped):
@@ -111,7 +139,8 @@ class RecordParser:
             try:
                 self._add_record(item, item.record)
             except WrongRecord as error:
-                self.faults.append(Fault(item.pointer + error.pointer, error.detail, item.line))
+                place = item.pointer + error.pointer
+                self.faults.append(Fault(place, error.detail, item.line, malformed=error.malformed))
             except (ValueError, OverflowError, RecursionError):
                 # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
@@ -126,33 +155,31 @@ class RecordParser:
         if (metric.extra_info or {}).get(UNEXPECTED):
             self._skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
-        numbers, target = _numbers(metric), _target(metric)
+        numbers, target = numbers_of(metric), target_of(metric)
         names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
         if empty := [part for part, name in names.items() if not name.strip()]:
             raise WrongRecord(f"/{empty[0]}/name", "the name is empty")
         extra = metric.extra_info or {}
-        status = extra.get("status")
-        status = status if isinstance(status, str) and status in STATUSES else ""
-        code = _code(extra, status, has_numbers=bool(numbers))
-        has_outcome = numbers or _is_outcome(status, code, metric.name)
+        status, code = outcome_of(extra, has_numbers=bool(numbers))
+        has_outcome = numbers or is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
             self._skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
         facts = msgspec.json.encode((record.runners, record.dependencies))
         run, repeat, side = self._run_keys.of(record, facts, given)
-        device_name = device_name_of(record) or given.arch
+        device, device_name, environment = self._place(record, facts, given)
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
             run=run,
             repeat=repeat,
             side=side,
-            environment=self._environment(record, facts, device_name, given),
+            environment=environment,
             mode=record.benchmark.mode or given.mode,
             dtype=record.benchmark.dtype or given.dtype,
             backend=record.model.backend or given.backend,
-            device=device_of(record) or given.device,
+            device=device,
             device_name=device_name,
             dynamic=given.is_dynamic,
             samples=numbers,
@@ -170,18 +197,36 @@ class RecordParser:
             self._expect(measurement, extra)
             return
         self._warn(measurement.warning)
-        measurement.status = measurement.status or status or _status_of_code(code, measurement.metric)
-        if target is not None:
+        measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
+        self._complete(measurement, extra)
+        _normalise_names(measurement)
+        _check_limits(measurement)
+        if item.row:
+            self._number_row(measurement, item.row)
+        self._add_compilation(measurement, extra)
+        self.measurements.append(measurement)
+
+    def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
+        """Take a further row of an experiment as a repeat; the same row again is no other one."""
+        rows = self._rows.setdefault((measurement.run, measurement.identity, measurement.metric), {})
+        measurement.repeat = rows.setdefault(row, len(rows))
+        if measurement.repeat:
+            self._warn(_REPEATS)
+
+    def _complete(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
+        """Add what the record says beside its numbers, and note which parameters would tell more."""
+        if measurement.status not in SUCCESS and text(extra.get("status")) not in {"", measurement.status}:
+            measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
+        if extra and not is_known(measurement.metric):
+            measurement.unit, measurement.direction = meaning_of(extra)
+        if measurement.target is not None:
             measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
         else:
             measurement.target_arch = None
-        measurement.message = _message(extra) or _first_run_warning(measurement)
-        if not (measurement.mode and measurement.dtype and measurement.arch):
+        measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
+        if measurement.unsaid or not (measurement.mode and measurement.dtype and measurement.arch):
+            self.unsaid.update(measurement.unsaid)
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
-        _normalise_names(measurement)
-        _check_limits(measurement)
-        self._add_compilation(measurement, extra)
-        self.measurements.append(measurement)
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         number = _compilation(extra)
@@ -228,96 +273,35 @@ class RecordParser:
             )
         )
 
-    def _environment(self, record: Record, facts: bytes, device_name: str, given: Parameters) -> Environment:
-        """Return the record's environment, from a cache, since most records of an upload share it."""
-        device = text(info_of(record).get("device")) or given.device
-        key = (facts, device, device_name)
-        found = self._environments_by_facts.get(key)
+    def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
+        """Return the record's device, its name and the environment, from a cache, since most records of an
+        upload share them."""
+        info = info_of(record)
+        said = text(info.get("device")), text(info.get("arch"))
+        key = (facts, *said, given.device, given.arch)
+        found = self._places.get(key)
         if found is None:
-            if character := invisible_in(facts.decode()):
-                detail = f"a fact of its host holds the invisible character {character}"
-                raise WrongRecord("/runners", detail)
-            found = Environment.from_record(record)
-            found.torch = found.torch or given.torch
-            found.cuda = found.cuda or given.cuda
-            found.driver = found.driver or given.driver
-            if not found.gpu and device not in {"cpu", ""}:
-                found.gpu = device_name
-            found = self._environments.setdefault(found.fingerprint(), found)
-            self._environments_by_facts[key] = found
+            device, name = device_of(record) or given.device, device_name_of(record) or given.arch
+            found = device, name, self._environment(record, facts, said[0] or given.device, name)
+            self._places[key] = found
         return found
 
-
-def _numbers(metric: Metric) -> list[float]:
-    numbers = []
-    for index, value in enumerate(metric.benchmark_values or []):
-        found = _number(value)
-        if found is None:
-            raise WrongRecord(f"/metric/benchmark_values/{index}", f"{str(value)[:60]!r} is not a number")
-        numbers.append(found)
-    return numbers
-
-
-def _target(metric: Metric) -> float | None:
-    """Return the record's target. PyTorch's scripts write 0 for none."""
-    if metric.target_value is None:
-        return None
-    found = _number(metric.target_value)
-    if found is None:
-        raise WrongRecord("/metric/target_value", f"{str(metric.target_value)[:60]!r} is not a number")
-    return found or None
-
-
-def _number(value: float | str) -> float | None:
-    found = number(value) if isinstance(value, str) else finite(value)
-    return found if found is not None and abs(found) <= _MAX_VALUE else None
+    def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
+        if character := invisible_in(facts.decode()):
+            raise WrongRecord("/runners", f"a fact of its host holds the invisible character {character}")
+        given = self.parameters
+        found = Environment.from_record(record)
+        found.torch = found.torch or given.torch
+        found.cuda = found.cuda or given.cuda
+        found.driver = found.driver or given.driver
+        if not found.gpu and device not in {"cpu", ""}:
+            found.gpu = device_name
+        return self._environments.setdefault(found.fingerprint(), found)
 
 
 def _compilation(extra: dict[str, Any]) -> int | None:
     said = extra.get(COMPILATION)
     return said if type(said) is int and 0 <= said < 2**15 else None
-
-
-def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:
-    """Return the code of an outcome: the one that our runner or export wrote beside the status, or, without
-    numbers, the texts in place of values, as a list or JSON."""
-    code = extra.get("code")
-    if status and isinstance(code, str) and code:
-        return INVISIBLE.sub("", code)[:200]
-    values = extra.get("benchmark_values")
-    if has_numbers or not values:
-        return None
-    if isinstance(values, str):
-        try:
-            values = json.loads(values)
-        except ValueError:
-            values = [values]
-    if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
-        return None
-    return INVISIBLE.sub("", ", ".join(values))[:200].strip() or None
-
-
-def _is_outcome(status: str, code: str | None, metric: str) -> bool:
-    """Return whether a record without numbers has an outcome. For a numeric metric `ok` is none: it has no
-    value."""
-    if status not in {"", "ok"}:
-        return True
-    if code is None:
-        return False
-    return not is_number(metric) or (not status and _status_of_code(code, metric) != "ok")
-
-
-def _status_of_code(code: str | None, metric: str) -> str:
-    """Return the status of a code. An unknown code is an outcome only for a status metric."""
-    if not code:
-        return "ok"
-    return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
-
-
-def _message(extra: dict[str, Any]) -> str | None:
-    """Return the reason of a status and the warning of a value as one text."""
-    words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
-    return INVISIBLE.sub("", "; ".join(filter(None, words)))[:_MAX_MESSAGE].strip() or None
 
 
 def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
@@ -374,9 +358,9 @@ def _check_values(suite: str, metric: str, samples: list[float]) -> None:
         raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
     summed = value_rule(suite, metric) == "sum"
     for sample in [*samples, value_of(samples, "sum")] if summed else samples:
-        if abs(sample) > _MAX_VALUE:
+        if abs(sample) > MAX_VALUE:
             raise WrongRecord(
-                "/metric/benchmark_values", f"a value beyond {_MAX_VALUE:g} in the metric's unit"
+                "/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit"
             )
     if samples and min(samples) < 0 and not metric_info(metric).signed:
         index = next(index for index, sample in enumerate(samples) if sample < 0)

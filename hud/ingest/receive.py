@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
-import zlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,7 +20,7 @@ from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs, keep_references
 from hud.ingest.store import Stored, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Upload
-from runner.formats import format_of, json_text
+from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format, Skipped
 from runner.formats.measurement import ParsedMeasurement
@@ -28,9 +29,11 @@ from runner.formats.parameters import Parameters
 _MAX_FAULTS = 20
 _PIECE = 5000  # measurements that are stored together; bounds the memory of a large upload
 _PIECE_KERNELS = 50_000  # of their compilations
-_MAX_RATIO = 100  # inflated bytes for each byte on the wire
 _OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TIME = re.compile(rb"[1-9]\d*\.\d{3}|0\.\d*[1-9]\d\d")  # or another number that comes once
+_MAX_GROWING_LINES = 20_000
+_MAX_EARLIER = 5  # uploads of a growing file that are looked at
+_OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "driver", "provenance"}
 
 
 @dataclass
@@ -94,19 +97,8 @@ class KeyMisused(ValueError):
 
 
 def inflate(body: bytes, limit: int | None = None) -> bytes:
-    """Return a gzip body's content. Raise MalformedUpload or UploadTooLarge, without holding more than the
-    limit, which is an upload's by default."""
-    limit = settings.HUD_MAX_BODY_BYTES if limit is None else limit
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        content = inflater.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise MalformedUpload("the body is not gzip", [Fault("", str(error))]) from error
-    if len(content) > limit or len(content) > _MAX_RATIO * max(len(body), 1024):
-        raise UploadTooLarge(f"the body is over {limit} bytes, or over {_MAX_RATIO} times its gzip size")
-    if not inflater.eof or inflater.unused_data:
-        raise MalformedUpload("the gzip body is cut off or followed by something else")
-    return content
+    """Return a compressed body's content, up to the limit of an upload by default."""
+    return compression.inflate(body, settings.HUD_MAX_BODY_BYTES if limit is None else limit)
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ class Content:
     @classmethod
     def of(cls, body: bytes, parameters: Parameters) -> Content:
         """Detect the format. Raise BadUpload for none, UploadTooLarge over the limit."""
-        body = body.removeprefix(_BYTE_ORDER_MARK)
+        body = _as_utf8(body)
         if len(body) > settings.HUD_MAX_BODY_BYTES:
             raise UploadTooLarge(f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes")
         if not body.strip():
@@ -130,18 +122,50 @@ class Content:
     @cached_property
     def key(self) -> str:
         """The digest of content and parameters: equal ones are the same upload."""
-        by_name = self.format.said_by_name(self.parameters.filename)
-        said = {name: value for name, value in by_name.items() if value} | self.parameters.identity()
-        digest = hashlib.sha256(json.dumps([self.format.name, said], sort_keys=True).encode())
-        digest.update(b"\0")
+        digest = _started_digest(self.format, self.parameters)
         digest.update(self.body)
-        return digest.hexdigest()
+        return str(digest.hexdigest())
+
+    def stored_lines(self) -> int:
+        """Return how many lines of this file an earlier upload stored: tools append to some files, which are
+        uploaded after each run, for other commits. Files without times have nothing to tell this by."""
+        given = self.parameters
+        may_grow = given.filename and self.format.grows(self.body) and _TIME.search(self.body)
+        if not may_grow or self.body.count(b"\n") > _MAX_GROWING_LINES:
+            return 0
+        uploads = Upload.objects.filter(filename=given.filename, format=self.format.name).order_by("-pk")
+        digests = {
+            key: _started_digest(self.format, Parameters(**parameters))
+            for key, parameters in uploads.values_list("content_key", "parameters")[:_MAX_EARLIER]
+            if _of_file(Parameters(**parameters)) == _of_file(given)
+        }
+        stored = 0
+        lines = self.body.splitlines(keepends=True) if digests else []
+        for number, line in enumerate(lines[:-1], start=1):
+            for key, digest in digests.items():
+                digest.update(line)
+                if digest.hexdigest() == key:
+                    stored = number
+        return stored
 
     @property
     def request_key(self) -> str:
         """Return the request's identity, for idempotency keys and import jobs: upload key and switches."""
         switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
         return _request_key(self.key, [name for name, on in switches.items() if on])
+
+    def nothing_stored(self, receipt: Receipt) -> BadUpload:
+        """Return why an upload that stored nothing is refused: what was recognised, and what is missing."""
+        faults = [Fault(item["pointer"], item["reason"], item.get("line")) for item in receipt.skipped]
+        entries = f"none of its {receipt.skipped_total} entries is a new measurement"
+        words = f"nothing was stored: the body was read as {self.format.name}, and {entries}"
+        if self.format.name == "v3" and all(fault.detail == reasons.NO_METRIC for fault in faults):
+            keys = ", ".join(json_text.first_keys(self.body)[:20])
+            words = (
+                "nothing was stored: this is JSON, but no v3 record, which has benchmark.name, model.name,"
+                f" metric.name and metric.benchmark_values; keys seen: {keys[:500] or 'none'}"
+            )
+        return BadUpload(words, faults[:_MAX_FAULTS])
 
     def check_count(self, max_records: int | None) -> None:
         """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
@@ -153,12 +177,13 @@ class Content:
     ) -> Iterator[list[ParsedMeasurement]]:
         """Yield measurements in pieces of bounded size. Raise BadUpload after the last record was looked at,
         TooManyRecords past `max_records`, UploadTooLarge past what an import job reads."""
-        most = settings.HUD_MAX_IMPORT_RECORDS
+        most, stored_lines = settings.HUD_MAX_IMPORT_RECORDS, self.stored_lines()
         for count, item in enumerate(self.format.read(self.body, self.parameters.filename), start=1):
             _check_count(count, max_records)
             if count > most:
                 raise UploadTooLarge(f"more than {most} records, or entries that are none, in one upload")
-            parser.add(item)
+            line = getattr(item, "line", None)
+            parser.add(item, is_stored=line is not None and line <= stored_lines)
             if parser.faults and self.parameters.is_partial:
                 parser.skip_faults()
             if len(parser.faults) >= _MAX_FAULTS:
@@ -171,6 +196,28 @@ class Content:
             kind = MalformedUpload if malformed else BadUpload
             raise kind("parts of the upload are wrong; nothing was stored", parser.faults)
         yield parser.flush()
+
+
+def _as_utf8(body: bytes) -> bytes:
+    """Return the text without a byte order mark. PowerShell's `>` writes UTF-16."""
+    if not body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return body.removeprefix(codecs.BOM_UTF8)
+    try:
+        return body.decode("utf-16").encode()
+    except UnicodeError as error:
+        fault = Fault("", f"it begins like UTF-16, but {error}", malformed=True)
+        raise MalformedUpload("the body is no text", [fault]) from error
+
+
+def _started_digest(kind: Format, parameters: Parameters) -> Any:
+    by_name = kind.said_by_name(parameters.filename)
+    said = {name: value for name, value in by_name.items() if value} | parameters.identity()
+    return hashlib.sha256(json.dumps([kind.name, said], sort_keys=True).encode() + b"\0")
+
+
+def _of_file(parameters: Parameters) -> dict[str, str]:
+    """Return the parameters that are the same for every upload of a growing file."""
+    return {name: value for name, value in parameters.identity().items() if name not in _OF_ONE_RUN}
 
 
 def _request_key(content_key: str, switches: Sequence[str]) -> str:
@@ -195,8 +242,10 @@ def ingest(
     idempotency_key: str = "",
     max_records: int | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
+    is_piece: bool = False,
 ) -> Receipt:
-    """Store an upload whole or not at all, or with `partial` its good part. Raise BadUpload with faults.
+    """Store an upload whole or not at all, or with `partial` its good part. Raise BadUpload with faults, also
+    where nothing is stored and nothing was stored before, unless it `is_piece` of a larger file.
 
     The same content with the same parameters is the same upload: it stores nothing new. The same
     idempotency key gets the same receipt again; raise KeyInUse or KeyMisused. Raise TooManyRecords
@@ -216,6 +265,8 @@ def ingest(
             content.check_count(max_records)
             receipt = _store(content, upload_id, max_records, on_progress)
             _audit(content, receipt, key)
+        if not (receipt.stored or receipt.duplicates or parameters.is_partial or is_piece):
+            raise content.nothing_stored(receipt)
         if parameters.is_dry_run:
             transaction.set_rollback(True)
             receipt.id, receipt.run_ids, receipt.links = None, [], {}
@@ -243,10 +294,14 @@ def _store(
         on_progress(done)
     changed, known = store_targets(parser.expected, upload_id)
     receipt.stored += changed
-    receipt.duplicates += known
+    receipt.duplicates += known + parser.duplicates
     receipt.run_ids = runs.ids
     receipt.skip(parser.skipped, parser.skipped_total)
     receipt.warnings += parser.warnings
+    if parser.duplicates:
+        receipt.warnings.append(
+            "the file has grown: what earlier uploads of it stored is counted as duplicates"
+        )
     if parser.unsaid:
         receipt.warnings.append(_unsaid_warning(parser.unsaid))
     if receipt.run_ids:

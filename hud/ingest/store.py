@@ -61,7 +61,12 @@ def store(
         if key[3] > _MAX_REPEAT:
             conflicts.append((item, reasons.TOO_MANY_TIMES))
             continue
-        row = (*key, *_row(item, item.run.point_time or run_ids[item.run][1]), upload_id)
+        values = (*_row(item, item.run.point_time or run_ids[item.run][1]), upload_id)
+        while (
+            item.is_appended and not item.run.point_time and rows.get(key, values)[-len(values) :] != values
+        ):
+            key = (*key[:3], key[3] + 1, key[4])  # noqa: PLW2901
+        row = (*key, *values)
         earlier = rows.setdefault(key, row)
         if earlier is row:
             places[key] = item

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+LARGER_FILES = "`python -m runner upload FILE` and `manage.py ingest FILE` cut a larger file into pieces"
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -22,10 +24,11 @@ class Fault:
 
 
 class WrongRecord(ValueError):
-    """A record that cannot be stored; `pointer` is the place within the record."""
+    """A record that cannot be stored; `pointer` is the place within the record. `malformed` as in `Fault`."""
 
-    def __init__(self, pointer: str, detail: str) -> None:
+    def __init__(self, pointer: str, detail: str, *, malformed: bool = False) -> None:
         super().__init__(detail)
+        self.malformed = malformed
         self.pointer = pointer
         self.detail = detail
 

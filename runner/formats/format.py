@@ -24,12 +24,14 @@ _MAX_HEADER_BYTES = 1 << 18
 
 @dataclass(slots=True)
 class LocatedRecord:
-    """A record and its place. `hints` are upload parameters that the file's name suggests, used last."""
+    """A record and its place. `hints` are upload parameters that the file's name suggests, used last. `row`
+    is the whole row of a table to which rows are appended: another row of the same experiment is a repeat."""
 
     record: Record
     pointer: str
     line: int | None = None
     hints: Mapping[str, str] | None = None
+    row: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,3 +137,5 @@ class Format:
     describe: Mapping[str, Describe] = field(default_factory=dict)
     said_by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}
     writer: Writer | None = None
+    # whether the tool appends to such a file, which may be uploaded after each run
+    grows: Callable[[bytes], bool] = lambda _body: False

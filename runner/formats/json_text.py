@@ -28,12 +28,17 @@ ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
 _SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_MAX_AT_ONCE = 1_000_000  # values of a list that are found at once; each costs some 100 bytes
+_LIST_START = re.compile(rb"\s*\[")
 _LIST_END = re.compile(rb"\s*\]")
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
+# A text that never ends is matched too, so that nothing is searched twice.
+_NAN_OR_TEXT = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)|(-?\b(?:NaN|Infinity)\b)')
 _AS_BRACES = bytes.maketrans(b"[]", b"{}")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
@@ -66,6 +71,18 @@ def first_value(body: bytes) -> Any:
         return None
 
 
+def first_keys(body: bytes) -> list[str]:
+    """Return the keys of the first value of the body, [] where it is no object."""
+    try:
+        pieces = _pieces(body)
+    except ERRORS:  # lines
+        pieces = ((line, "") for _number, line in _lines(body))
+    try:
+        return list(_KEYS.decode(next(pieces)[0]))
+    except (StopIteration, *ERRORS):
+        return []
+
+
 def count(body: bytes, most: int) -> int:
     """Return how many values a list or lines hold, without decoding them, and `most` where there are more;
     0 where that is not plain."""
@@ -91,7 +108,7 @@ def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_
     """
     refuse_nul(body)
     try:
-        pieces = _pieces(body)
+        pieces = _first_pieces(body)
     except ERRORS as error:
         if len(list(islice(_lines(body), 2))) < 2:
             raise _malformed(error, body) from error
@@ -108,10 +125,33 @@ def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_
         raise _malformed(error, body) from error
 
 
+def _first_pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
+    try:
+        return _pieces(body)
+    except ERRORS as error:
+        if _TRAILING.search(str(error)):  # lines; each of them is looked at when it is read
+            raise
+        quoted = _with_quoted_nan(body)
+        if quoted == body:
+            raise
+        return _pieces(quoted)
+
+
+def _with_quoted_nan(body: bytes) -> bytes:
+    """Return the body with quotes around NaN and Infinity, which Python's json.dump writes and JSON does not
+    have: as texts in a number's place they refuse their own record, and not the whole body."""
+    if b"NaN" not in body and b"Infinity" not in body:
+        return body
+    return _NAN_OR_TEXT.sub(lambda found: b'"%s"' % found[1] if found[1] else found[0], body)
+
+
 def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
     """Return the values of a list, or the one value, with their pointers. Raise one of ERRORS for no JSON."""
+    is_list = _LIST_START.match(body)
+    if is_list and body.count(b",") < _MAX_AT_ONCE:
+        return ((bytes(raw), f"/{index}") for index, raw in enumerate(_RAW_LIST.decode(body)))
     _SKIP.decode(body)
-    return _elements(body) if body.lstrip()[:1] == b"[" else iter([(body, "")])
+    return _elements(body) if is_list else iter([(body, "")])
 
 
 def _elements(body: bytes) -> Iterator[tuple[bytes, str]]:
@@ -140,14 +180,16 @@ def _elements(body: bytes) -> Iterator[tuple[bytes, str]]:
 
 def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers."""
+    if b"\r" in body:
+        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     start, number = 0, 1
-    for end in _LINE_END.finditer(body):
-        line = body[start : end.start()]
-        if line.strip():
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        line = body[start:end]
+        if line and not line.isspace():
             yield number, line
-        start, number = end.end(), number + 1
-    if body[start:].strip():
-        yield number, body[start:]
+        start, number = end + 1, number + 1
 
 
 def _read_lines(
@@ -157,7 +199,9 @@ def _read_lines(
     wrong: list[Fault] = []
     for number, line in _lines(body):
         try:
-            for text, pointer in _pieces(line):
+            # one() finds out whether an object is JSON, where no NaN has to be looked for before
+            is_plain = line[:1] == b"{" and b"NaN" not in line and b"Infinity" not in line
+            for text, pointer in ((line, ""),) if is_plain else _first_pieces(line):
                 item = one(text, pointer, number)
                 if not parsed:
                     parsed = True
@@ -186,7 +230,7 @@ def _malformed(error: Exception, body: bytes) -> MalformedUpload:
 
 def refuse_nul(body: bytes) -> None:
     """Raise BadUpload for a text that holds a NUL character, which PostgreSQL does not store."""
-    if b"\0" not in body and b"\\u0000" not in body:
+    if b"\0" not in body and (b"\\" not in body or b"\\u0000" not in body):
         return
     if found := _NUL.search(body):
         line = body.count(b"\n", 0, found.start()) + 1
@@ -241,7 +285,9 @@ def _has_few_levels(text: bytes) -> bool:
     brackets = text.translate(_AS_BRACES, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"{}", b"")
-    return not brackets
+        if not brackets:
+            return True
+    return False
 
 
 def _is_shallow(value: Any) -> bool:

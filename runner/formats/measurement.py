@@ -9,10 +9,11 @@ from typing import Any
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
+from runner.schema.devices import DEVICE_KINDS, device_kind, is_device_name
 from runner.schema.records import Environment, Record
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
-DEVICES = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu"})
+DEVICES = DEVICE_KINDS
 ZERO_CODE = "value 0 written for a failure"
 
 Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order
@@ -74,6 +75,10 @@ class ParsedMeasurement:
     pointer: str = ""
     line: int | None = None
     warning: str = ""  # for the receipt
+    unsaid: tuple[str, ...] = ()  # parameters that would tell this series from others, and nobody gave
+    is_appended: bool = False  # to a file of several runs: another value of the same experiment is a repeat
+    unit: str = ""  # like `direction`, as the record says it of a metric that the registry does not know
+    direction: str = ""
 
     @property
     def identity(self) -> Identity:
@@ -121,11 +126,14 @@ def batch_size(value: Any) -> int | None:
 
 
 def device_of(record: Record) -> str:
-    """Return the kind of device, which some scripts write as the name of the runner."""
+    """Return the kind of device. Some scripts write it as the runner's name, others the device's name in its
+    place."""
     name = text(first_runner(record).get("name"))
-    return text(info_of(record).get("device")) or (name if name in DEVICES else "")
+    return device_kind(text(info_of(record).get("device"))) or (name if name in DEVICES else "")
 
 
 def device_name_of(record: Record) -> str:
     """Return the name of the GPU, or of the CPU that was measured."""
-    return text(info_of(record).get("arch")) or text(first_runner(record).get("type"))
+    device = text(info_of(record).get("device"))
+    said = text(info_of(record).get("arch")) or text(first_runner(record).get("type"))
+    return said or (device if device and is_device_name(device) else "")

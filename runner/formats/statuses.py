@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from runner.schema.records import STATUSES
+
 ACCURACY_CODES = {
     "pass": "ok",
     "pass_due_to_skip": "ok",
@@ -44,6 +46,18 @@ OTHER_CODES = {
     "skip_by_dryrun": "not_run",
     "failed": "failed",
 }
+# What other tools write into `metric.extra_info.status` of a v3 record.
+STATUS_WORDS = {
+    **{status: status for status in STATUSES},
+    "success": "ok", "succeeded": "ok", "passed": "ok", "pass": "ok", "completed": "ok",
+    "fail": "failed", "failure": "failed", "error": "failed", "errored": "failed", "exception": "failed",
+    "timeout": "timed_out", "timedout": "timed_out", "time_out": "timed_out",
+    "out_of_memory": "oom", "cuda_oom": "oom",
+    "crash": "crashed", "killed": "crashed", "segfault": "crashed",
+    "incorrect": "wrong", "mismatch": "wrong", "fail_accuracy": "wrong", "accuracy_fail": "wrong",
+    "not_supported": "unsupported", "not_implemented": "unsupported",
+    "skip": "not_run", "skipped": "not_run", "disabled": "not_run",
+}  # fmt: skip
 _ERRORS = (
     ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED", re.IGNORECASE)),
     ("timed_out", re.compile(r"timed out|TimeoutExpired|TimeoutError", re.IGNORECASE)),
@@ -66,6 +80,11 @@ def status_of(code: str) -> str | None:
     if _BATCH_RUN.fullmatch(code):
         return "failed"
     return ACCURACY_CODES.get(code) or VERIFIER_CODES.get(code) or OTHER_CODES.get(code)
+
+
+def status_of_word(word: str) -> str:
+    """Return our status for the word of a record's status, '' for one that no tool is known to write."""
+    return STATUS_WORDS.get(re.sub(r"[\s-]+", "_", word.strip().lower()), "") if len(word) < _MAX_CODE else ""
 
 
 def status_of_error(text: str) -> tuple[str, str]:

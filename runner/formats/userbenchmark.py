@@ -17,6 +17,7 @@ from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
 from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
+from runner.formats.metric_values import NOT_FINITE
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, shortened
 from runner.formats.statuses import status_of_error
@@ -29,11 +30,14 @@ _TEST_BENCH = re.compile(
     r" extra_args=(?P<extra_args>.*), metric=(?P<metric>.+)"
 )
 _MODEL_TEST = re.compile(r"(?P<model>.+)-(?P<test>eval|train)_(?P<metric>\w+)")
+# userbenchmark/cpu: ms and GB, as test_bench's; PyTorch HUD's own `latency` is in seconds
+_CPU_METRICS = {"latency": "latencies", "cmem": "cpu_peak_mem", "gmem": "gpu_peak_mem"}
 _MODES = {"eval": "inference", "train": "training"}
 _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "amp": "amp"}
 _STAMP = re.compile(r"metrics-(\d{14})\.json")
 _MEMLEAK = {"True": "wrong", "False": "ok"}
 _MAX_TEXT = 200
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _SIZE = re.compile(r"[0-9]{1,9}")
 _WORD = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _UNKNOWN_VERSION = "<unknown>"
@@ -80,6 +84,8 @@ def _metric(name: str, value: Any, place: str, line: int | None) -> Metric | Ski
     if value is None:
         return Skipped(place, reasons.NULL_VALUE, line)
     if isinstance(value, str):
+        if value in NOT_FINITE:
+            return Fault(place, f"{value} is no measured value", line, malformed=True)
         leak = _MEMLEAK.get(value) if name.endswith("metric=memleak") else None
         status, code = (leak, value) if leak else status_of_error(value)
         return Metric("", extra_info={"benchmark_values": [code], "status": status})
@@ -102,15 +108,22 @@ def _record(whole: dict[str, Any], name: str, metric: Metric) -> Record:
         benchmark.extra_info["arch"] = device
     torch = {"version": environ.get("pytorch_version"), "sha": environ.get("pytorch_git_version")}
     known = {key: said for key, said in torch.items() if isinstance(said, str) and said != _UNKNOWN_VERSION}
-    return Record(benchmark, model, metric, dependencies={"torch": known})
+    commit = known.get("sha", "")
+    return Record(
+        benchmark,
+        model,
+        metric,
+        dependencies={"torch": known},
+        head_sha=commit if _COMMIT.fullmatch(commit) else None,
+    )
 
 
 def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
-    arguments = [single or double for single, double in _WORD.findall(found["extra_args"])]
+    arguments = _arguments(found["extra_args"])
     knobs: dict[str, Any] = {"batch_size": int(found["bs"])} if _SIZE.fullmatch(found["bs"]) else {}
     precision, backend, others = _understood(arguments)
     if others:
-        knobs["extra_args"] = " ".join(others)[:_MAX_TEXT]
+        knobs["extra_args"] = shortened(" ".join(others), _MAX_TEXT)
     benchmark = Benchmark(
         _BENCHMARK,
         _MODES.get(found["test"], found["test"]),
@@ -120,12 +133,26 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
     return benchmark, Model(found["model"], "OSS model", backend, ["torchbench"]), found["metric"]
 
 
+def _arguments(text: str) -> list[str]:
+    """Split arguments, as test_bench writes them (a quoted list) or group_bench (with blanks between);
+    ``--name=value`` is two."""
+    if text.startswith("["):
+        arguments = [single or double for single, double in _WORD.findall(text)]
+    else:
+        arguments = text.split()
+    return [part for argument in arguments for part in _split_option(argument)]
+
+
+def _split_option(argument: str) -> list[str]:
+    return argument.split("=", 1) if argument.startswith("--") else [argument]
+
+
 def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
     """Return dtype, backend and the arguments that name neither."""
     dtype, backend, others = "", "eager", []
     rest = iter(arguments)
     for argument in rest:
-        if argument == "--precision":
+        if argument in {"--precision", "--precisions"}:
             precision = next(rest, "")
             dtype = _PRECISIONS.get(precision, precision)
         elif argument in {"--torchdynamo", "--dynamo"}:
@@ -142,7 +169,8 @@ def _of_other(userbenchmark: str, name: str) -> tuple[Benchmark, Model, str]:
     origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
     benchmark = Benchmark(_BENCHMARK, _MODES[found["test"]] if found else None, extra_info={"knobs": {}})
     if found:
-        return benchmark, Model(found["model"], "OSS model", origins=["torchbench"]), found["metric"]
+        metric = _CPU_METRICS.get(found["metric"], found["metric"])
+        return benchmark, Model(found["model"], "OSS model", origins=["torchbench"]), metric
     return benchmark, Model(shortened(name), origins=[origin]), "value"
 
 

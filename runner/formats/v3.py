@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from dataclasses import make_dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
 from runner.formats import reasons
@@ -19,8 +20,8 @@ from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number
-from runner.schema.records import Metric, Record
+from runner.formats.scalars import number, text
+from runner.schema.records import Benchmark, Metric, Record
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
@@ -35,44 +36,62 @@ _PASSING = re.compile(
 _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
+_PEEK_BYTES = 4096
+_NEEDLE = 64  # bytes
+_HELION = ("Helion TPU Benchmark", "Helion Linear-Attention Benchmark")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
-    return json_text.read(body, record_reader())
+    for item in json_text.read(body, record_reader()):
+        if isinstance(item, LocatedRecord) and (shapes := _shapes_of(item.record)):
+            yield from _per_shape(item, shapes)
+        else:
+            yield item
 
 
 @cache
 def record_reader() -> Callable[[bytes, str, int | None], Item]:
     """Return a function that makes a record of one JSON text and its place, or says what is wrong with it."""
-    import msgspec
+    return _bounded(_Reader().read)
 
-    from runner.formats import json_text
 
-    class Bare(msgspec.Struct):
-        """A record's metric, without its other parts."""
+class _Reader:
+    """Read records. Their benchmark is read apart, since many records of a file share its text, which is most
+    of theirs; they share the object too."""
 
-        metric: Any = None
+    def __init__(self) -> None:
+        import msgspec
 
-    decode, decode_bare = msgspec.json.Decoder(Record).decode, msgspec.json.Decoder(Bare).decode
+        from runner.formats import json_text
 
-    def has_metric(text: bytes) -> bool:
+        def decoder(kind: Any) -> Callable[[bytes], Any]:
+            return msgspec.json.Decoder(kind).decode
+
+        def benchmark(text: bytes) -> tuple[Benchmark, str]:
+            return decoder_of_benchmark(text), json_text.problem(b"[%s]" % text)
+
+        fields = [("benchmark", msgspec.Raw)]
+        self._decode = decoder(make_dataclass("WithRawBenchmark", fields, bases=(Record,)))
+        self._decode_whole = decoder(Record)
+        self._decode_metric = decoder(msgspec.defstruct("Bare", [("metric", Any, None)]))
+        decoder_of_benchmark = decoder(Benchmark)
+        self._benchmark = lru_cache(maxsize=256)(benchmark)
+        self._problem = json_text.problem
+        self._error = msgspec.ValidationError
+
+    def read(self, text: bytes, pointer: str, line: int | None) -> Item:
         try:
-            return decode_bare(text).metric is not None
-        except msgspec.ValidationError:
-            return True
-
-    def record(text: bytes, pointer: str, line: int | None) -> Item:
-        try:
-            found = decode(text)
-        except msgspec.ValidationError as error:
-            if has_metric(text):
-                return _fault(str(error), pointer, line)
-            return Skipped(pointer, reasons.NO_METRIC, line)
-        if fault := json_text.fault_of(text, pointer, line):
-            return fault
+            found: Record = self._decode(text)
+            raw = bytes(found.benchmark)  # type: ignore[call-overload]
+            found.benchmark, problem = self._benchmark(raw)
+        except self._error:
+            return self._wrong(text, pointer, line)
+        problem = problem or self._problem(_without(text, raw))
+        if problem:
+            return Fault(pointer, problem, line)
         metric = found.metric
         if metric is None:
             return Skipped(pointer, reasons.NO_METRIC, line)
@@ -81,7 +100,28 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
         _read_numbers_in_text(metric)
         return LocatedRecord(found, pointer, line)
 
-    return _bounded(record)
+    def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
+        """Return what is wrong with a text that is no record."""
+        try:
+            self._decode_whole(text)
+        except self._error as error:
+            if self._has_metric(text):
+                return _fault(str(error), pointer, line)
+        return Skipped(pointer, reasons.NO_METRIC, line)
+
+    def _has_metric(self, text: bytes) -> bool:
+        try:
+            return self._decode_metric(text).metric is not None
+        except self._error:
+            return True
+
+
+def _without(text: bytes, part: bytes) -> bytes:
+    """Return the text with a 0 in place of a part of it. bytes.replace is slow to look for long texts."""
+    start = text.find(part[:_NEEDLE])
+    while not text.startswith(part, start):
+        start = text.find(part[:_NEEDLE], start + 1)
+    return text[:start] + b"0" + text[start + len(part) :]
 
 
 def _bounded(record: Callable[[bytes, str, int | None], Item]) -> Callable[[bytes, str, int | None], Item]:
@@ -91,6 +131,35 @@ def _bounded(record: Callable[[bytes, str, int | None], Item]) -> Callable[[byte
         return record(text, pointer, line)
 
     return bounded
+
+
+def _shapes_of(record: Record) -> list[Any]:
+    """Return the shape of each value where the values are no samples of one experiment, else []."""
+    values = record.metric.benchmark_values if record.metric else None
+    if not values or (record.shape is None and len(values) < 2):
+        return []
+    infos = (record.benchmark.extra_info or {}, (record.metric and record.metric.extra_info) or {})
+    listed = [record.shape, *(info.get(name) for info in infos for name in ("shape", "shapes"))]
+    fitting = (found for found in listed if isinstance(found, list) and len(found) == len(values))
+    # [4096, 4096] is one shape
+    return next(
+        (found for found in fitting if not any(isinstance(shape, int | float) for shape in found)), []
+    )
+
+
+def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord]:
+    """Yield a record for each shape: Helion and tritonbench write the values of all in one list."""
+    whole, metric = item.record, item.record.metric
+    assert metric is not None
+    for index, (shape, value) in enumerate(zip(shapes, metric.benchmark_values or [], strict=True)):
+        name = shape if isinstance(shape, str) else json.dumps(shape)
+        info = {key: said for key, said in info_of(whole).items() if key not in {"shape", "shapes"}}
+        record = replace(
+            whole,
+            benchmark=replace(whole.benchmark, extra_info={**info, "shape": name}),
+            metric=replace(metric, benchmark_values=[value]),
+        )
+        yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
 
 
 def _read_numbers_in_text(metric: Metric) -> None:
@@ -130,6 +199,24 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
     }
 
 
+def describe_helion(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Complete a record of Helion's smaller benchmarks, which write 0 for a kernel that did not run, and 1 or
+    0 for one that agrees with the baseline or does not. Source: helion, `run_tpu.py` and `run_linattn.py`."""
+    info = info_of(record)
+    measurement.suite = "helion"
+    measurement.backend = measurement.backend or text(info.get("backend"))
+    measurement.knobs = {"shape": _knob(info["shape"])} if info.get("shape") else {}
+    if measurement.metric == "accuracy" or measurement.metric.endswith("_accuracy"):
+        if measurement.samples and not all(measurement.samples):
+            measurement.status = "wrong"
+        if measurement.metric == "accuracy":  # elsewhere a word
+            measurement.code, measurement.samples = f"{measurement.samples[0]:g}", []
+            measurement.status = measurement.status or "ok"
+    else:
+        measurement.samples = [max(sample, 0.0) for sample in measurement.samples]
+        measurement.zero_is("failed")
+
+
 def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
@@ -165,6 +252,8 @@ def _knob(value: Any) -> Any:
 FORMAT = Format(
     "v3",
     matches=lambda preview: preview.is_json,
+    # lines beside torchdynamo's CSV
+    grows=lambda body: body.startswith(b"{") and b'"TorchInductor"' in body[:_PEEK_BYTES],
     read=read,
-    describe={"inductor-kernel-benchmark": describe_kernel},
+    describe={"inductor-kernel-benchmark": describe_kernel, **dict.fromkeys(_HELION, describe_helion)},
 )

@@ -28,28 +28,44 @@ ARCHES = (
     Arch("h100-nvl", r"\bH100 NVL\b", 835, 3900),
     Arch("h100", r"\bH100\b", 989, 3350),
     Arch("a100-80gb-pcie", r"\bA100 80GB PCIe\b", 312, 1935),
-    Arch("a100-80gb", r"\bA100\S*80GB\b", 312, 2039),
-    Arch("a100-40gb", r"\bA100\b", 312, 1555),
+    Arch("a100-80gb", r"\bA100\S*80GB\b|\bA100 80GB\b", 312, 2039),
+    Arch("a100-40gb", r"\bA100\S*40GB\b|\bA100 40GB\b", 312, 1555),
+    Arch("a100", r"\bA100\b", 312, 1555),  # memory not said: the bandwidth of the slower one
     Arch("a10g", r"\bA10G\b", 70, 600),
     Arch("l40s", r"\bL40S\b", 362, 864),
     Arch("l4", r"\bL4\b", 121, 300),
     Arch("t4", r"\bT4\b", None, 320),
     Arch("v100", r"\bV100\b", None, 900),
-    Arch("mi355x", r"\bMI355X?\b", 2500, 8000),
+    # AMD's compiler names in runner labels: gfx950, gfx942 and gfx90a stand for more than one card each
+    Arch("mi355x", r"\bMI355X?\b|\bgfx950\b", 2500, 8000),
     Arch("mi325x", r"\bMI325X?\b", 1307, 6000),
-    Arch("mi300x", r"\bMI300X?\b", 1307, 5300),
-    Arch("mi250x", r"\bMI250X?\b", 191.5, 1638),
+    Arch("mi300x", r"\bMI300X?\b|\bgfx942\b", 1307, 5300),
+    Arch("mi250x", r"\bMI250X?\b|\bgfx90a\b", 191.5, 1638),
 )
+DEVICE_KINDS = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu", "tpu", "mtia"})
 _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
 _UNSAFE = re.compile(r"[^a-z0-9]+")
+# A label of PyTorch's CI says where a job runs, not on what chip: linux.idc.xpu, linux.google.tpuv7x.1
+_RUNNER_LABEL = re.compile(r"(linux|windows|macos)[.-]\S*", re.IGNORECASE)
+_KINDS = (  # of device, by what its name holds
+    ("cuda", re.compile(r"NVIDIA|GeForce|Tesla|Quadro", re.IGNORECASE)),
+    ("rocm", re.compile(r"\bAMD (Instinct|Radeon)|\bMI[23]\d\dX?\b|rocm|gfx\d", re.IGNORECASE)),
+    ("tpu", re.compile(r"\bTPU", re.IGNORECASE)),
+    ("mtia", re.compile(r"\bMTIA", re.IGNORECASE)),
+    ("xpu", re.compile(r"\bXPU|Intel.* (Max|Arc|Flex)\b", re.IGNORECASE)),
+    ("hpu", re.compile(r"Gaudi|\bHPU", re.IGNORECASE)),
+    ("mps", re.compile(r"\bApple M\d", re.IGNORECASE)),
+    ("cpu", re.compile(r"Xeon|EPYC|Graviton|Neoverse|x86_64|aarch64|arm64", re.IGNORECASE)),
+)
 
 
 @lru_cache(maxsize=1024)  # every record of an upload asks for the same few
 def arch_key(device_name: str) -> str:
     """Return the short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
 
-    A key stays as it is. An unknown name becomes its own slug, so that two devices never share a series.
+    A key stays as it is. An unknown name becomes its own slug, so that two devices never share a series; the
+    label of a CI runner that names no known chip is none.
     """
     name = device_name.strip()
     if name in _BY_KEY or name in _MACHINES.values():
@@ -59,7 +75,26 @@ def arch_key(device_name: str) -> str:
     for arch in ARCHES:
         if re.search(arch.pattern, name, re.IGNORECASE):
             return arch.key
+    if _RUNNER_LABEL.fullmatch(name):
+        return ""
     return _UNSAFE.sub("-", name.lower()).strip("-")
+
+
+@lru_cache(maxsize=1024)
+def device_kind(name: str) -> str:
+    """Return the kind of device that a name means: "cuda:0" → "cuda", "NVIDIA B200" → "cuda". A name that
+    is not known here stays as it is."""
+    kind = name.strip().lower().partition(":")[0]
+    if kind in DEVICE_KINDS or not kind:
+        return kind
+    found = next((kind for kind, pattern in _KINDS if pattern.search(name)), "")
+    return found or ("cuda" if arch_key(name) in _BY_KEY else name)
+
+
+@lru_cache(maxsize=1024)
+def is_device_name(name: str) -> bool:
+    """Return whether this is the name of a device rather than its kind."""
+    return device_kind(name) != name.strip().lower().partition(":")[0]
 
 
 def peaks(key: str) -> Arch | None:

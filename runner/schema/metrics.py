@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
@@ -128,6 +129,37 @@ _KERNELS = (
     _timing("projected_model_latency_us", "Latency, sum over a model's kernels", "µs", "down", 1, 0.05),
     _timing("model_coverage_ratio", "Share of a model's kernels measured", "ratio", "up", 3, 0.05),
 )
+# PyTorch HUD's own names, with its units and directions: test-infra, `torchci/lib/benchmark/llms/common.ts`.
+_HUD = (
+    _timing("latency", "Latency", "s", "down", 4, 0.05),
+    _timing("avg_inference_latency(ms)", "Inference latency, mean", "ms", "down", 3, 0.05),
+    _timing("trimmean_inference_latency(ms)", "Inference latency, trimmed mean", "ms", "down", 3, 0.05),
+    _timing("model_load_time(ms)", "Model load time", "ms", "down", 2, 0.15),
+    _timing("generate_time(ms)", "Generation time", "ms", "down", 2, 0.05),
+    _timing("peak_inference_mem_usage(mb)", "Peak memory, inference", "MB", "down", 1, 0.15),
+    _timing("peak_load_mem_usuage(mb)", "Peak memory, model load", "MB", "down", 1, 0.15),  # its spelling
+    _timing("requests_per_second", "Requests per second", "request/s", "up", 2, 0.05),
+    _timing("request_throughput", "Requests per second", "request/s", "up", 2, 0.05),
+    _timing("tokens_per_second", "Tokens per second", "token/s", "up", 1, 0.05),
+    _timing("output_throughput", "Output tokens per second", "token/s", "up", 1, 0.05),
+    _timing("total_token_throughput", "Tokens per second, in and out", "token/s", "up", 1, 0.05),
+    _timing("Speedup", "Speedup", "x", "up", 3, 0.05),
+    _timing("triton_speedup", "Speedup, Triton", "x", "up", 3, 0.05),
+    _timing("torch_compile_speedup", "Speedup, torch.compile", "x", "up", 3, 0.05),
+    _timing("helion_speedup", "Speedup, Helion", "x", "up", 3, 0.05),
+    _timing("eager_speedup", "Speedup, eager", "x", "up", 3, 0.05),
+    _timing("compile_vs_eager_speedup", "Speedup, compiled over eager", "x", "up", 3, 0.05),
+    _timing("autoquant_vs_compile_speedup", "Speedup, autoquant over compiled", "x", "up", 3, 0.05),
+    _timing("cold_compile_time(s)", "Cold compile time", "s", "down", 2, 0.15),
+    _timing("warm_compile_time(s)", "Warm compile time", "s", "down", 2, 0.15),
+    _signed("speedup_pct", "Time saved by the cache", "%", "up", 1, 0.05),
+    _timing("passrate", "Pass rate", "ratio", "up", 3, 0.01),
+    _timing("geomean_speedup", "Speedup, geometric mean", "x", "up", 3, 0.05),
+    _timing("execution_time", "Latency, compiled, mean over models", "ms", "down", 3, 0.05),
+    _timing("mfu", "Model FLOPs utilization", "ratio", "up", 4, 0.05),
+    _timing("memory_bandwidth", "Memory bandwidth", "GB/s", "up", 1, 0.05),
+    MetricInfo("load_status", "Model load status", "", "none", "status", 0, 0.0),
+)
 _COUNT_TITLES = {
     "calls_captured": "Operations captured",
     "unique_graphs": "Graphs",
@@ -236,11 +268,30 @@ def _role(name: str) -> Role:
 
 METRICS: dict[str, MetricInfo] = {
     metric.name: replace(metric, role=_role(metric.name))
-    for metric in (*_UPSTREAM, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS)
-}
+    for metric in (
+        *_UPSTREAM, *_HUD, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS
+    )
+}  # fmt: skip
 
 # Families of names that no list can hold: one name for each phase, operation or counter.
 _PHASE = _timing("", "", "s", "down", 3, 0.15)
+# A name's end says what it is, whatever it begins with: `triton_speedup` is no phase of the compiler.
+_SUFFIXES = (
+    (re.compile(r"(.+[\W_])?speedup([\W_]?(\((wrt .+|x)\)|(vs|over)[\W_].+|geomean|avg))?", re.IGNORECASE),
+     _timing("", "", "x", "up", 3, 0.05)),
+    (re.compile(r"(.+[\W_])?latency([\W_]?\(?(?P<unit>ms|us|s)\)?)?(-avg)?"),
+     _timing("", "", "", "down", 4, 0.05)),
+    (re.compile(r"(.+[\W_])?(compile|autotune|fwd|bwd)[ _]time([\W_]*\(?(?P<unit>ms|us|s)\)?)?"),
+     _timing("", "", "", "down", 3, 0.15)),
+    (re.compile(r"(.+[\W_])?(mean|median|std|p[0-9]+)_(itl|tpot|ttft|e2el)_(?P<unit>ms)"),
+     _timing("", "", "", "down", 3, 0.05)),
+    (re.compile(r"(.+[\W_])?tflops(-avg)?"), _timing("", "", "TFLOP/s", "up", 2, 0.05)),
+    (re.compile(r"(.+[\W_])?(gbps|GB/s)(-avg)?"), _timing("", "", "GB/s", "up", 1, 0.05)),
+    # tritonbench and Helion write 1 for outputs that agree with the baseline's, else 0
+    (re.compile(r".+[\W_]accuracy"), MetricInfo("", "", "", "up", "deterministic", 2, 0.0)),
+    (re.compile(r"mem_footprint_compression_ratio"), METRICS["compression_ratio"]),
+)  # fmt: skip
+_UNITS = {"us": "µs"}
 _FAMILIES = (
     # XLA's maps: <map>.<operation>.<one of the names above>, dynamo_counters.<group>.<counter>
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
@@ -275,8 +326,13 @@ _FAMILIES = (
 
 def is_number(metric: str) -> bool:
     """Return whether the registry knows the metric as a number; an unknown metric may have text values."""
-    known = metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in _FAMILIES)
-    return known and metric_info(metric).kind != "status"
+    return is_known(metric) and metric_info(metric).kind != "status"
+
+
+@lru_cache(maxsize=4096)
+def is_known(metric: str) -> bool:
+    """Return whether the registry has the metric, or a family of names that it belongs to."""
+    return metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in (*_SUFFIXES, *_FAMILIES))
 
 
 def role_of(metric: str, present: Container[str]) -> Role:
@@ -287,11 +343,13 @@ def role_of(metric: str, present: Container[str]) -> Role:
     return metric_info(metric).role
 
 
+@lru_cache(maxsize=4096)  # every record of an upload asks
 def metric_info(name: str) -> MetricInfo:
     """Return the registry's row, or one without unit or direction for an unknown name."""
     if name in METRICS:
         return METRICS[name]
-    for pattern, info in _FAMILIES:
-        if pattern.fullmatch(name):
-            return replace(info, name=name, title=name)
+    for pattern, info in (*_SUFFIXES, *_FAMILIES):
+        if found := pattern.fullmatch(name):
+            unit = found.groupdict().get("unit")
+            return replace(info, name=name, title=name, unit=_UNITS.get(unit, unit) if unit else info.unit)
     return MetricInfo(name, name, "", "none", "timing", 4, signed=True)

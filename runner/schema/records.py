@@ -80,6 +80,7 @@ class Record:
     runners: Json = None  # a list of objects; what else stands there is ignored
     dependencies: Json = None
     inputs: Json = None
+    shape: Json = None  # Helion's: the shape of each of the metric's values
     timestamp: float | None = None  # s since 1970, when the run was made
     name: str | None = None
     repo: str | None = None

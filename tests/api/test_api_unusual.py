@@ -61,7 +61,8 @@ def test_a_byte_order_mark_is_ignored(client: Client, key: str, cpu_host: Host) 
         assert post(client, MARK + body, key).status_code == 201
         assert post(client, body, key).json()["stored"] == 0
     assert start(client, key, MARK + b'{"suite": "micro"}').status_code == 201
-    assert_problem(post(client, '[{"benchmark": 1}]'.encode("utf-16"), key), 400)
+    assert post(client, as_list(v3_record(case="d")).decode().encode("utf-16"), key).json()["stored"] == 1
+    assert_problem(post(client, b"\xff\xfe\x00", key), 400)
 
 
 def test_names_are_kept_in_one_spelling(client: Client, key: str) -> None:

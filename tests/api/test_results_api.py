@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from django.test import Client, RequestFactory
 from psycopg import Copy
 from psycopg.errors import DiskFull
@@ -17,6 +18,7 @@ from hud.api.results import body_of
 from hud.ingest import import_jobs, ingest
 from hud.models import Experiment, Measurement, Upload
 from hud.problems import Problem
+from runner.formats.errors import LARGER_FILES
 from tests.support.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
 
@@ -74,13 +76,22 @@ def test_gzip_bodies_are_taken(client: Client, key: str) -> None:
     assert response.status_code == 201
     assert_problem(post(client, b"no gzip", key, **{"content-encoding": "gzip"}), 400)
     assert_problem(post(client, b"x", key, **{"content-encoding": "br"}), 415)
+    packed = zstandard.compress(as_list(v3_record(case="zstd")))
+    assert post(client, packed, key, **{"content-encoding": "zstd"}).status_code == 201
+    assert post(client, packed, key).json()["duplicates"] == 1
+
+
+def test_what_stores_nothing_is_no_success(client: Client, key: str) -> None:
+    problem = assert_problem(post(client, b'{"kernels": {"softmax": 1.5}}', key), 422)
+    assert "kernels" in problem["detail"]
+    assert not Upload.objects.exists()
 
 
 @pytest.mark.parametrize(
     ("body", "status", "pointer"),
     [
         (b"not json", 400, ""),
-        (as_list(v3_record()).replace(b"2542.4", b"NaN"), 400, ""),
+        (as_list(v3_record()).replace(b"2542.4", b"NaN"), 400, "/0/metric/benchmark_values/0"),
         (as_list(v3_record(values=[True])), 422, "/0/metric/benchmark_values/0"),
         (as_list(v3_record(values=["fast"])), 422, "/0/metric/benchmark_values/0"),
         (as_list(v3_record(model=[])), 422, "/0/model"),
@@ -102,7 +113,7 @@ def test_unknown_parameters_and_formats_are_named(client: Client, key: str) -> N
 
 def test_a_body_over_the_limit_is_413(client: Client, key: str, settings: Any) -> None:
     settings.HUD_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
-    assert_problem(post(client, b" " * 101, key), 413)
+    assert LARGER_FILES in assert_problem(post(client, b" " * 101, key), 413)["detail"]
     assert_problem(post(client, gzip.compress(b" " * 5000), key, **{"content-encoding": "gzip"}), 413)
 
 

@@ -1,26 +1,42 @@
-"""Bodies to upload: v3 records of about half a kB, in the shape of torchdynamo's and of a stranger's tool."""
+"""Bodies to upload: the v3 records of PyTorch's harness, of 3.4 kB, and small ones of half a kB."""
 
 from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from runner.schema.compilations import Compiled, Kernel, digest
 from tests.support.records import compiled_record
 
 KERNELS = 200  # of a compilation
 RECORDS = 5000  # of one upload, each an experiment of its own
+_SAMPLE = Path(__file__).resolve().parent.parent.parent / "hud/samples/pytorch-h200/hf_infer_perf.json"
+_METRICS = 14  # of each model in the sample
+Shape = Literal["harness", "small", "stranger"]
 _ARGUMENTS = {"device": "cuda", "arch": "NVIDIA H200", "batch_size": 16, "freezing": False}
 _OTHERS_SETTINGS = {"device": "cuda", "arch": "NVIDIA H200", "layout": "channels_last"}
 _RUNNERS = [{"name": "h200-17", "type": "NVIDIA H200", "extra_info": {"cuda": "13.0", "driver": "580.65"}}]
 _DEPENDENCIES = {"torch": {"version": "2.13.0+cu130", "sha": "9f3c1d2"}}
 
 
-def body(upload: int, *, records: int = RECORDS, stranger: bool = False, lines: bool = False) -> bytes:
+def body(upload: int, *, records: int = RECORDS, shape: Shape = "small", lines: bool = False) -> bytes:
     """The same experiments in every upload, with other values. `lines`: as JSON lines, else a list."""
-    made = [json.dumps(_record(number, upload, stranger)) for number in range(records)]
+    if shape == "harness":
+        templates = [json.loads(line) for line in _SAMPLE.read_text().splitlines()[:_METRICS]]
+        made = [json.dumps(_of_harness(templates, number, upload)) for number in range(records)]
+    else:
+        made = [json.dumps(_record(number, upload, shape == "stranger")) for number in range(records)]
     return ("\n".join(made) if lines else f"[{','.join(made)}]").encode()
+
+
+def _of_harness(templates: list[dict[str, Any]], number: int, upload: int) -> dict[str, Any]:
+    """A record of the sample, of another model and with another value."""
+    record, model = templates[number % _METRICS], f"model_{number // _METRICS}"
+    record["benchmark"]["extra_info"]["only"] = record["model"]["name"] = model
+    metric = record["metric"] | {"benchmark_values": [5 + number / 100 + upload / 7]}
+    return {**record, "metric": metric, "runners": _RUNNERS, "dependencies": _DEPENDENCIES}
 
 
 def _record(number: int, upload: int, stranger: bool) -> dict[str, Any]:

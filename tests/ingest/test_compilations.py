@@ -134,7 +134,8 @@ def test_long_texts_and_lists_are_cut_and_invisible_characters_left_out() -> Non
 
 def test_a_measurement_that_is_left_out_brings_no_compilation() -> None:
     ingest(as_list(compiled_record(None, 0, values=[7.0], timestamp=1.7e9)), Parameters(run_id="1"))
-    receipt = ingest(as_list(compiled_record(FULL, 0, values=[9.0], timestamp=1.7e9)), Parameters(run_id="1"))
+    other = compiled_record(FULL, 0, values=[9.0], timestamp=1.7e9)
+    receipt = ingest(as_list(other), Parameters(run_id="1", partial="1"))
     assert [entry["reason"] for entry in receipt.skipped]
     assert not Compilation.objects.exists()
 

@@ -14,10 +14,12 @@ from django.db import IntegrityError, connection, transaction
 
 from hud.ingest import BadUpload, TooManyRecords, inflate, ingest
 from hud.models import Environment, Experiment, Measurement, Run, Series, Target, Upload
+from runner.formats import reasons
 from runner.formats.errors import MalformedUpload, UploadTooLarge
 from runner.formats.parameters import Parameters
 from tests.support.records import as_lines, as_list, v3_record
 
+PLACE = "/0/metric/benchmark_values/0"
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "hud" / "samples"
 pytestmark = pytest.mark.django_db
 
@@ -208,7 +210,12 @@ def test_a_difference_may_be_below_zero(metric: str) -> None:
     [
         (b"not json", MalformedUpload, "", None),
         (b"", MalformedUpload, "", None),
-        (as_list(v3_record()).replace(b"2542.4", b"NaN"), MalformedUpload, "", 1),
+        (
+            as_list(v3_record()).replace(b"2542.4", b"NaN"),
+            MalformedUpload,
+            "/0/metric/benchmark_values/0",
+            None,
+        ),
         (as_list(v3_record()).replace(b"2542.4", b"1e400"), BadUpload, "/0/metric/benchmark_values/0", None),
         (as_list(v3_record(values=[True])), BadUpload, "/0/metric/benchmark_values/0", None),
         (as_list(v3_record(values=["fast"])), BadUpload, "/0/metric/benchmark_values/0", None),
@@ -379,16 +386,17 @@ def test_of_the_same_value_in_two_precisions_the_more_precise_one_stays(order: s
 @pytest.mark.parametrize(("stored", "sent"), [(315, 315.49), (1.1, 1.1499), (2.5, 2.5000001)])
 def test_a_coarse_or_whole_number_is_no_rounded_one(stored: float, sent: float) -> None:
     ingest(as_list(v3_record(values=[stored], workflow_id=1)), Parameters())
-    receipt = ingest(as_list(v3_record(values=[sent], workflow_id=1)), Parameters())
-    assert "with another value" in receipt.skipped[0]["reason"]
+    with pytest.raises(BadUpload) as refused:
+        ingest(as_list(v3_record(values=[sent], workflow_id=1)), Parameters())
+    assert [fault.detail for fault in refused.value.faults] == [reasons.STORED_VALUE]
     assert Measurement.objects.get().value == stored
 
 
 def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:
     ingest(as_list(v3_record(values=[1.5], workflow_id=1)), Parameters())
-    receipt = ingest(as_list(v3_record(values=[2.5], workflow_id=1)), Parameters())
+    receipt = ingest(as_list(v3_record(values=[2.5], workflow_id=1)), Parameters(partial="1"))
     assert (receipt.stored, receipt.duplicates) == (0, 0)
-    assert "with another value" in receipt.skipped[0]["reason"]
+    assert receipt.skipped[0]["reason"] == reasons.STORED_VALUE
     assert Measurement.objects.get().value == 1.5
 
 

@@ -20,10 +20,11 @@ from django.db import transaction
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
 from runner.formats.chunking import CannotSplit, split
+from runner.formats.compression import is_compressed
 from runner.formats.parameters import Parameters
 
 MANIFEST = "manifest.json"
-_SUFFIXES = {".json", ".jsonl", ".csv", ".gz"}
+_SUFFIXES = {".json", ".jsonl", ".csv", ".gz", ".zst"}
 _REFUSED, _USAGE = 1, 2
 _PIECE_BYTES = 8 * 2**20
 
@@ -50,24 +51,27 @@ class Command(BaseCommand):
             sys.exit(_USAGE)
         outcomes = [self._store(path, given) for path in _files(paths)]
         if not outcomes:
-            self.stderr.write("no result files there (.json, .jsonl, .csv, .gz)")
+            self.stderr.write("no result files there (.json, .jsonl, .csv, .gz, .zst)")
             sys.exit(_USAGE)
         for line in [json.dumps(outcomes)] if options["json"] else map(_line, outcomes):
             self.stdout.write(line)
-        if any("error" in outcome for outcome in outcomes):
+        if any("error" in found or not (found["stored"] or found["duplicates"]) for found in outcomes):
             sys.exit(_REFUSED)
 
     def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
         try:
             parameters = Parameters.parse(
-                {**_manifest_parameters(path), **given, "filename": _shown(path.name)}
+                {**_manifest_parameters(path), **given, "filename": _shown("/".join(path.parts[-3:]))}
             )
-            limit = settings.HUD_MAX_BODY_BYTES // (10 if path.suffix == ".gz" else 1)  # tenfold inflated
+            is_small = {".gz", ".zst"} & {path.suffix}  # tenfold inflated
+            limit = settings.HUD_MAX_BODY_BYTES // (10 if is_small else 1)
             if path.stat().st_size > limit:
                 receipt = self._in_pieces(path, parameters)
             else:
                 body = path.read_bytes()
-                receipt = ingest(inflate(body) if path.suffix == ".gz" else body, parameters)
+                if is_compressed(body):
+                    body = inflate(body)
+                receipt = ingest(body, parameters)
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
             return {"file": _shown(path), "error": error.detail, "errors": faults}
@@ -84,10 +88,12 @@ class Command(BaseCommand):
         receipt = Receipt()
         with transaction.atomic():
             for body in split(path, min(_PIECE_BYTES, settings.HUD_MAX_BODY_BYTES)):
-                receipt.add(ingest(body, parameters))
+                receipt.add(ingest(body, parameters, is_piece=True))
                 done += len(body)
                 if self.stderr.isatty():
                     self.stderr.write(f"\r{_shown(path.name)}: {min(done / total, 1):.0%}", ending="")
+        if not (receipt.stored or receipt.duplicates):
+            raise BadUpload("nothing was stored: there is no measurement in it")
         return receipt
 
 

@@ -7,6 +7,7 @@ doubtful, the number is left out. The JSON lines that it writes beside a CSV are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,10 @@ from runner.formats import reasons, v3
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, is_json
 from runner.formats.scalars import number
-from runner.formats.table import Row, pointer, table
+from runner.formats.table import Row, pointer, rows, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
+from runner.formats.torchdynamo.batch_sizes import suite_of_model
 from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
 from runner.schema.metrics import METRICS
 from runner.schema.records import Benchmark, Metric, Model, Record
@@ -35,6 +37,7 @@ class _Table:
     columns: list[str]
     kind: str
     hints: Mapping[str, str]
+    suite: str  # of models that no list of models knows
     extra: dict[str, Any]  # of every record's benchmark.extra_info
 
     def located(self, row: Row, column: str, metric: Metric) -> LocatedRecord:
@@ -44,7 +47,9 @@ class _Table:
         if tag and size != "0":  # the row of a failure has no tag; its first value stands there
             info["tag"] = tag
         record = Record(Benchmark("TorchInductor", extra_info=info), Model(name, "OSS model"), metric)
-        return LocatedRecord(record, pointer(column), row.line, self.hints)
+        suite = self.hints.get("suite") or suite_of_model(name) or self.suite
+        hints = {**self.hints, "suite": suite} if suite else self.hints
+        return LocatedRecord(record, pointer(column), row.line, hints, tuple(row.cells))
 
     def cell(self, row: Row, column: str) -> str:
         """Return the text in a column, '' where the row or the header does not have it."""
@@ -67,7 +72,10 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     extra = {kind: True} if kind in {"accuracy", "tolerance", "coverage"} else {}
     if kind == "statistics" and kind_in_name(filename) == "accuracy":
         extra = {"accuracy": True}
-    found = _Table(columns, kind, file_hints(filename), extra)
+    hints = file_hints(filename)
+    found = _Table(columns, kind, hints, "" if "suite" in hints else _suite_of_most(body), extra)
+    if not body.endswith((b"\n", b"\r")):
+        lines = _without_cut_row(lines, len(columns))
     lines = (row if isinstance(row, Fault) else _wrong(row) or row for row in lines)
     if kind == "phases":
         yield from _phases(found, lines)
@@ -77,6 +85,35 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield row
         else:
             yield from _metrics(found, row)
+
+
+def _suite_of_most(body: bytes) -> str:
+    """Return the suite to which most models of the file belong, '' where none is known."""
+    suites = (suite_of_model(row.cells[1]) for row in rows(body) if len(row.cells) > 1)
+    most = Counter(filter(None, suites)).most_common(1)
+    return most[0][0] if most else ""
+
+
+def _without_cut_row(lines: Iterator[Row | Fault], width: int) -> Iterator[Row | Fault]:
+    """Refuse the last row of a file without a line end where it is shorter than the header or its last number
+    has fewer digits than those above it: the harness ends every line and writes six digits."""
+    last: Row | Fault | None = None
+    digits = 0
+    for row in lines:
+        if last is not None:
+            digits = max(digits, _digits(last, width))
+            yield last
+        last = row
+    if isinstance(last, Row) and (len(last.cells) < width or _digits(last, width) < digits):
+        yield last.fault("the file ends inside of this row: its last number is cut off")
+    elif last is not None:
+        yield last
+
+
+def _digits(row: Row | Fault, width: int) -> int:
+    """Return how many digits the number in the last column has behind the point."""
+    is_whole = isinstance(row, Row) and len(row.cells) == width
+    return len(row.cells[-1].partition(".")[2]) if isinstance(row, Row) and is_whole else 0
 
 
 def _kind(columns: list[str]) -> str:
@@ -170,6 +207,7 @@ FORMAT = Format(
     read=read,
     describe={"TorchInductor": describe},
     said_by_name=said_by_name,
+    grows=lambda _body: True,
     writer=Writer(
         "the torchdynamo harness",
         ("huggingface", "timm", "torchbench"),

@@ -5,6 +5,8 @@ Its CSVs have neither arguments nor compiler: those are parameters of the upload
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
@@ -31,6 +33,8 @@ _ARGUMENTS: dict[str, Any] = {
 }
 _ACCURACY_ARGUMENTS = _ARGUMENTS | {"cosine": False, "iterations": 2, "skip_fp64_check": False}
 _PERFORMANCE_ARGUMENTS = _ARGUMENTS | {"use_eval_mode": False}
+_AMP_TYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
+_UNKNOWN_SUITE = "torchdynamo"
 _DYNAMIC = ("dynamic_shapes", "dynamic_batch_only", "unbacked_batch_only")
 _IN_BACKEND = {"cpp_wrapper", "freezing", "max_autotune", "triton.cudagraphs"}
 # Metrics of which 0 is how the script writes that there is no value, and the status it stands for.
@@ -46,29 +50,73 @@ _ZERO = {
 }
 
 
+class _Same:
+    """A record's extra_info as a key, by identity: the records of a model share the object."""
+
+    __slots__ = ("info",)
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+
+    def __hash__(self) -> int:
+        return id(self.info)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.info is other.info
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """What the arguments of a run say. `backend` is '' where they do not; `has_small_batch`: of an accuracy
+    run, whose batch size is the suite's small one."""
+
+    knobs: dict[str, Any]
+    backend: str
+    dynamic: bool
+    has_small_batch: bool
+
+
+@lru_cache(maxsize=64)
+def _arguments(same: _Same, device: str, model_backend: str) -> _Arguments:
+    info = same.info
+    accuracy = bool(info.get("accuracy"))
+    compiler, backend = None, ""
+    if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
+        compiler = named(model_backend)
+    elif model_backend == "inductor" or info.get("export_aot_inductor"):
+        compiler = flagged(info)
+    else:
+        backend = other_compiler(info)
+    return _Arguments(
+        knobs=_knobs(info, device, accuracy_run=accuracy),
+        backend=compiler.name(device) if compiler else backend,
+        dynamic=any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic),
+        has_small_batch=accuracy or bool(info.get("tolerance")),
+    )
+
+
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     info = info_of(record)
-    accuracy_run = bool(info.get("accuracy"))
+    said = _arguments(_Same(info), measurement.device, measurement.backend)
     measurement.metric = _metric(measurement.metric, info)
     measurement.suite = (
-        origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or "torchdynamo"
+        origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE
     )
-    measurement.knobs = _knobs(info, measurement.device, accuracy_run=accuracy_run)
-    if not accuracy_run and not info.get("tolerance"):  # the size of an accuracy run is the suite's small one
+    measurement.knobs = dict(said.knobs)
+    if measurement.dtype in _AMP_TYPES:  # as files and folders are called; the arguments say both apart
+        measurement.knobs["amp_dtype"] = _AMP_TYPES[measurement.dtype]
+        measurement.dtype = "amp"
+    if not said.has_small_batch:
         size = batch_size(info.get("batch_size", given.batch_size))
         if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
             measurement.knobs["batch_size"] = size
-    compiler = None
-    if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
-        compiler = named(measurement.backend)
-    elif record.model.backend == "inductor" or info.get("export_aot_inductor"):
-        compiler = flagged(info)
-    else:
-        measurement.backend = other_compiler(info) or measurement.backend
-    if compiler:
-        measurement.backend = compiler.name(measurement.device)
-    dynamic = any(info.get(flag) for flag in _DYNAMIC)
-    measurement.dynamic |= dynamic or bool(compiler and compiler.dynamic)
+    measurement.backend = said.backend or measurement.backend
+    measurement.dynamic |= said.dynamic
+    measurement.is_appended = True
+    if measurement.suite == _UNKNOWN_SUITE:
+        measurement.unsaid = ("suite",)
+    if not measurement.backend:
+        measurement.unsaid += ("backend",)
     if measurement.metric in _ZERO:
         measurement.zero_is(_ZERO[measurement.metric])
 

@@ -7,6 +7,9 @@ of its model files; on an A100 some of its inference sizes differ, and then the 
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 _HUGGINGFACE = {
     "AlbertForMaskedLM": 4, "AllenaiLongformerBase": 4, "BartForCausalLM": 4, "BertForMaskedLM": 16,
     "BlenderbotForCausalLM": 4, "DebertaV2ForMaskedLM": 2, "DistilBertForMaskedLM": 128, "DistillGPT2": 16,
@@ -48,6 +51,38 @@ _TORCHBENCH = {  # training, inference
     "timm_vision_transformer_large": (32, 32), "timm_vovnet": (32, 32), "torch_multimodal_clip": (32, 32),
     "tts_angular": (64, 64), "vgg16": (64, 4), "vision_maskrcnn": (1, 1), "yolov3": (8, 8),
 }  # fmt: skip
+# Models that the lists had in earlier years, whose results are still around.
+_FORMER = {
+    "timm": {
+        "botnet26t_256", "cait_m36_384", "coat_lite_mini", "convit_base", "convmixer_768_32",
+        "convnext_base", "crossvit_9_240", "cspdarknet53", "dla102", "dpn107", "eca_botnext26ts_256",
+        "eca_halonext26ts", "ese_vovnet19b_dw", "fbnetc_100", "fbnetv3_b", "gernet_l",
+        "gluon_inception_v3", "gluon_senet154", "gluon_xception65", "gmixer_24_224", "gmlp_s16_224",
+        "hardcorenas_a", "hrnet_w18", "jx_nest_base", "lcnet_050", "legacy_senet154", "levit_128",
+        "mixer_b16_224", "mixnet_l", "mnasnet_100", "nasnetalarge", "pit_b_224", "pnasnet5large",
+        "poolformer_m36", "regnety_002", "res2net101_26w_4s", "res2net50_14w_8s", "res2next50",
+        "resmlp_12_224", "resnest101e", "rexnet_100", "sebotnet33ts_256", "selecsls42b", "spnasnet_100",
+        "swsl_resnext101_32x16d", "tf_mixnet_l", "tinynet_a", "tnt_s_patch16_224", "twins_pcpvt_base",
+        "vit_base_patch16_224", "volo_d1_224", "xcit_large_24_p8_224",
+    },
+    "huggingface": {
+        "CamemBert",
+    },
+    "torchbench": {
+        "Background_Matting", "DALLE2_pytorch", "attention_is_all_you_need_pytorch",
+        "basic_gnn_edgecnn", "basic_gnn_gcn", "basic_gnn_gin", "basic_gnn_sage", "demucs",
+        "doctr_det_predictor", "doctr_reco_predictor", "drq", "fastNLP_Bert", "gat", "gcn", "hf_clip",
+        "hf_distil_whisper", "hf_T5_generate", "llama_v2_7b", "maml", "mobilenet_v2_quantized_qat",
+        "moondream", "opacus_cifar10", "pytorch_struct", "resnet50_quantized_qat", "sage", "sam_fast",
+        "simple_gpt", "simple_gpt_tp_manual", "stable_diffusion", "stable_diffusion_text_encoder",
+        "stable_diffusion_unet", "tacotron2", "torchrec_dlrm",
+    },
+}  # fmt: skip
+# transformers' classes end so; the huggingface suite takes its models by class, torchbench calls them hf_*
+_HUGGINGFACE_CLASS = re.compile(
+    r"[A-Z]\w*For(MaskedLM|CausalLM|QuestionAnswering|SequenceClassification|ConditionalGeneration)"
+)
+_DETECTRON = re.compile(r"detectron2_\w+")
 _OF_ANY_MODE = {"huggingface": _HUGGINGFACE, "timm": _TIMM}
 
 
@@ -63,8 +98,13 @@ def default_batch_size(suite: str, model: str, mode: str, *, tiny: bool = False)
     return min(own, TINY_BATCH) if tiny and own is not None else own
 
 
+@lru_cache(maxsize=4096)
 def suite_of_model(model: str) -> str:
-    """Return the suite whose list holds this model, '' if none or several do."""
-    found = [suite for suite, table in _OF_ANY_MODE.items() if model in table]
-    found += ["torchbench"] if model in _TORCHBENCH else []
-    return found[0] if len(found) == 1 else ""
+    """Return the suite whose list holds or held this model, '' if none or several do."""
+    found = {suite for suite, table in _OF_ANY_MODE.items() if model in table}
+    found |= {suite for suite, models in _FORMER.items() if model in models}
+    if model in _TORCHBENCH or _DETECTRON.fullmatch(model):
+        found.add("torchbench")
+    if _HUGGINGFACE_CLASS.fullmatch(model):
+        found.add("huggingface")
+    return found.pop() if len(found) == 1 else ""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -54,7 +54,26 @@ _IN_FILE_NAMES = {
     "mode": {"training", "inference"},
     "device": {"cuda", "cpu", "rocm", "xpu", "mps", "hpu"},
 }
+_AMP_TYPES = {"bf16", "fp16"}
 _KINDS = ("performance", "accuracy")
+# The names that the script itself gives (`common.py`, `output_filename`).
+_SCRIPT_FILE = re.compile(
+    r"(speedup|accuracy|tolerance)_(?P<backend>[A-Za-z]\w*?)(_compilation_metrics|_stats)?"
+)
+_SCRIPT_FILES = {
+    "export": "inductor_export",
+    "aot_precompile": "aot_precompile",
+    "export_nativert": "export_nativert",
+    "torchscript_jit_trace": "torchscript_jit_trace",
+    "xla": "xla",
+    "speedup_dynamo_ts": "ts",
+    "prims_nvfuser": "prims_nvfuser",
+    "nothing": "eager",
+}
+_OTHER_BACKENDS = {
+    "eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus", *_SCRIPT_FILES.values(),
+}  # fmt: skip
+_SUITE_FOLDER = re.compile(r"(torchbench|huggingface|timm_models|timm)(?![a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -146,24 +165,47 @@ def other_compiler(info: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def file_hints(filename: str) -> Mapping[str, str]:
-    """Return the upload parameters in a file name such as
-    inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda_performance.csv."""
-    stem = PurePosixPath(filename.replace("\\", "/")).name.split(".", 1)[0]
-    found = _FILE.fullmatch(stem)
-    if not found:
-        return {}
-    words = "_".join(filter(None, (found["before"], found["after"]))).lower().split("_")
-    hints = {"suite": "timm" if found["suite"].lower().startswith("timm") else found["suite"].lower()}
-    for parameter, known in _IN_FILE_NAMES.items():
-        word = next((word for word in words if word in known), "")
-        if word:
-            hints[parameter] = "cuda" if word == "rocm" else word  # as torch calls it
-    name = _compiler_in(found["before"] or "", found["after"] or "")
-    compiler = named(name)
-    if compiler or name in {"eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus"}:
-        hints["backend"] = name
-    if "dynamic" in words:
+    """Return the upload parameters in the names of a file and its two folders, such as
+    inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda_performance.csv, speedup_inductor.csv or
+    huggingface/float32/results.csv."""
+    *folders, name = PurePosixPath(filename.replace("\\", "/")).parts[-3:] or [""]
+    stem = name.split(".", 1)[0]
+    found, by_script = _FILE.fullmatch(stem), _SCRIPT_FILE.fullmatch(stem)
+    words = stem.lower().split("_")
+    hints = {}
+    if found:
+        hints["suite"] = _suite_word(found["suite"])
+        backend = _compiler_in(found["before"] or "", found["after"] or "")
+    else:
+        backend = _SCRIPT_FILES.get(stem) or (by_script["backend"] if by_script else stem)
+    if found or by_script:
+        hints |= _said_by_words(words)
+    if named(backend) or (by_script and backend) or backend in _OTHER_BACKENDS:
+        hints["backend"] = backend
+    if found and "dynamic" in words:
         hints["dynamic"] = "1"
+    for folder in reversed(folders):  # the nearer one first
+        suite = _SUITE_FOLDER.match(folder)
+        in_folder = {"suite": _suite_word(suite[1])} if suite else {}
+        in_folder |= _said_by_words(re.split(r"[_\W]+", folder.lower()))
+        in_folder.pop("device", None)  # a folder may be called after a machine
+        hints = in_folder | hints
+    return hints
+
+
+def _suite_word(word: str) -> str:
+    return "timm" if word.lower().startswith("timm") else word.lower()
+
+
+def _said_by_words(words: Sequence[str]) -> dict[str, str]:
+    """Return dtype, mode and device among the words of a name; mixed precision with its type is amp_bf16."""
+    hints = {}
+    for parameter, known in _IN_FILE_NAMES.items():
+        place = next((place for place, word in enumerate(words) if word in known), None)
+        if place is not None:
+            word = "cuda" if words[place] == "rocm" else words[place]  # as torch calls it
+            following = words[place + 1] if place + 1 < len(words) else ""
+            hints[parameter] = f"amp_{following}" if word == "amp" and following in _AMP_TYPES else word
     return hints
 
 
@@ -171,7 +213,7 @@ def _compiler_in(before: str, after: str) -> str:
     """Return a compiler's name as `named` reads it. CI's lists of expected results put other words around it:
     dynamic_cpu_max_autotune_inductor_amp_freezing_huggingface_inference.csv."""
     others = set().union(*_IN_FILE_NAMES.values())
-    words = [word for word in before.lower().split("_") if word not in others]
+    words = [word for word in before.lower().split("_") if word not in others | _AMP_TYPES]
     words += [word for word in after.lower().split("_") if word in {"dynamic", "freezing"}]
     if "inductor" in words and "aot" not in words:
         words.sort(key="inductor".__ne__)

@@ -1,0 +1,61 @@
+"""Read bodies that are compressed with gzip or zstd, of several members or frames too."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from runner.formats.errors import Fault, MalformedUpload, UploadTooLarge
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_MAX_RATIO = 100  # inflated bytes for each byte on the wire
+_STEP = 1024  # bytes that are inflated at once: to 32 MiB at most, with either
+_MAX_WINDOW_BYTES = 2**27
+
+
+def is_compressed(body: bytes) -> bool:
+    return body.startswith((GZIP, ZSTD))
+
+
+def inflate(body: bytes, limit: int) -> bytes:
+    """Return the content. Raise MalformedUpload, or UploadTooLarge without holding much beyond the limit."""
+    make = _zstd if body.startswith(ZSTD) else _gzip
+    kind = make.__name__.strip("_")
+    content, inflater = bytearray(), None
+    for start in range(0, len(body), _STEP):
+        rest = body[start : start + _STEP]
+        while rest:
+            inflater = inflater or make()
+            try:
+                content += inflater.decompress(rest)
+            except _errors() as error:
+                fault = Fault("", str(error), malformed=True)
+                raise MalformedUpload(
+                    f"the body is not {kind}, or is followed by something else", [fault]
+                ) from error
+            if len(content) > limit or len(content) > _MAX_RATIO * max(len(body), 1024):
+                raise UploadTooLarge(
+                    f"the body is over {limit} bytes, or over {_MAX_RATIO} times its {kind} size"
+                )
+            rest = inflater.unused_data if inflater.eof else b""
+            if inflater.eof:
+                inflater = None
+    if inflater is not None or not body:
+        raise MalformedUpload(f"the {kind} body is cut off", [Fault("", "it ends too early", malformed=True)])
+    return bytes(content)
+
+
+def _gzip() -> Any:
+    return zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+
+def _zstd() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    import zstandard
+
+    return zlib.error, zstandard.ZstdError

@@ -1,0 +1,103 @@
+"""What other tools mean by their records: one value per shape, device names, words for an outcome, unit and
+direction."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hud.ingest import ingest
+from hud.models import Metric
+from runner.formats.parameters import Parameters
+from tests.support.observed import observe
+from tests.support.records import as_list, v3_record
+
+
+def helion(metric: str, values: list[float]) -> dict[str, Any]:
+    """A record of helion's `benchmarks/run_linattn.py`."""
+    return {
+        "benchmark": {
+            "name": "Helion Linear-Attention Benchmark",
+            "extra_info": {"device": "NVIDIA B200", "backend": "triton"},
+        },
+        "model": {"name": "softmax"},
+        "metric": {"name": metric, "benchmark_values": values},
+        "shape": ["(4096, 256)", "(4096, 384)", "(4096, 512)"],
+    }
+
+
+def test_helion_s_values_are_one_for_each_shape() -> None:
+    records = [helion("helion_speedup", [1.25, 0.0, -1.0]), helion("helion_accuracy", [1.0, 0.0, 1.0])]
+    found = observe(json.dumps(records)).measurements
+    assert {item.identity[:8] for item in found} == {
+        (
+            "helion",
+            "softmax",
+            json.dumps({"shape": shape}, separators=(",", ":")),
+            "",
+            "",
+            "triton",
+            "cuda",
+            "b200",
+        )
+        for shape in records[0]["shape"]
+    }
+    assert {item.device_name for item in found} == {"NVIDIA B200"}
+    speedups, accuracies = found[:3], found[3:]
+    assert [(item.samples, item.status) for item in speedups] == [
+        ([1.25], "ok"),
+        ([], "failed"),
+        ([], "failed"),
+    ]
+    assert [(item.samples, item.status) for item in accuracies] == [
+        ([1.0], "ok"), ([0.0], "wrong"), ([1.0], "ok"),
+    ]  # fmt: skip
+    assert found[1].pointer == "/0/metric/benchmark_values/1"
+
+
+def test_a_list_beside_no_shapes_is_a_list_of_samples() -> None:
+    record = v3_record("latency", [1.0, 2.0])
+    record["benchmark"]["extra_info"]["shape"] = [4096, 4096]  # of both
+    (item,) = observe(json.dumps(record)).measurements
+    assert item.samples == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("timeout", "timed_out"), ("error", "failed"), ("FAIL", "failed"), ("Out of memory", "oom"),
+     ("skipped", "not_run"), ("success", "ok")],
+)  # fmt: skip
+def test_another_tool_s_word_for_an_outcome_is_kept_beside_ours(word: str, status: str) -> None:
+    record = v3_record("odd", [0.0 if status != "ok" else 1.0])
+    record["metric"]["extra_info"] = {"status": word}
+    (item,) = observe(json.dumps(record)).measurements
+    expected = ("ok", None, [1.0]) if status == "ok" else (status, word, [])
+    assert (item.status, item.code, item.samples) == expected
+    record["metric"].pop("benchmark_values")
+    assert [item.status for item in observe(json.dumps(record)).measurements] == [status] * (status != "ok")
+
+
+def test_a_target_of_0_is_none_and_a100_is_not_the_40_gb_card() -> None:
+    record = v3_record()
+    record["benchmark"]["extra_info"]["arch"] = "A100"
+    (item,) = observe(json.dumps(record)).measurements
+    assert (item.identity[7], item.target_arch) == ("a100", "a100-40gb")
+    record["metric"]["target_value"] = 0
+    assert observe(json.dumps(record)).measurements[0].target is None
+
+
+@pytest.mark.django_db
+def test_a_record_says_unit_and_direction_of_a_metric_nobody_knows() -> None:
+    record = v3_record("goodput", [5.0])
+    record["metric"]["extra_info"] = {"unit": "req/s", "direction": "higher_is_better"}
+    known = v3_record("speedup", [5.0])
+    known["metric"]["extra_info"] = {"unit": "furlong", "direction": "down"}
+    ingest(as_list(record, v3_record("odd", [1.0]), known), Parameters())
+    meanings = {
+        name: (unit, up) for name, unit, up in Metric.objects.values_list("name", "unit", "direction")
+    }
+    assert meanings["goodput"] == ("req/s", "up")
+    assert meanings["odd"] == ("", "none")
+    assert meanings["speedup"] == ("x", "up")
