@@ -11,6 +11,7 @@ from hud.api import api, metrics
 from hud.pages import health
 from hud.pages.audit import view as audit
 from hud.pages.code import view as code
+from hud.pages.compare import view as compare
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
 from hud.pages.hosts import view as hosts
@@ -20,6 +21,7 @@ from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
 from hud.pages.run import view as runs
+from hud.pages.search import view as search
 from hud.pages.suite import view as suites
 
 
@@ -51,6 +53,10 @@ urlpatterns = [
     path("experiments/<int:pk>/rerun", experiments.rerun, name="rerun"),
     path("code/", code.code, name="code"),
     path("code.<format:data_format>", code.code, name="code"),
+    path("compare/", compare.compare, name="compare"),
+    path("compare.<format:data_format>", compare.compare, name="compare"),
+    path("search/", search.search, name="search"),
+    path("search.<format:data_format>", search.search, name="search"),
     path("limits/", limits.limits, name="limits"),
     path("limits.<format:data_format>", limits.limits, name="limits"),
     path("runs/", runs.run_list, name="runs"),
@@ -66,6 +72,7 @@ urlpatterns = [
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/", regressions.regression_list, name="regressions"),
     path("regressions.<format:data_format>", regressions.regression_list, name="regressions"),
+    path("regressions/act", regressions.act_on_several, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),
     path("rename/", rename.page, name="rename"),
     path("hosts/", hosts.host_list, name="hosts"),

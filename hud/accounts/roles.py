@@ -63,6 +63,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "rerun": {"POST": "run"},
     "code": {"GET": "read"},
     "limits": {"GET": "read"},
+    "compare": {"GET": "read"},
+    "search": {"GET": "read"},
     "runs": {"GET": "read"},
     "run": {"GET": "read"},
     "run_live": {"GET": "read"},
@@ -74,6 +76,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "regressions": {"GET": "read"},
     "regression_act": {"POST": "accept"},
+    "regressions_act": {"POST": "accept"},  # of several
     "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
@@ -108,9 +111,10 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_export": {"GET": "read"},
     "api:get_series": {"GET": "read"},
     "api:get_attribution": {"GET": "read"},
+    "api:get_compare": {"GET": "read"},
     "api:get_variant": {"GET": "read"},
     "api:get_regressions": {"GET": "read"},
-    "api:post_regression": {"POST": "accept"},
+    "api:post_regression": {"POST": "accept", "GET": "read"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -54,18 +54,19 @@ def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dic
     }
 
 
-def check_query(request: HttpRequest, known: type[Schema]) -> None:
-    """Raise Problem 422 for unknown and repeated filters, which would return too much or too little."""
+def check_query(request: HttpRequest, known: type[Schema], *, repeated: Collection[str] = ()) -> None:
+    """Raise Problem 422 for unknown and repeated filters, which would return too much or too little; those in
+    `repeated` take several values."""
     names = [field.alias or name for name, field in known.model_fields.items()]
     unknown = [name for name in request.GET if name not in names]
     if unknown:
         detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(names)}"
         raise Problem(422, detail, errors=[Fault(f"?{unknown[0][:60]}", "unknown filter")])
-    twice = [name for name, values in request.GET.lists() if len(values) > 1]
+    twice = [name for name, values in request.GET.lists() if len(values) > 1 and name not in repeated]
     if twice:
         detail = f"the filter {twice[0]!r} is said twice; it takes one value"
         raise Problem(422, detail, errors=[Fault(f"?{twice[0]}", "said twice")])
-    if any("\0" in value for value in request.GET.values()):
+    if any("\0" in value for _name, values in request.GET.lists() for value in values):
         raise Problem(422, "a filter holds a NUL character")
 
 

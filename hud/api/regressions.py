@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.experiments import check_query
-from hud.api.schemas import Error, RegressionEventIn, RegressionOut, RegressionsOut
+from hud.api.schemas import Error, RegressionDetailOut, RegressionEventIn, RegressionOut, RegressionsOut
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import Event, RegressionState
 from hud.models import Regression
 from hud.pages.regressions import query
 from hud.problems import Problem, row_of
+from runner.formats.errors import Fault
 
 router = Router(tags=["regressions"])
 
@@ -47,7 +50,13 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     the decision does not fit answers 409. `until` belongs to `mute`."""
     found = row_of(Regression, regression_id, related="series__experiment")
     if given.event == "mute":
-        decide.mute(regression=found, who=who(request), until=given.until, note=given.note)
+        until = given.until
+        if until and timezone.is_naive(until):
+            until = timezone.make_aware(until, UTC)
+        try:
+            decide.mute(regression=found, who=who(request), until=until, note=given.note)
+        except decide.BadEnd as error:
+            raise Problem(422, str(error), errors=[Fault("/until", str(error))]) from error
     elif given.until:
         raise Problem(422, "`until` belongs to the event `mute`")
     else:
@@ -55,3 +64,12 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     line = query.line_of(regression_id)
     assert line
     return line.to_row()
+
+
+@router.get("/regressions/{int:regression_id}", response={200: RegressionDetailOut, (401, 403, 404): Error})
+def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
+    """Get a regression with its history."""
+    detail = query.detail_of(regression_id) if regression_id < 2**31 else None
+    if detail is None:
+        raise Problem(404, f"no regression has the id {regression_id}")
+    return detail.to_json()

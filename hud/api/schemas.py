@@ -212,10 +212,27 @@ class RegressionsOut(Schema):
     items: list[RegressionOut]
 
 
+class RegressionHistoryOut(Schema):
+    at: datetime
+    who: str = Field(description="empty: the judge")
+    event: str
+    before: str
+    after: str
+    note: str
+    run: int | None
+
+
+class RegressionDetailOut(RegressionOut):
+    history: list[RegressionHistoryOut]
+
+
 class RegressionEventIn(Schema):
+    model_config = ConfigDict(extra="forbid")
     event: Literal["accept", "acknowledge", "dismiss", "mute", "confirm"]
     note: str = Field("", max_length=1000)
-    until: datetime | None = Field(None, description="end of `mute`; without it, muting ends now")
+    until: datetime | None = Field(
+        None, description="end of `mute`, in the future and within a year; without it, muting ends now"
+    )
 
 
 class PlaceOut(Schema):

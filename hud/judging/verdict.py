@@ -103,6 +103,28 @@ def judge(
     return _judge_level(history, samples, rule, history_samples)
 
 
+def judge_points(
+    base: Sequence[float], head: Sequence[float], rule: Rule, *, noise: float | None, points: int
+) -> Verdict:
+    """Judge a point against another one, each with a sample for every compilation. `noise` is that of the
+    series from point to point (None: the prior), known from `points` of them."""
+    if not base or not head:
+        return Verdict("failed" if base else "new", baseline_n=len(base))
+    if rule.kind != "timing":
+        return _judge_exact([median(base)], median(head), rule)
+    found = _compare(
+        [median(base)],
+        [median(head)],
+        rule,
+        noise=noise or rule.prior_noise,
+        degrees=1.5 * min(points, _NOISE_WINDOW) + 3,
+        samples_each=1,
+    )
+    if points * len(base) < _FEWEST or points < 2:
+        return _only_if_certain(found, base, head, "few_compilations")
+    return found
+
+
 def _judge_variant(
     history: Sequence[float],
     samples: Sequence[float],

@@ -16,6 +16,7 @@ from hud.accounts.roles import SCOPES
 from hud.judging.regressions.states import BY_PEOPLE, RegressionState
 from hud.models import State
 from hud.pages.audit import query as audit
+from hud.pages.compare import query as compare
 from hud.pages.experiment import query as experiment
 from hud.pages.hosts.query import Place
 from hud.pages.limits import query as limits
@@ -79,10 +80,14 @@ class RegressionFilters(FilterForm):
     arch = _word(100)
     suite = _word(60)
     branch = _word(200)
-    id = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    owner = _word(150)
+    open = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    id = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # the old name of `open`
 
     def filters(self) -> regressions.Filters:
-        return regressions.Filters(**self.kept())
+        kept = self.kept()
+        old = kept.pop("id", None)
+        return regressions.Filters(**{"open": old, **kept})
 
 
 class RegressionAction(forms.Form):
@@ -92,7 +97,17 @@ class RegressionAction(forms.Form):
         choices=[(name, name) for name in (*BY_PEOPLE, "mute", "unmute", "mine", "unassign")]
     )
     note = forms.CharField(required=False, max_length=1000)
-    days = forms.IntegerField(required=False, min_value=1, max_value=90)
+    until = forms.DateField(required=False)  # of `mute`
+    days = forms.IntegerField(required=False, min_value=1, max_value=365)  # instead of it
+    ids = forms.CharField(required=False)
+
+    def clean_ids(self) -> list[int]:
+        """Return the ids of a selection. A box stands for one regression, or for all of a group."""
+        given = self.data.getlist("ids") if isinstance(self.data, QueryDict) else []
+        texts = " ".join(given).split()
+        if not all(text.isascii() and text.isdigit() and int(text[:11]) <= _MAX_ID for text in texts):
+            raise forms.ValidationError("A selection is made of ids.")
+        return sorted({int(text) for text in texts})[: regressions.MOST_ROWS]
 
 
 class ExperimentChoice(FilterForm):
@@ -113,6 +128,21 @@ class CodeSides(FilterForm):
     head = _word(300)
     kernel = _word(16)
     q = _word()  # of the chooser
+
+
+class CompareFilters(FilterForm):
+    """Sides as `hud.pages.compare.sides` reads them; `head` is read apart, since it may be repeated."""
+
+    base = _word(300)
+    metric = _word()
+    suite = _word(60)
+    verdict = forms.ChoiceField(required=False, choices=[(word, word) for word in compare.VERDICTS])
+    formulas = forms.ChoiceField(required=False, choices=[("hud", "hud")])
+    rows = forms.ChoiceField(required=False, choices=[("all", "all")])
+
+
+class SearchWords(FilterForm):
+    q = _word()
 
 
 class LimitsFilters(FilterForm):

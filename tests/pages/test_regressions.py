@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.models import Audit, Regression
@@ -80,3 +82,88 @@ def test_the_api_lists_and_decides(regression: Regression) -> None:
     again = api.post(path, {"event": "dismiss"}, content_type="application/json")
     assert again.status_code == 409
     assert api.post(path, {"event": "agreed"}, content_type="application/json").status_code == 422
+
+
+def test_the_api_shows_one_with_its_history_and_refuses_what_does_not_fit(regression: Regression) -> None:
+    _key, secret = create_key(name="t", scopes=["read", "accept"], who="t")
+    api = Client(headers={"authorization": f"Bearer {secret}"})
+    path = f"/api/v1/regressions/{regression.pk}"
+
+    def post(**body: Any) -> int:
+        return api.post(path, body, content_type="application/json").status_code
+
+    assert post(event="acknowledge", untill="2027-01-01T00:00:00Z") == 422
+    soon, past, far = (f"{timezone.now() + timedelta(days=days):%Y-%m-%dT%H:%M:%S}" for days in (3, -1, 400))
+    assert post(event="mute", until=past) == 422
+    assert post(event="mute", until=f"{far}Z") == 422
+    assert Regression.objects.get().muted_until is None
+    assert post(event="mute", until=soon) == 200
+    assert post(event="accept") == 200
+    assert post(event="mute", until=soon) == 409
+    history = api.get(path).json()["history"]
+    assert [one["event"] for one in history][-2:] == ["mute", "accept"]
+    assert history[-1]["who"] == "key t"
+    assert api.get("/api/v1/regressions/999999").status_code == 404
+
+
+def test_a_selection_or_a_whole_group_is_decided_at_once(operator: Client, client: Client) -> None:
+    for case in "abc":
+        nights(*quiet(12), 2000, 2000, case=case)
+    first, *others = Regression.objects.order_by("pk").values_list("pk", flat=True)
+    rest = " ".join(map(str, others))
+    assert client.post("/regressions/act", {"event": "accept", "ids": rest}).status_code == 302
+    assert set(Regression.objects.values_list("state", flat=True)) == {"open"}
+    back = "/regressions/?tab=inbox&owner=nobody"
+    answer = operator.post("/regressions/act", {"event": "acknowledge", "ids": [first, rest], "back": back})
+    assert answer["Location"] == back
+    assert set(Regression.objects.values_list("state", flat=True)) == {"acknowledged"}
+    operator.post(f"/regressions/{first}/act", {"event": "accept", "note": "needed", "ids": str(others[0])})
+    assert list(Regression.objects.order_by("pk").values_list("state", flat=True)) == [
+        "accepted",
+        "accepted",
+        "acknowledged",
+    ]
+    page = operator.post("/regressions/act", {"event": "mine", "ids": rest}, follow=True)
+    assert page.status_code == 200
+    answer = operator.post("/regressions/act", {"event": "dismiss", "ids": rest}, follow=True)
+    assert "notice error" in answer.text  # neither state permits it
+    for wrong in (
+        {"ids": "1;2"},
+        {"ids": ""},
+        {"ids": "9" * 30},
+        {"event": "no"},
+        {"back": "https://x.org/"},
+    ):
+        answer = operator.post("/regressions/act", {"event": "accept", "ids": "", **wrong})
+        assert (answer.status_code, answer["Location"]) == (302, "/regressions/"), wrong
+    assert Regression.objects.filter(state="acknowledged").count() == 1
+
+
+def test_a_muting_ends_within_a_year(regression: Regression, operator: Client) -> None:
+    address = f"/regressions/{regression.pk}/act"
+    for days in (-1, 400):
+        operator.post(
+            address, {"event": "mute", "until": f"{timezone.now() + timedelta(days=days):%Y-%m-%d}"}
+        )
+        assert Regression.objects.get().muted_until is None
+    operator.post(address, {"event": "mute", "until": f"{timezone.now() + timedelta(days=30):%Y-%m-%d}"})
+    until = Regression.objects.get().muted_until
+    assert until
+    assert until > timezone.now() + timedelta(days=29)
+
+
+def test_the_list_is_filtered_by_owner_and_keeps_the_open_one_beside_it(
+    regression: Regression, operator: Client
+) -> None:
+    operator.post(f"/regressions/{regression.pk}/act", {"event": "mine"})
+
+    def ids(**query: Any) -> list[int]:
+        return [row["id"] for row in operator.get("/regressions.json", query).json()["items"]]
+
+    assert ids(owner="mara") == ids(tab="mine") == [regression.pk]
+    assert ids(owner="nobody") == ids(owner="jon") == []
+    detail = operator.get("/regressions.json", {"open": regression.pk}).json()["detail"]
+    assert detail["id"] == regression.pk
+    assert [one["event"] for one in detail["history"]][-1] == "assign"
+    assert "aria-current" in operator.get("/regressions/", {"open": regression.pk}).text
+    assert operator.get("/regressions/", {"open": 999999}).status_code == 200

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils import timezone
 
 from hud.accounts import audit
 from hud.judging.regressions.events import apply, record
-from hud.judging.regressions.states import BY_PEOPLE, SETTLED, Event, next_state, possible
+from hud.judging.regressions.states import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
 from hud.models import Regression, Series
 
 State = Regression.State
 
 
+LONGEST_MUTE = timedelta(days=366)
+
+
 class CannotDo(Exception):
     """A regression's state does not permit the event. The text says what is possible."""
+
+
+class BadEnd(ValueError):
+    """A muting may not end then."""
 
 
 def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Regression:
@@ -41,8 +49,13 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
 
 
 def mute(*, regression: Regression, who: str, until: datetime | None, note: str = "") -> Regression:
-    """Silence a regression until a time, None to end that, with an audit line."""
+    """Silence a regression until a time, None to end that, with an audit line. Raise BadEnd unless the time
+    is within a year from now, CannotDo for a regression that is closed."""
+    if until is not None and not timedelta() < until - timezone.now() <= LONGEST_MUTE:
+        raise BadEnd("a regression is muted until a time in the future, within a year")
     with transaction.atomic():
+        if until is not None and regression.state not in ACTIVE:
+            raise CannotDo(f"a regression that is {regression.state} waits for nobody and cannot be muted")
         regression.muted_until = until
         regression.save(update_fields=["muted_until"])
         detail = {"until": until.isoformat() if until else None, "note": note}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -13,13 +14,15 @@ from django.utils import timezone
 from hud.judging.regressions import causes
 from hud.judging.regressions.causes import Group, Moved
 from hud.judging.regressions.states import ACTIVE, Event, RegressionKind, RegressionState, possible
-from hud.models import Environment, Experiment, Metric, Regression, RegressionEvent, SeriesState
+from hud.models import Compilation, Environment, Experiment, Metric, Regression, RegressionEvent, SeriesState
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 
 MOST_ROWS = 500
+NOBODY = "nobody"
 TABS = ("inbox", "mine", "suspects", "resolved", "accepted", "dismissed", "muted")
 WAITING = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
+_NIGHTS = timedelta(days=28)
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 
 
@@ -32,7 +35,8 @@ class Filters:
     arch: str = ""
     suite: str = ""
     branch: str = ""
-    id: int | None = None  # the one whose history is shown
+    owner: str = ""  # a name, or `NOBODY`
+    open: int | None = None  # the one whose history is shown
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,16 @@ class Cause:
     def experiments(self) -> int:
         return len({line.experiment.pk for line in self.lines})
 
+    @property
+    def ids(self) -> str:
+        """Return the ids of all its regressions, as a box of the selection sends them."""
+        return " ".join(str(line.regression.pk) for line in self.lines)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether only one night shows it so far."""
+        return all(line.regression.points <= 1 for line in self.lines)
+
 
 @dataclass(frozen=True)
 class Detail:
@@ -90,6 +104,31 @@ class Detail:
     events: list[RegressionEvent]
     actions: list[Event]
     environment: list[tuple[str, str, str]]  # fact, before, after
+    cause: Cause | None = None  # that it belongs to, where that is on the page
+    code: tuple[str, str] | None = None  # sides of the page that compares kernels
+
+    @property
+    def rest(self) -> str:
+        """Return the ids of the others of its group."""
+        lines = self.cause.lines if self.cause else []
+        return " ".join(str(line.regression.pk) for line in lines if line is not self.line)
+
+    @property
+    def others(self) -> int:
+        return len(self.rest.split())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the regression with its history."""
+        return {**self.line.to_row(), "history": [_event(event) for event in self.events]}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What became of the regressions that were opened in 28 nights."""
+
+    opened: int
+    confirmed: int
+    dismissed: int
 
 
 @dataclass(frozen=True)
@@ -99,7 +138,41 @@ class RegressionsPage:
     detail: Detail | None
     archs: list[str]
     suites: list[str]
+    owners: list[str]
+    opened: Opened
     truncated: bool
+
+    @property
+    def sections(self) -> list[tuple[str, list[Cause]]]:
+        """Return the causes under their headings: those of the last night first."""
+        parts = [
+            ("New tonight", [cause for cause in self.causes if cause.is_new]),
+            ("Open for longer", [cause for cause in self.causes if not cause.is_new]),
+        ]
+        return [(title, causes) for title, causes in parts if causes]
+
+    @property
+    def new(self) -> int:
+        return sum(cause.is_new for cause in self.causes)
+
+    @property
+    def order(self) -> list[int]:
+        """Return the id that each row opens, from top to bottom."""
+        return [cause.first.regression.pk for _title, causes in self.sections for cause in causes]
+
+    def beside(self, step: int) -> int | None:
+        """Return the row before (-1) or after (1) the open one."""
+        one = self.detail.cause.first.regression.pk if self.detail and self.detail.cause else None
+        place = self.order.index(one) + step if one in self.order else -1
+        return self.order[place] if 0 <= place < len(self.order) else None
+
+    @property
+    def previous(self) -> int | None:
+        return self.beside(-1)
+
+    @property
+    def following(self) -> int | None:
+        return self.beside(1)
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
@@ -110,24 +183,35 @@ class RegressionsPage:
 
 
 def read(filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page, in 7 statements, 10 with a detail."""
+    """Return the page, in 8 statements, 12 with a detail."""
     found = _rows(filters, user)
     lines = _lines(found[:MOST_ROWS])
-    chosen = next((line for line in lines if line.regression.pk == filters.id), None)
-    if filters.id and chosen is None:
-        chosen = next(iter(_lines(list(_related(Regression.objects.filter(pk=filters.id))))), None)
+    chosen = next((line for line in lines if line.regression.pk == filters.open), None)
+    if filters.open and chosen is None:
+        chosen = line_of(filters.open)
     active = Regression.objects.filter(state__in=ACTIVE)
-    choices = list(
-        active.values_list("series__experiment__arch", "series__experiment__suite").distinct().order_by()
-    )
+    names = ("series__experiment__arch", "series__experiment__suite", "owner__username")
+    choices = list(active.values_list(*names).distinct().order_by())
+    causes = grouped(lines)
     return RegressionsPage(
-        causes=grouped(lines),
+        causes=causes,
         counts=counts(user),
-        detail=_detail(chosen) if chosen else None,
-        archs=sorted({arch for arch, _suite in choices}),
-        suites=sorted({suite for _arch, suite in choices}),
+        detail=_detail(chosen, causes) if chosen else None,
+        archs=sorted({arch for arch, _suite, _owner in choices}),
+        suites=sorted({suite for _arch, suite, _owner in choices}),
+        owners=sorted({owner for _arch, _suite, owner in choices if owner}),
+        opened=_opened(),
         truncated=len(found) > MOST_ROWS,
     )
+
+
+def _opened() -> Opened:
+    recent = Regression.objects.filter(opened__gt=timezone.now() - _NIGHTS)
+    by_pairs = {"confirmed": Event.CONFIRMED_BY_PAIRS, "dismissed": Event.NOT_REPRODUCED}
+    said = {
+        name: Count("pk", distinct=True, filter=Q(events__event=event)) for name, event in by_pairs.items()
+    }
+    return Opened(**recent.aggregate(opened=Count("pk", distinct=True), **said))
 
 
 def waiting() -> list[Cause]:
@@ -151,6 +235,8 @@ def _rows(filters: Filters, user: User | None) -> list[Regression]:
         wanted &= Q(series__experiment__arch=filters.arch)
     if filters.suite:
         wanted &= Q(series__experiment__suite=filters.suite)
+    if filters.owner:
+        wanted &= Q(owner=None) if filters.owner == NOBODY else Q(owner__username=filters.owner)
     if filters.branch and filters.branch != branch_or_default(""):
         return []  # regressions are of the default branch
     return list(_related(Regression.objects.filter(wanted))[: MOST_ROWS + 1])
@@ -238,10 +324,31 @@ def _cause(group: Group, lines: list[Line]) -> Cause:
     return cause
 
 
-def _detail(line: Line) -> Detail:
+def detail_of(pk: int) -> Detail | None:
+    """Return a regression with its history, None if there is none."""
+    line = line_of(pk)
+    return _detail(line, []) if line else None
+
+
+def _detail(line: Line, causes: Sequence[Cause]) -> Detail:
     one = line.regression
     events = list(one.events.select_related("run").order_by("pk"))
-    return Detail(line, events, possible(RegressionState(one.state)), _differences(one))
+    cause = next((found for found in causes if any(other is line for other in found.lines)), None)
+    runs = [one.last_good_run_id, one.first_run_id]
+    known = Compilation.objects.filter(experiment=line.experiment, run__in=runs).exclude(kernels=[])
+    with_kernels = set(known.values_list("run_id", flat=True)) if None not in runs else set()
+    code = None
+    if with_kernels == set(runs):
+        code = (
+            f"run:{runs[0]}/experiment:{line.experiment.pk}",
+            f"run:{runs[1]}/experiment:{line.experiment.pk}",
+        )
+    return Detail(line, events, possible(RegressionState(one.state)), _differences(one), cause, code)
+
+
+def _event(event: RegressionEvent) -> dict[str, Any]:
+    names = ("at", "who", "event", "before", "after", "note")
+    return {**{name: getattr(event, name) for name in names}, "run": event.run_id}
 
 
 def _differences(one: Regression) -> list[tuple[str, str, str]]:

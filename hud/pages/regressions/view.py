@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
 
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -10,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
@@ -32,34 +34,69 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     user = request.user if isinstance(request.user, User) else None
     page = query.read(filters, user)
     if data_format:
-        return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts)
+        detail = {"detail": page.detail.to_json()} if page.detail else {}
+        return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts, **detail)
     context = {"page": page, "filters": filters, "most": query.MOST_ROWS, "complaints": form.complaints()}
     return render(request, "regressions/regressions.html", context)
 
 
 @require_POST
-@after_login(lambda _request, pk: f"{reverse('regressions')}?id={pk}")
+@after_login(lambda _request, pk: f"{reverse('regressions')}?open={pk}")
 def act(request: HttpRequest, pk: int) -> HttpResponse:
-    """Apply a person's decision, and show the regression again."""
-    regression = get_object_or_404(Regression.objects.select_related("series__experiment"), pk=pk)
+    """Apply a person's decision to a regression and the chosen rest of its group, and show it again."""
+    get_object_or_404(Regression, pk=pk)
+    return _act(request, [pk], f"{reverse('regressions')}?open={pk}")
+
+
+@require_POST
+@after_login(lambda _request: reverse("regressions"))
+def act_on_several(request: HttpRequest) -> HttpResponse:
+    """Apply a person's decision to a selection, and show the list again."""
+    return _act(request, [], reverse("regressions"))
+
+
+def _act(request: HttpRequest, chosen: Sequence[int], back: str) -> HttpResponse:
+    """Decide on each of the chosen and selected regressions; say which of them the decision does not fit."""
+    given = request.POST.get("back", "")
+    if url_has_allowed_host_and_scheme(given, None) and given.startswith(f"{reverse('regressions')}?"):
+        back = given
     form = RegressionAction(request.POST)
     if not form.is_valid():
         messages.error(request, " ".join(text for texts in form.errors.values() for text in map(str, texts)))
-    else:
+        return redirect(back)
+    said = form.cleaned_data
+    ids = {*chosen, *said["ids"]}
+    found = list(Regression.objects.filter(pk__in=ids).select_related("series__experiment").order_by("pk"))
+    if not found:
+        messages.warning(request, "Nothing is selected.")
+    done, refused = 0, dict[str, int]()
+    for regression in found:
         try:
-            _decide(request, regression, **form.cleaned_data)
-        except decide.CannotDo as error:
-            messages.error(request, f"{str(error).capitalize()}.")
-    return redirect(f"{reverse('regressions')}?id={pk}")
+            _decide(request, regression, said["event"], said["note"], _end(said["until"], said["days"]))
+            done += 1
+        except (decide.CannotDo, decide.BadEnd) as error:  # noqa: PERF203 — the others are decided on
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    if done and len(found) > 1:
+        messages.success(request, f"{said['event'].capitalize()}: {done} of {len(found)}.")
+    for text, count in refused.items():
+        messages.error(request, f"{text[:1].upper()}{text[1:]}." + (f" ({count})" if len(found) > 1 else ""))
+    return redirect(back)
 
 
-def _decide(request: HttpRequest, regression: Regression, event: str, note: str, days: int | None) -> None:
+def _end(until: date | None, days: int | None) -> datetime:
+    """Return when a muting ends: at the end of that day, else after some days."""
+    if until is None:
+        return timezone.now() + timedelta(days=days or _MUTE_DAYS)
+    return datetime.combine(until, time(23, 59), UTC)
+
+
+def _decide(request: HttpRequest, regression: Regression, event: str, note: str, until: datetime) -> None:
     user = request.user
     assert isinstance(user, User)
     who = user.get_username()
     if event in {"mute", "unmute"}:
-        until = timezone.now() + timedelta(days=days or _MUTE_DAYS) if event == "mute" else None
-        decide.mute(regression=regression, who=who, until=until, note=note)
+        end = until if event == "mute" else None
+        decide.mute(regression=regression, who=who, until=end, note=note)
     elif event in {"mine", "unassign"}:
         decide.assign(regression=regression, owner=user if event == "mine" else None, who=who)
     else:

@@ -1,0 +1,58 @@
+"""Comparisons of runs over the API."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.experiments import check_query
+from hud.api.schemas import Error
+from hud.pages.compare import text
+from hud.pages.compare.query import Filters
+from hud.pages.compare.sides import BadSide
+from hud.pages.compare.view import read
+from hud.problems import Problem
+
+router = Router(tags=["reading"])
+
+
+class CompareFilter(Schema):
+    base: str = Field(max_length=300, description="run:12, commit:abc123, latest:main, host:NAME or date:DAY")
+    head: list[str] = Field(min_length=1, max_length=3, description="as base; repeated for up to three")
+    metric: str = Field("", max_length=200, description="else of each experiment the most telling")
+    suite: str = Field("", max_length=60)
+    verdict: Literal["", "regressed", "improved", "failed", "inconclusive", "unchanged"] = ""
+    formulas: Literal["", "hud"] = Field("", description="hud: those of PyTorch's HUD")
+    format: Literal["json", "md"] = "json"
+
+
+class CompareOut(Schema):
+    base: dict[str, Any]
+    head: dict[str, Any] = Field(description="the first candidate")
+    heads: list[dict[str, Any]] = Field(description="each candidate with its counts and aggregates")
+    environment: list[dict[str, Any]] = Field(description="the facts that differ")
+    items: list[dict[str, Any]] = Field(description="experiments: movers first, then the rest")
+
+
+@router.get(
+    "/compare",
+    response={200: CompareOut, (400, 401, 403, 404, 422): Error},
+    openapi_extra={"responses": {200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}}},
+)
+def get_compare(request: HttpRequest, given: Query[CompareFilter]) -> Any:
+    """Compare runs: matched cohort, a verdict for each experiment, aggregates with their 95 % interval. What
+    another card, host or environment may have caused is inconclusive, with that as its reason."""
+    check_query(request, CompareFilter, repeated=("head",))
+    filters = Filters(**given.model_dump(include={"metric", "suite", "verdict", "formulas"}))
+    try:
+        page = read(given.base, given.head, filters)
+    except BadSide as error:
+        raise Problem(error.status, str(error)) from error
+    if given.format == "md":
+        rows = text.shown(page, everything=False)
+        return HttpResponse(text.markdown(page, rows), content_type="text/markdown; charset=utf-8")
+    return {**page.to_json(), "items": page.to_rows()}

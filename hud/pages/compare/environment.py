@@ -1,0 +1,90 @@
+"""The facts in which the environments of two sides differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hud.models import Environment, Run
+from hud.pages.compare.points import Point
+from hud.pages.compare.sides import Side
+
+_SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
+_PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
+_MOST = 3  # values of a fact to show
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact with its values on each side, several where a side has several environments."""
+
+    name: str
+    values: tuple[tuple[str, ...], ...]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+    @property
+    def meaning(self) -> str:
+        return "subject" if self.name in _SUBJECT else _PLACE.get(self.name, "")
+
+    @property
+    def title(self) -> str:
+        return {"gpu_uuid": "card", "gpu": "GPU", "torch_git": "torch commit"}.get(self.name, self.name)
+
+    @property
+    def words(self) -> list[str]:
+        """Return the values of each side as text."""
+        return [_words(values) for values in self.values]
+
+    def to_json(self) -> dict[str, Any]:
+        base, *heads = self.values
+        return {
+            "name": self.name,
+            "base": list(base),
+            "head": list(heads[0]),
+            "heads": list(map(list, heads)),
+        }
+
+
+def differences(
+    sides: Sequence[Side],
+    points: Iterable[Point],
+    environments: Mapping[int, Environment],
+    runs: Mapping[int, Run],
+) -> list[Fact]:
+    """Return every fact, those of the runs first."""
+    used = {(point.place, point.environment_id) for point in points}
+    ran = {(point.place, point.run_id) for point in points}
+    found: dict[str, list[set[str]]] = {}
+    for place in range(len(sides)):
+        facts = [
+            {"commit": runs[pk].commit, "branch": runs[pk].branch, "host": runs[pk].host_name}
+            for side, pk in ran
+            if side == place
+        ]
+        facts += [_flat(environments[pk].facts) for side, pk in used if side == place]
+        for one in facts:
+            for name, value in one.items():
+                if name != "date" and value not in (None, "", 0, {}):
+                    found.setdefault(name, [set() for _side in sides])[place].add(str(value))
+    facts_first = {name: number for number, name in enumerate(("commit", "branch", "host", *_SUBJECT))}
+    return [
+        Fact(name, tuple(tuple(sorted(values)) for values in found[name]))
+        for name in sorted(found, key=lambda name: (facts_first.get(name, 99), name))
+    ]
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, fact in facts.items():
+        flat.update(fact if isinstance(fact, dict) else {name: fact})
+    return flat
+
+
+def _words(values: Sequence[str]) -> str:
+    shown = [value[:60] for value in values[:_MOST]]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "") or "not known"

@@ -1,0 +1,156 @@
+"""A comparison in words: the sentence above the tables, and Markdown to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hud.models import Metric
+from hud.pages.compare.groups import Mean
+from hud.pages.compare.judged import WORDS, Judged
+from hud.pages.compare.query import ComparePage, Counts, Row
+
+_ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
+_NO_UNIT = {"", "count", "ratio", "B"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The rows of a page, cut where it says so."""
+
+    movers: list[Row]
+    undecided: list[Row]
+    quiet: list[Row]
+    apart: list[Row]
+
+
+def shown(page: ComparePage, *, everything: bool) -> Shown:
+    """Return the rows to show: all movers up to 200, of the others the largest unless `everything`."""
+    most = 500
+    few, some = (most, most) if everything else (5, 20)
+    return Shown(page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return ``−12.0 %``."""
+    if share is None:
+        return ""
+    text = f"{share * 100:+.{digits}f}"
+    return f"{text.lstrip('+-')} %" if not float(text) else f"{text} %".replace("-", "−")
+
+
+def parts(counts: Counts) -> list[tuple[str, str]]:
+    """Return the sentence as parts with their tone: ``5 regressed``, ``1 improved``, …"""
+    one = counts.verdicts
+    failed = one.get("failed", 0)
+    found = [
+        (one.get("regressed", 0), "regressed", "worse"),
+        (one.get("improved", 0), "improved", "better"),
+        (failed, "new failure" if failed == 1 else "new failures", "worse"),
+        (one.get("inconclusive", 0), "undecided", "doubt"),
+        (one.get("unchanged", 0), "within noise", ""),
+    ]
+    said = [(f"{number} {word}", tone) for number, word, tone in found if number or word == "within noise"]
+    return said if counts.matched else [("Nothing is on both sides", "")]
+
+
+def reasons(counts: Counts) -> str:
+    """Return why changes are undecided: ``4 on another card, 1 near the noise``."""
+    return ", ".join(f"{number} {WORDS.get(name, name)}" for name, number in counts.reasons.most_common())
+
+
+def value(number: float | None, metric: Metric) -> str:
+    """Return a value with the metric's precision and without its unit."""
+    if number is None:
+        return "–"
+    if metric.unit == "B":
+        return f"{number / 1e9:.3f} GB" if abs(number) >= 1e8 else f"{number / 1e6:.2f} MB"
+    if number and abs(number) < 10.0 ** (2 - metric.precision):
+        return f"{number:.3g}"
+    return f"{number:.{metric.precision}f}"
+
+
+def unit(metric: Metric) -> str:
+    return "" if metric.unit in _NO_UNIT else {"x": "×"}.get(metric.unit, metric.unit)
+
+
+def ends(judged: Judged) -> tuple[str, str]:
+    """Return both sides' values, or the status of the one that has none."""
+    metric = judged.metric
+    return tuple(  # type: ignore[return-value]
+        value(point.value, metric) if point.value is not None else (point.code or point.status)
+        for point in (judged.base, judged.head)
+    )
+
+
+def markdown(page: ComparePage, rows: Shown) -> str:
+    """Return the comparison as Markdown, with the rows that the page shows."""
+    base = page.sides[0]
+    blocks = []
+    for place, side in enumerate(page.heads):
+        counts = page.counts[place]
+        lines = [
+            f"**{_safe(base.text)} → {_safe(side.text)}**: {', '.join(word for word, _ in parts(counts))}",
+            f"{counts.matched} matched, {counts.only_base} only baseline, {counts.only_head} only candidate",
+            f"Commits {base.newest.commit[:12] or 'unknown'} → {side.newest.commit[:12] or 'unknown'}",
+        ]
+        lines += ["", *_means(page, place), "", *_rows(rows, place)]
+        blocks.append("\n".join(lines))
+    different = [fact for fact in page.different if any(fact.values)]
+    if different:
+        blocks.append(
+            "Environment: "
+            + "; ".join(f"{_safe(fact.title)} {_safe(' → '.join(fact.words))}" for fact in different[:12])
+        )
+    return "\n\n".join(blocks) + "\n"
+
+
+def _means(page: ComparePage, place: int) -> Iterable[str]:
+    yield "| suite | backend | passing | mean | base | head | change | 95 % |"
+    yield "|---|---|--:|---|--:|--:|--:|--:|"
+    for group in page.groups[place]:
+        passing = f"{group.base_passed.passed} → {group.head_passed.passed} of {group.head_passed.expected}"
+        start = f"| {_safe(group.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
+        if not group.means:
+            yield f"{start} | | | | |"
+        for mean in group.means.values():
+            yield f"{start} {_mean(mean)} |"
+
+
+def _mean(mean: Mean) -> str:
+    before, after = value(mean.found.base, mean.metric), value(mean.found.head, mean.metric)
+    interval = f"{percent(mean.low)} to {percent(mean.high)}" if mean.low is not None else ""
+    return f"{_safe(mean.metric.title)} | {before} | {after} | {percent(mean.change)} | {interval}"
+
+
+def _rows(rows: Shown, place: int) -> Iterable[str]:
+    yield "| experiment | metric | base | head | change | × noise | verdict |"
+    yield "|---|---|--:|--:|--:|--:|---|"
+    for row in (*rows.movers, *rows.undecided, *rows.quiet):
+        if cell := row.cells[place]:
+            before, after = ends(cell)
+            why = f" ({cell.why})" if cell.why else ""
+            factor = f"{cell.factor:.1f}" if cell.factor is not None else ""
+            name = f"{row.experiment.title} {row.experiment.suite} {row.experiment.backend}"
+            words = [_safe(name), _safe(cell.metric.title), before, f"{after} {unit(cell.metric)}".strip()]
+            words += [percent(cell.change), factor, f"{_ICONS[cell.verdict]} {cell.verdict}{why}"]
+            yield f"| {' | '.join(words)} |"
+    for row in rows.apart:
+        yield f"| {_safe(str(row.experiment))} {_safe(row.experiment.backend)} | | | | | | {apart(row)} |"
+
+
+def apart(row: Row) -> str:
+    """Return why a row is not compared."""
+    return {"base": "only in the baseline", "head": "only in the candidate"}.get(
+        row.only, "fails on both sides"
+    )
+
+
+def _safe(text: str) -> str:
+    """Return text that stays inside a cell of a Markdown table and is no markup."""
+    escaped = "".join(f"\\{char}" if char in "\\`*_[]<>|#~" else char for char in text)
+    return " ".join(escaped.split())
+
+
+def sentence(counts: Sequence[Counts]) -> str:
+    return "; ".join(", ".join(word for word, _tone in parts(one)) for one in counts)

@@ -1,0 +1,69 @@
+"""Two or more runs side by side."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from hud.pages import data
+from hud.pages.compare import chooser, query, text
+from hud.pages.compare.query import Filters
+from hud.pages.compare.sides import MOST_SIDES, BadSide
+from hud.pages.forms import CompareFilters
+from hud.problems import Problem
+
+
+@require_safe
+def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    """Show the comparison, or without sides those that could be made."""
+    form = CompareFilters(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    kept = form.kept()
+    base, everything = kept.pop("base", ""), kept.pop("rows", "") == "all"
+    heads = [head for head in request.GET.getlist("head") if head]
+    if not base or not heads:
+        return _chooser(request, data_format, base, heads, form.complaints())
+    try:
+        page = read(base, heads, Filters(**kept))
+    except BadSide as error:
+        if data_format:
+            return Problem(error.status, str(error)).response()
+        return _chooser(request, "", base, heads, [str(error)], status=error.status)
+    if data_format:
+        return data.answer(data_format, "compare", page.to_rows(), **page.to_json())
+    rows = text.shown(page, everything=everything)
+    context = {
+        "page": page,
+        "rows": rows,
+        "compared": list(zip(page.heads, page.counts, page.groups, strict=True)),
+        "markdown": text.markdown(page, rows),
+        "everything": everything,
+        "verdicts": query.VERDICTS,
+        "complaints": form.complaints(),
+    }
+    return render(request, "compare/compare.html", context)
+
+
+def read(base: str, heads: list[str], filters: Filters) -> query.ComparePage:
+    """Return the comparison. Raise BadSide."""
+    if len(heads) >= MOST_SIDES:
+        raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
+    return query.read(base, heads, filters)
+
+
+def _chooser(
+    request: HttpRequest,
+    data_format: str,
+    base: str,
+    heads: list[str],
+    complaints: list[str],
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    offered = chooser.read()
+    if data_format:
+        return data.answer(data_format, "compare", [offer.to_row() for offer in offered.runs])
+    context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "complaints": complaints}
+    return render(request, "compare/chooser.html", context, status=status)

@@ -1,0 +1,176 @@
+"""Template tags of the page that compares: numbers, intervals, and all changes on one axis."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from hud.models import Metric
+from hud.pages.compare import text
+from hud.pages.compare.groups import Mean
+from hud.pages.compare.judged import Judged
+from hud.pages.compare.query import ComparePage, Counts, Row
+
+register = template.Library()
+_WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
+_STEP = 7  # between dots
+_NAMED = 9
+_TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}
+register.filter("change", text.percent)
+register.filter("reasons", text.reasons)
+register.filter("apart", text.apart)
+register.filter("in_metric", text.value)
+register.filter("metric_unit", text.unit)
+
+
+@register.filter
+def share100(share: float) -> str:
+    """Return a share as per cent without its sign, as beside ±."""
+    return f"{share * 100:.1f}"
+
+
+@register.filter
+def sentence(counts: Counts) -> SafeString:
+    """Return the counts in colour: orange and blue only for what is beyond the noise."""
+    said = [
+        format_html('<span class="{}">{}</span>', tone, word) if tone else word
+        for word, tone in text.parts(counts)
+    ]
+    return format_html("{}.", format_html_join(", ", "{}", ((part,) for part in said)))
+
+
+@register.simple_tag
+def ends(judged: Judged) -> SafeString:
+    """Return ``2.459 → 2.164 ×``."""
+    before, after = text.ends(judged)
+    unit = text.unit(judged.metric) if judged.head.value is not None else ""
+    return format_html(
+        '<span class="faint">{} →</span> <b>{}</b>{}',
+        before,
+        after,
+        format_html(' <span class="u">{}</span>', unit) if unit else "",
+    )
+
+
+@register.simple_tag
+def mean_cell(mean: Mean | None, is_same_place: bool) -> SafeString:
+    """Return a mean, base → head, with its change and interval, tinted if the code may be the cause."""
+    if mean is None or mean.found.head is None:
+        return SafeString('<span class="faint">–</span>')
+    metric: Metric = mean.metric
+    tone = mean.tone if is_same_place else ""
+    icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
+    interval = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
+    matched = len(mean.found.matched)
+    return format_html(
+        '<span class="faint">{} →</span> <b>{}</b> <span class="u">{}</span>'
+        '<span class="under"><span class="{}">{}{}</span> <span class="faint">{}</span></span>'
+        '<span class="under faint">{}{}</span>',
+        text.value(mean.found.base, metric),
+        text.value(mean.found.head, metric),
+        text.unit(metric),
+        tone or "faint",
+        icon,
+        text.percent(mean.change),
+        interval,
+        metric.title,
+        f", {matched} matched" if matched else ", each side's own",
+    )
+
+
+@register.simple_tag
+def interval(judged: Judged, limit: float) -> SafeString:
+    """Return the change with its 95 % interval on the axis that all rows share."""
+    if judged.change is None:
+        return SafeString("")
+
+    def x_of(change: float) -> float:
+        return 80 + 76 * max(-1.0, min(1.0, change / limit))
+
+    margin = judged.margin or 0.0
+    band = 2 * (judged.noise or 0.0)
+    return format_html(
+        '<svg class="fp" viewBox="0 0 160 20" width="160" height="20" aria-hidden="true">'
+        '<rect class="band" x="{}" width="{}" y="0" height="20"/>'
+        '<line class="zero" x1="80" x2="80" y1="0" y2="20"/>'
+        '<line class="ci {}" x1="{}" x2="{}" y1="10" y2="10"/>'
+        '<circle class="pt {}" cx="{}" cy="10" r="3.4"/></svg>',
+        f"{x_of(-band):.1f}",
+        f"{x_of(band) - x_of(-band):.1f}",
+        _TONES.get(judged.verdict, "d"),
+        f"{x_of(judged.change - margin):.1f}",
+        f"{x_of(judged.change + margin):.1f}",
+        _TONES.get(judged.verdict, "d"),
+        f"{x_of(judged.change):.1f}",
+    )
+
+
+@register.filter
+def limit(rows: list[Row]) -> float:
+    """Return the largest change of these rows, at least 2 % and at most 100 %."""
+    changes = [abs(cell.change) for row in rows for cell in row.cells if cell and cell.change is not None]
+    return min(max(0.02, *changes), 1.0) if changes else 0.02
+
+
+@register.simple_tag
+def swarm(page: ComparePage) -> SafeString:
+    """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
+    rows = [row for row in (*page.movers, *page.undecided, *page.quiet) if row.cells[0]]
+    changes = [(row, cell) for row in rows if (cell := row.cells[0]) and cell.change is not None]
+    if len(changes) < 2:
+        return SafeString("")
+    reach = limit(rows)
+
+    def x_of(change: float) -> float:
+        return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
+
+    bins: dict[int, list[tuple[str, float]]] = {}
+    for _row, cell in reversed(changes):
+        change = cell.change or 0.0
+        bins.setdefault(round(x_of(change) / _STEP), []).append((_TONES.get(cell.verdict, "d"), change))
+    marks = []
+    for place, dots in bins.items():
+        step = min(_STEP, (_FLOOR - _TOP) / len(dots))
+        marks += [
+            (tone, place * _STEP, f"{_FLOOR - step * at:.1f}") for at, (tone, _change) in enumerate(dots)
+        ]
+    ticks = [(x_of(reach * part), text.percent(reach * part, 0 if reach >= 0.1 else 1)) for part in _PARTS]
+    names = [
+        (x_of(cell.change or 0.0), row.experiment.title)
+        for row, cell in changes
+        if cell.moved or cell.undecided
+    ]
+    return format_html(
+        '<svg class="swarm" viewBox="0 0 {} 112" role="img" aria-label="Change of {} experiments, {} to {}">'
+        '<line class="zero" x1="{}" x2="{}" y1="4" y2="92"/>'
+        '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
+        _WIDTH,
+        len(changes),
+        text.percent(-reach),
+        text.percent(reach),
+        _WIDTH // 2,
+        _WIDTH // 2,
+        _WIDTH - 20,
+        format_html_join("", '<text x="{:.0f}" y="108" text-anchor="middle">{}</text>', ticks),
+        format_html_join("", '<circle class="pt {}" cx="{}" cy="{}" r="3"/>', marks),
+        format_html_join("", '<text class="nm" x="{}" y="{}" text-anchor="middle">{}</text>', _named(names)),
+    )
+
+
+_PARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+
+def _named(names: list[tuple[float, str]]) -> list[tuple[str, int, str]]:
+    """Return the labels of the first few, each on the lowest of four lines where it has room."""
+    taken: list[list[tuple[float, float]]] = [[], [], [], []]
+    placed = []
+    for x, name in names[:_NAMED]:
+        half = 3.4 * len(name[:28]) + 6
+        middle = max(half, min(_WIDTH - half, x))
+        for line, spans in enumerate(taken):
+            if all(middle + half < low or middle - half > high for low, high in spans):
+                spans.append((middle - half, middle + half))
+                placed.append((f"{middle:.0f}", 74 - 15 * line, name[:28]))
+                break
+    return placed

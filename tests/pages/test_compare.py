@@ -1,0 +1,262 @@
+"""Two or more runs side by side: verdicts, other causes, aggregates, and the forms of a side."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.accounts.keys import create_key
+from hud.models import Experiment, Run, SeriesState
+from tests.support.compilations import compiled, kernel, store
+from tests.support.factories import (
+    create_environment,
+    create_experiment,
+    create_measurement,
+    create_regression,
+    create_run,
+)
+
+pytestmark = pytest.mark.django_db
+SPEEDUP = "device_speedup"
+NOW = timezone.now()
+
+
+def model(case: str, **about: Any) -> Experiment:
+    return create_experiment(suite="timm", case=case, knobs={}, **about)
+
+
+def measured(run: Run, experiment: Experiment, value: float | None, **about: Any) -> None:
+    """Store a point of three compilations that differ by 0.1 %."""
+    about.setdefault("environment", create_environment(gpu_uuid="GPU-1"))
+    about.setdefault("metric", SPEEDUP)
+    for number, part in enumerate((1.0, 0.999, 1.001) if value else (1.0,)):
+        number_of = {"repeat": number, "compilation": number}
+        create_measurement(experiment, value=value and value * part, run=run, **number_of, **about)
+
+
+def known(experiment: Experiment, *, noise: float = 0.005, points: int = 20, cards: Any = ("GPU-1",)) -> None:
+    """Give the series of an experiment a state, as the judge leaves it."""
+    for series in experiment.series.all():
+        newest = series.measurement_set.latest("order_time")
+        SeriesState.objects.create(
+            series=series,
+            class_key=newest.environment.class_key,
+            level={"cards": list(cards)},
+            run_id=newest.run_id,
+            environment_id=newest.environment_id,
+            order_time=newest.order_time,
+            verdict="unchanged",
+            noise=noise,
+            points=points,
+            recent=[],
+        )
+
+
+@pytest.fixture
+def nights() -> tuple[Run, Run]:
+    """Two nights of six models: slower, faster, quiet, failed, only before, only after."""
+    base = create_run(order_time=NOW - timedelta(days=1), commit="cb4e520aa", branch="main", host_name="h1")
+    head = create_run(order_time=NOW, commit="ca3512f00", branch="main", host_name="h1")
+    for case, before, after in (
+        ("slower", 2.5, 2.2),
+        ("faster", 1.0, 1.1),
+        ("quiet", 1.5, 1.503),
+        ("failed", 1.3, None),
+        ("gone", 1.2, 0.0),
+        ("new", 0.0, 1.2),
+    ):
+        experiment = model(case)
+        if before:
+            measured(base, experiment, before)
+        if after:
+            measured(head, experiment, after)
+        elif after is None:
+            measured(head, experiment, None, status="crashed", code="SIGSEGV", note="it crashed")
+        known(experiment)
+    return base, head
+
+
+def sides(base: Run, head: Run) -> dict[str, str]:
+    return {"base": f"run:{base.pk}", "head": f"run:{head.pk}"}
+
+
+def verdicts(client: Client, **query: Any) -> dict[str, tuple[str, str]]:
+    items = client.get("/compare.json", query).json()["items"]
+    return {row["case"]: (row["verdict"], row.get("reason") or "") for row in items}
+
+
+def test_each_experiment_has_its_verdict_movers_first(client: Client, nights: tuple[Run, Run]) -> None:
+    found = client.get("/compare.json", sides(*nights)).json()
+    assert [(row["case"], row["verdict"]) for row in found["items"]] == [
+        ("failed", "failed"),
+        ("slower", "regressed"),
+        ("faster", "improved"),
+        ("quiet", "unchanged"),
+        ("gone", "not_run"),
+        ("new", "new"),
+    ]
+    slower = found["items"][1]
+    assert slower["change"] == pytest.approx(-0.12)
+    assert slower["factor"] > 4.2
+    assert (slower["base_n"], slower["head_n"]) == (3, 3)
+    (head,) = found["heads"]
+    assert (head["matched"], head["only_base"], head["only_head"]) == (4, 1, 1)
+    assert (head["regressed"], head["improved"], head["failed"], head["unchanged"]) == (1, 1, 1, 1)
+
+
+def test_means_are_of_the_matched_cases_with_an_interval(client: Client, nights: tuple[Run, Run]) -> None:
+    (group,) = client.get("/compare.json", sides(*nights)).json()["heads"][0]["aggregates"]
+    assert (group["suite"], group["backend"]) == ("timm", "inductor")
+    assert (group["base_passed"], group["head_passed"], group["expected"]) == (5, 4, 6)
+    mean = group["means"]["speed"]
+    assert mean["metric"] == SPEEDUP
+    assert mean["matched"] == 3
+    assert mean["change"] == pytest.approx((2.2 / 2.5 * 1.1 * 1.503 / 1.5) ** (1 / 3) - 1, rel=1e-3)
+    assert mean["low"] < mean["change"] < mean["high"]
+    by_hud = client.get("/compare.json", {**sides(*nights), "formulas": "hud"}).json()
+    assert by_hud["heads"][0]["aggregates"][0]["base_pass_rate"] == 0.0  # no accuracy was measured
+
+
+def test_a_move_that_may_have_another_cause_is_no_regression(client: Client, nights: tuple[Run, Run]) -> None:
+    base, _head = nights
+    places = {
+        "other_card": ("h1", create_environment(gpu_uuid="GPU-2")),
+        "other_class": ("h1", create_environment(gpu_uuid="GPU-1", driver="590.1")),
+        "other_host": ("h2", create_environment()),
+    }
+    for reason, (host, environment) in places.items():
+        run = create_run(order_time=NOW, host_name=host)
+        measured(run, model("slower"), 2.2, environment=environment)
+        measured(run, model("quiet"), 1.502, environment=environment)
+        found = verdicts(client, **sides(base, run))
+        assert (found["slower"], found["quiet"]) == (("inconclusive", reason), ("unchanged", "")), reason
+    SeriesState.objects.update(level={"cards": ["GPU-1", "GPU-2"]})  # both belong to the level
+    run = create_run(order_time=NOW, host_name="h1")
+    measured(run, model("slower"), 2.2, environment=places["other_card"][1])
+    assert verdicts(client, **sides(base, run))["slower"] == ("regressed", "")
+
+
+def test_other_choices_of_the_autotuner_are_named(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    environment = create_environment(gpu_uuid="GPU-1")
+    slower = model("slower")
+    for run, config in ((base, "XBLOCK=1024"), (head, "XBLOCK=64")):
+        found = compiled(kernel("mm", 10.0, config=config))
+        store(found, experiment=slower, run=run, environment=environment)
+    assert verdicts(client, **sides(base, head))["slower"] == ("inconclusive", "other_draw")
+    text = client.get("/compare/", sides(base, head)).content.decode()
+    assert f"/code/?base=run%3A{base.pk}%2Fexperiment%3A{slower.pk}" in text
+
+
+def test_few_results_leave_a_move_undecided(client: Client, nights: tuple[Run, Run]) -> None:
+    SeriesState.objects.all().delete()
+    assert verdicts(client, **sides(*nights))["faster"][0] in {"inconclusive", "improved"}
+    base, head = (create_run(order_time=NOW - timedelta(days=day)) for day in (1, 0))
+    for run, value in ((base, 1.0), (head, 1.1)):
+        create_measurement(model("once"), metric=SPEEDUP, value=value, run=run)
+    assert verdicts(client, **sides(base, head)) == {"once": ("inconclusive", "few_compilations")}
+
+
+def test_a_side_is_a_run_a_commit_a_branch_a_host_or_a_day(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    yesterday = f"{NOW - timedelta(days=1):%Y-%m-%d}"
+
+    def value(text: str) -> Any:
+        answer = client.get("/compare.json", {"base": text, "head": f"run:{head.pk}", "metric": SPEEDUP})
+        if answer.status_code != 200:
+            return answer.status_code
+        return next(row["base"] for row in answer.json()["items"] if row["case"] == "slower")
+
+    assert value("commit:cb4e") == value(f"run:{base.pk}") == value(f"date:{yesterday}") == 2.5
+    assert value("latest:main") == value("branch:main") == value("host:h1") == 2.2
+    create_run(commit="cb4e99", order_time=NOW)
+    assert value("commit:cb4e") == 400  # two commits
+    for text in ("nonsense", "run:0", "run:x", "date:2026-13-01", "commit:x", "run:1\0"):
+        assert value(text) == 400, text
+    for text in ("run:999999", f"run:{2**40 % 10**10}", "commit:ffffffff", "latest:gone", "date:2011-01-01"):
+        assert value(text) == 404, text
+    wrong = {"base": "nonsense", "head": f"run:{head.pk}"}
+    assert client.get("/compare/", wrong).status_code == 400
+    assert client.get("/compare/", {**wrong, "base": "run:999999"}).status_code == 404
+    many = f"/compare/?base=run:{base.pk}" + f"&head=run:{head.pk}" * 4
+    assert client.get(many).status_code == 400
+
+
+def test_without_sides_there_is_a_chooser(client: Client, nights: tuple[Run, Run]) -> None:
+    page = client.get("/compare/")
+    assert page.status_code == 200
+    assert "base=commit%3Acb4e520aa&amp;head=commit%3Aca3512f00" in page.content.decode()
+    assert [row["side"] for row in client.get("/compare.json").json()["items"]] == [
+        f"run:{run.pk}" for run in reversed(nights)
+    ]
+    assert client.get("/compare/", {"base": "latest:main"}).status_code == 200
+
+
+def test_three_candidates_stand_beside_each_other(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    query = f"?base=run:{base.pk}&head=run:{head.pk}&head=run:{base.pk}&head=latest:main"
+    found = client.get(f"/compare.json{query}").json()
+    assert [one["regressed"] for one in found["heads"]] == [1, 0, 1]
+    assert client.get(f"/compare/{query}").status_code == 200
+
+
+def test_page_and_markdown_show_the_same_rows(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    slower = model("slower").series.get().measurement_set.filter(run=head)[0]
+    regression = create_regression(slower)
+    measured(head, model("<b>|*"), 1.0)
+    text = client.get("/compare/", sides(base, head)).content.decode()
+    assert f"/regressions/?open={regression.pk}" in text
+    assert "<b>|*" not in text
+    secret = create_key(name="t", scopes=["read"], who="t")[1]
+    api = Client(headers={"authorization": f"Bearer {secret}"})
+    answer = api.get("/api/v1/compare", {**sides(base, head), "format": "md"})
+    assert answer["Content-Type"].startswith("text/markdown")
+    lines = [
+        line for line in answer.content.decode().splitlines() if line.startswith("| ") and "timm" in line
+    ]
+    assert len(lines) == 8  # a mean, and seven experiments
+    only = client.get("/compare.json", {**sides(base, head), "verdict": "regressed"}).json()["items"]
+    assert [row["case"] for row in only] == ["slower"]
+    assert client.get("/compare.csv", sides(base, head)).content.decode().count("\n") == 8
+
+
+def test_the_api_answers_as_the_page(client: Client, nights: tuple[Run, Run]) -> None:
+    secret = create_key(name="t", scopes=["read"], who="t")[1]
+    api = Client(headers={"authorization": f"Bearer {secret}"})
+    found = api.get("/api/v1/compare", sides(*nights)).json()
+    assert found["items"] == client.get("/compare.json", sides(*nights)).json()["items"]
+    assert {fact["name"] for fact in found["environment"]} == {"commit"}
+    for query, status in (
+        ({"base": "run:1"}, 422),
+        ({**sides(*nights), "bse": "x"}, 422),
+        ({**sides(*nights), "base": "x:1"}, 400),
+        ({**sides(*nights), "base": "run:999999"}, 404),
+        ({**sides(*nights), "format": "xml"}, 422),
+        ({**sides(*nights), "metric": "nonsense"}, 404),
+    ):
+        answer = api.get("/api/v1/compare", query)
+        assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json"), query
+
+
+def test_the_sides_of_an_ab_run_are_its_own(client: Client) -> None:
+    run = create_run(interpreter="nightly", base_interpreter="stable", host_name="h1")
+    for side, value in ((0, 2.0), (1, 1.0)):
+        measured(run, model("both"), value, side=side)
+    known(model("both"))
+    assert verdicts(client, base=f"run:{run.pk}", head=f"run:{run.pk}") == {"both": ("regressed", "")}
+
+
+@pytest.mark.parametrize("models", [1, 6])
+def test_it_takes_a_fixed_number_of_statements(
+    client: Client, nights: tuple[Run, Run], django_assert_num_queries: Any, models: int
+) -> None:
+    for number in range(models):
+        for run, value in zip(nights, (1.0, 0.5), strict=True):
+            measured(run, model(f"model {number}"), value)
+    with django_assert_num_queries(13):
+        client.get("/compare/", sides(*nights))

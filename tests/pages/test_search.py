@@ -1,0 +1,70 @@
+"""Search finds everything that has a page, by words, ids and commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.support.factories import (
+    create_accelerator,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_regression,
+    create_run,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def found(client: Client, text: str) -> list[tuple[str, str]]:
+    items = client.get("/search.json", {"q": text}).json()["items"]
+    return [(one["kind"], one["title"]) for one in items]
+
+
+def test_words_find_cases_experiments_runs_hosts_and_regressions(client: Client) -> None:
+    for backend in ("inductor", "eager"):
+        create_experiment(suite="huggingface", case="DistillGPT2", knobs={}, backend=backend)
+    gemv = create_experiment(case="gemv", knobs={"D": 4096})
+    run = create_run(title="nightly", commit="ca3512f4455", host_name="h200-a")
+    regression = create_regression(create_measurement(gemv, run=run))
+    create_accelerator(create_host("h200-a"))
+    assert found(client, "distill") == [("case", "DistillGPT2"), *[("experiment", "DistillGPT2")] * 2]
+    assert found(client, "distillgpt2 eager") == [("case", "DistillGPT2"), ("experiment", "DistillGPT2")]
+    assert ("regression", f"{regression.pk} gemv[D=4096]") in found(client, "gemv D=4096")
+    assert found(client, "gemv D=1024") == []
+    assert ("run", f"Run {run.pk}") in found(client, "ca3512f")
+    assert found(client, f"run {run.pk}")[0] == ("run", f"Run {run.pk}")
+    assert {"run", "host"} <= {kind for kind, _title in found(client, "h200-a")}
+    assert ("suite", "huggingface") in found(client, "huggingf")
+
+
+def test_each_result_leads_to_a_page(client: Client) -> None:
+    odd = create_experiment(suite="a b", case="100% <b>&?", knobs={})
+    create_regression(create_measurement(odd))
+    items = client.get("/search.json", {"q": "100%"}).json()["items"]
+    assert {one["kind"] for one in items} == {"case", "experiment", "regression"}
+    for one in items:
+        assert client.get(one["url"]).status_code == 200, one
+    page = client.get("/search/", {"q": "100% <b>"}).content.decode()
+    assert "<b>&" not in page
+    assert client.get("/search/").status_code == 200
+
+
+@pytest.mark.parametrize("text", ["\0", "%", "'; --", "x" * 200, "9" * 30, "=", "D=", "²", "run", "a " * 100])
+def test_any_text_is_answered(client: Client, text: str) -> None:
+    assert client.get("/search/", {"q": text}).status_code == 200
+    assert client.get("/search.json", {"q": text}).status_code in {200, 400}
+
+
+def test_it_says_what_it_leaves_out_and_takes_a_fixed_number_of_statements(
+    client: Client, django_assert_num_queries: Any
+) -> None:
+    for number in range(15):
+        create_experiment(case=f"layer {number}", knobs={})
+    with django_assert_num_queries(6):
+        answer = client.get("/search.json", {"q": "layer"}).json()
+    assert answer["totals"] == {"case": 15, "experiment": 15}
+    assert len(answer["items"]) == 24
