@@ -135,7 +135,9 @@ def swarm(page: ComparePage) -> SafeString:
         marks += [
             (tone, place * _STEP, f"{_FLOOR - step * at:.1f}") for at, (tone, _change) in enumerate(dots)
         ]
-    ticks = [(x_of(reach * part), text.percent(reach * part, 0 if reach >= 0.1 else 1)) for part in _PARTS]
+    ticks = [
+        (f"{x_of(reach * part):.0f}", text.percent(reach * part, 0 if reach >= 0.1 else 1)) for part in _PARTS
+    ]
     names = [
         (x_of(cell.change or 0.0), row.experiment.title)
         for row, cell in changes
@@ -152,7 +154,7 @@ def swarm(page: ComparePage) -> SafeString:
         _WIDTH // 2,
         _WIDTH // 2,
         _WIDTH - 20,
-        format_html_join("", '<text x="{:.0f}" y="108" text-anchor="middle">{}</text>', ticks),
+        format_html_join("", '<text x="{}" y="108" text-anchor="middle">{}</text>', ticks),
         format_html_join("", '<circle class="pt {}" cx="{}" cy="{}" r="3"/>', marks),
         format_html_join("", '<text class="nm" x="{}" y="{}" text-anchor="middle">{}</text>', _named(names)),
     )

@@ -102,7 +102,7 @@ def test_the_api_shows_one_with_its_history_and_refuses_what_does_not_fit(regres
     assert post(event="mute", until=soon) == 409
     history = api.get(path).json()["history"]
     assert [one["event"] for one in history][-2:] == ["mute", "accept"]
-    assert history[-1]["who"] == "key t"
+    assert history[-1]["who"].startswith("key ")
     assert api.get("/api/v1/regressions/999999").status_code == 404
 
 

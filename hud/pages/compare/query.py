@@ -148,10 +148,10 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
-    """Return the comparison: 11 statements and one for each side. Raise BadSide."""
+    """Return the comparison: 9 statements and one for each side. Raise BadSide."""
     sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
     names = [*COMPARED, filters.metric] if filters.metric else COMPARED
-    metrics = Metric.objects.in_bulk(Metric.objects.filter(name__in=names).values_list("pk", flat=True))
+    metrics = {metric.pk: metric for metric in Metric.objects.filter(name__in=names)}
     if filters.metric and filters.metric not in {metric.name for metric in metrics.values()}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     found = [point for point in points_of.read(sides, metrics) if point.ran]
@@ -166,8 +166,8 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     places = _places(found)
     judged = _judged(by_side, metrics, filters, places)
     kernels = _apply_draws(judged)
-    rows = [_row(experiments[pk], by_side, judged, metrics, filters, kernels) for pk in experiments]
-    rows = sorted((row for row in rows if row), key=lambda row: row.order)
+    found_rows = (_row(one, by_side, judged, metrics, filters, kernels) for one in experiments.values())
+    rows = sorted((row for row in found_rows if row), key=lambda row: row.order)
     counts = [_counts(rows, place, by_side) for place in range(len(heads))]
     _add_regressions(rows)
     _add_pairs(rows, places)
@@ -273,9 +273,9 @@ def _apply_draws(judged: _Pairs) -> dict[tuple[int, int], _Kernels]:
     )
     kernels: dict[tuple[int, int], _Kernels] = {}
     for run, experiment, variant, count in rows:
-        one = kernels.setdefault((run, experiment), _Kernels())
-        one.variants.append(variant if count <= _FEW_KERNELS else "")
-        one.count = max(one.count, count)
+        of_run = kernels.setdefault((run, experiment), _Kernels())
+        of_run.variants.append(variant if count <= _FEW_KERNELS else "")
+        of_run.count = max(of_run.count, count)
     nothing = _Kernels()
     for (_place, pk), pairs in judged.items():
         for index, one in enumerate(pairs):
@@ -341,8 +341,10 @@ def _sections(rows: Iterable[Row]) -> tuple[list[Row], list[Row], list[Row], lis
     found: tuple[list[Row], ...] = ([], [], [], [])
     for row in rows:
         best = row.best
-        apart = best is None or best.reason == "both_fail"
-        found[3 if apart else 0 if best.moved else 1 if best.undecided else 2].append(row)
+        if best is None or best.reason == "both_fail":
+            found[3].append(row)
+        else:
+            found[0 if best.moved else 1 if best.undecided else 2].append(row)
     return found[0], found[1], found[2], found[3]
 
 

@@ -137,7 +137,7 @@ def _experiments(words: list[str]) -> Results:
     )
     rows = list(close.order_by("close", Length("case"), "case", "backend", "pk")[:MOST])
     found = [Result("experiment", one.title, _about(one), _experiment(one)) for one in rows]
-    return Results("experiment", found, rows[0].total if rows else 0)  # type: ignore[attr-defined]
+    return Results("experiment", found, rows[0].total if rows else 0)
 
 
 def _experiment(one: Experiment) -> str:
