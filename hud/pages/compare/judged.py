@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hud.judging.judge import rule_of
-from hud.judging.verdict import Verdict, judge_points
+from hud.judging.verdict import Rule, Verdict, judge_points
 from hud.models import Metric
 from hud.pages.compare.points import Point
 
@@ -115,13 +114,14 @@ class Judged:
 
 
 def judge(
-    metric: Metric, base: Point, head: Point, places: tuple[Place, Place], known: Known = UNKNOWN
+    metric: Metric, rule: Rule, points: tuple[Point, Point], places: tuple[Place, Place], known: Known
 ) -> Judged:
     """Return the verdict on two points. A difference that may come of another card, host or environment is
     inconclusive, with that as its reason."""
+    base, head = points
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
-    found = judge_points(base.values, head.values, rule_of(metric), noise=known.noise, points=known.points)
+    found = judge_points(base.values, head.values, rule, noise=known.noise, points=known.points)
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
         reason = ""

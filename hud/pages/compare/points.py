@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 from hud.models import NEVER_RAN, STATUS_NAMES
 from hud.pages.compare.sides import Side
@@ -12,7 +11,7 @@ from hud.pages.sql import fetch
 from runner.schema.statistics import median, severity
 
 
-@dataclass
+@dataclass(slots=True)
 class Point:
     """The measurements of a series in one run and environment, over all its processes."""
 
@@ -23,31 +22,27 @@ class Point:
     run_id: int
     environment_id: int
     raw: list[float | None]
-    keys: list[int]  # the compilation of each value
-    statuses: list[int]
+    keys: list[int] | None  # the compilation of each value; None: each has its own
+    statuses: list[int] | None  # None: all are ok
     code: str | None
     note: str | None
+    values: list[float] = field(init=False)  # a number for each compilation that gave one
+    value: float | None = field(init=False)
+    status: str = field(init=False)  # of the worst process, but ok where another one gave a number
 
-    @cached_property
-    def values(self) -> list[float]:
-        """Return a number for each compilation that gave one: the median of its processes."""
-        found: dict[int, list[float]] = {}
-        for key, value in zip(self.keys, self.raw, strict=True):
-            if value is not None:
-                found.setdefault(key, []).append(value)
-        return [median(values) for values in found.values()]
-
-    @cached_property
-    def value(self) -> float | None:
-        return median(self.values) if self.values else None
-
-    @cached_property
-    def status(self) -> str:
-        """Return the status of the worst process, but that of the others where they gave a number."""
-        names = [STATUS_NAMES.get(status, "failed") for status in set(self.statuses)]
-        if self.values and "ok" in names:
-            return "ok"
-        return max(names, key=severity)
+    def __post_init__(self) -> None:
+        self.values = [value for value in self.raw if value is not None]
+        if self.keys is not None:
+            found: dict[int, list[float]] = {}
+            for key, value in zip(self.keys, self.raw, strict=True):
+                if value is not None:
+                    found.setdefault(key, []).append(value)
+            self.values = [median(values) for values in found.values()]
+        self.value = median(self.values) if self.values else None
+        self.status = "ok"
+        if self.statuses is not None and not (self.values and 0 in self.statuses):
+            names = (STATUS_NAMES.get(status, "failed") for status in self.statuses)
+            self.status = max(names, key=severity)
 
     @property
     def good(self) -> bool:
@@ -81,8 +76,10 @@ def read(sides: Sequence[Side], metrics: Collection[int]) -> list[Point]:
         )
         SELECT n.place, n.series_id, n.experiment_id, n.metric_id, n.run_id, n.environment_id,
             array_agg(m.value ORDER BY m.repeat) raw,
-            array_agg(coalesce(m.compilation, -1 - m.repeat)::int ORDER BY m.repeat) keys,
-            array_agg(m.status::int ORDER BY m.repeat) statuses,
+            CASE WHEN NOT bool_and(m.compilation IS NULL OR m.compilation = m.repeat)
+                THEN array_agg(coalesce(m.compilation, -1 - m.repeat)::int ORDER BY m.repeat) END keys,
+            CASE WHEN NOT bool_and(m.status = 0)
+                THEN array_agg(m.status::int ORDER BY m.repeat) END statuses,
             max(m.code) code, max(m.note) note
         FROM newest n
         JOIN hud_measurement m ON m.run_id = n.run_id AND m.series_id = n.series_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Func, IntegerField
 
+from hud.judging.judge import rule_of
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Compilation, Environment, Experiment, Host, Metric, Regression, Run, SeriesState
 from hud.pages.compare import points as points_of
@@ -139,6 +140,8 @@ class ComparePage:
         return {
             "base": self.sides[0].to_json(),
             "head": self.heads[0].to_json(),
+            "counts": self.counts[0].to_json(),
+            "aggregates": [group.to_json() for group in self.groups[0]],
             "heads": [
                 {**side.to_json(), **counts.to_json(), "aggregates": [group.to_json() for group in found]}
                 for side, counts, found in zip(self.heads, self.counts, self.groups, strict=True)
@@ -205,11 +208,15 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
 class _Places:
     environments: dict[int, Environment]
     runs: dict[int, Run]
+    _known: dict[tuple[int, int], Place] = field(default_factory=dict)
 
     def of(self, point: Point) -> Place:
-        environment = self.environments[point.environment_id]
-        card = str(environment.facts.get("gpu_uuid") or "")
-        return Place(environment.class_key, card, self.runs[point.run_id].host_name)
+        key = point.environment_id, point.run_id
+        if key not in self._known:
+            environment = self.environments[point.environment_id]
+            card = str(environment.facts.get("gpu_uuid") or "")
+            self._known[key] = Place(environment.class_key, card, self.runs[point.run_id].host_name)
+        return self._known[key]
 
 
 def _places(found: Iterable[Point]) -> _Places:
@@ -235,21 +242,28 @@ def _judged(
     known = {
         (pk, class_key): Known(noise, count, cards or ()) for pk, class_key, noise, count, cards in states
     }
+    rules = {pk: rule_of(metric) for pk, metric in metrics.items()}
     found: _Pairs = {}
     for place, side in enumerate(by_side[1:]):
         for pk in by_side[0].keys() & side.keys():
             base, head = by_side[0][pk], side[pk]
             present = {metrics[one].name for one in base.keys() | head.keys()}
             for one in base.keys() & head.keys():
-                name = metrics[one].name
-                if name != filters.metric if filters.metric else role_of(name, present) != "headline":
+                metric, two = metrics[one], (base[one], head[one])
+                if (
+                    metric.name != filters.metric
+                    if filters.metric
+                    else not _is_headline(metric.name, present)
+                ):
                     continue
-                two = places.of(base[one]), places.of(head[one])
-                state = known.get((head[one].series_id, two[1].class_key), UNKNOWN)
-                found.setdefault((place, pk), []).append(
-                    judge(metrics[one], base[one], head[one], two, state)
-                )
+                measured = places.of(two[0]), places.of(two[1])
+                state = known.get((two[1].series_id, measured[1].class_key), UNKNOWN)
+                found.setdefault((place, pk), []).append(judge(metric, rules[one], two, measured, state))
     return found
+
+
+def _is_headline(name: str, present: Collection[str]) -> bool:
+    return role_of(name, present) == "headline"
 
 
 @dataclass
