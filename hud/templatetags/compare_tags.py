@@ -10,7 +10,8 @@ from hud.models import Metric
 from hud.pages.compare import text
 from hud.pages.compare.groups import Mean
 from hud.pages.compare.judged import Judged
-from hud.pages.compare.query import ComparePage, Counts, Row
+from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.rows import Row
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes

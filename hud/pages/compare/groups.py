@@ -146,7 +146,7 @@ def groups(
         passed = _passed(left, members), _passed(right, members)
         rates = passed[0].rate, passed[1].rate
         if formulas == "hud":
-            rates = _hud(left, metrics, key[1], means)[0], _hud(right, metrics, key[1], means)[0]
+            rates = _hud(left, metrics, key[1])[0], _hud(right, metrics, key[1])[0]
             means = _hud_means(left, right, metrics, key[1], means)
         here = not (both & elsewhere)
         found.append(
@@ -189,9 +189,8 @@ def _values(side: Points, metric: int) -> dict[str, float]:
     }
 
 
-def _hud(
-    side: Points, metrics: Mapping[int, Metric], backend: str, _means: Mapping[str, Mean]
-) -> tuple[float | None, float]:
+def _hud(side: Points, metrics: Mapping[int, Metric], backend: str) -> tuple[float | None, float]:
+    """Return pass rate and mean speedup of a side by PyTorch HUD's formulas."""
     rows = []
     for points in side.values():
         by_name = {metrics[pk].name: point for pk, point in points.items()}
@@ -208,7 +207,7 @@ def _hud_means(
     metric = next((one for one in metrics.values() if one.name == _SPEEDUP), None)
     if metric is None:
         return means
-    before, after = _hud(left, metrics, backend, means)[1], _hud(right, metrics, backend, means)[1]
+    before, after = _hud(left, metrics, backend)[1], _hud(right, metrics, backend)[1]
     ratio = after / before if before and after else None
     found = GeometricMean(before or None, after or None, ratio, None, None, None, (), (), ())
     return {**means, "speed": Mean(metric, found)}

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
 
 from django.db.models import Func, IntegerField
 
 from hud.judging.judge import rule_of
-from hud.judging.regressions.states import ACTIVE
-from hud.models import Compilation, Environment, Experiment, Host, Metric, Regression, Run, SeriesState
+from hud.models import Compilation, Environment, Experiment, Metric, Run, SeriesState
 from hud.pages.compare import points as points_of
 from hud.pages.compare.environment import Fact, differences
 from hud.pages.compare.groups import Formulas, Group, groups
 from hud.pages.compare.judged import UNKNOWN, Judged, Known, Place, by_draw, judge
 from hud.pages.compare.points import Point
+from hud.pages.compare.rows import Row, add_pairs, add_regressions
 from hud.pages.compare.sides import BadSide, Side, resolve
-from hud.pages.suite.query import identity
 from hud.pages.values import metric_place
 from runner.schema.metrics import METRICS, role_of
-from runner.schema.statistics import LEAST_PAIRS
 
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
@@ -40,55 +36,6 @@ class Filters:
     suite: str = ""
     verdict: str = ""
     formulas: Formulas = ""
-
-
-@dataclass
-class Row:
-    """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
-    lacks it; then `alone` has the point of the side that has one."""
-
-    experiment: Experiment
-    cells: list[Judged | None]
-    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
-    alone: Point | None = None
-    alone_metric: Metric | None = None
-    regression: Regression | None = None
-    facts: str = ""
-    code: tuple[str, str] | None = None  # sides of the page that compares kernels
-    pairs_query: str = ""  # fills the experiment's form so that it reruns both versions of torch in pairs
-
-    @cached_property
-    def best(self) -> Judged | None:
-        there = [cell for cell in self.cells if cell]
-        return max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score), default=None)
-
-    @property
-    def only(self) -> str:
-        return "" if self.alone is None else "base" if self.alone.place == 0 else "head"
-
-    @property
-    def order(self) -> tuple[Any, ...]:
-        best = self.best
-        return (
-            -(best.score if best else 0.0),
-            self.experiment.suite,
-            self.experiment.title,
-            self.experiment.pk,
-        )
-
-    def to_rows(self, heads: Sequence[Side]) -> list[dict[str, Any]]:
-        about = identity(self.experiment)
-        state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
-        if self.alone is not None and self.alone_metric is not None:
-            metric, point = self.alone_metric, self.alone
-            value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
-            verdict = "not_run" if self.only == "base" else "new"
-            return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
-        return [
-            {**about, "side": side.text, **cell.to_row(), **state}
-            for side, cell in zip(heads, self.cells, strict=True)
-            if cell
-        ]
 
 
 @dataclass
@@ -172,8 +119,8 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     found_rows = (_row(one, by_side, judged, metrics, filters, kernels) for one in experiments.values())
     rows = sorted((row for row in found_rows if row), key=lambda row: row.order)
     counts = [_counts(rows, place, by_side) for place in range(len(heads))]
-    _add_regressions(rows)
-    _add_pairs(rows, places)
+    add_regressions(rows)
+    add_pairs(rows, places.environments)
     if filters.verdict:
         rows = [row for row in rows if any(cell and cell.verdict == filters.verdict for cell in row.cells)]
     of_groups = [
@@ -372,33 +319,3 @@ def _counts(rows: Iterable[Row], place: int, by_side: list[dict[int, _BY_METRIC]
         len(base - head),
         len(head - base),
     )
-
-
-def _add_regressions(rows: Iterable[Row]) -> None:
-    """Add the regression that each moved row belongs to: 1 statement."""
-    moved = {
-        best.head.series_id: row for row in rows if (best := row.best) and (best.moved or best.undecided)
-    }
-    active = Regression.objects.filter(series__in=moved, state__in=ACTIVE).only("series_id", "state")
-    for one in active.order_by("pk"):
-        moved[one.series_id].regression = one
-
-
-def _add_pairs(rows: Iterable[Row], places: _Places) -> None:
-    """Add the interpreters of both versions of torch, where an attached host has them: 1 statement."""
-    found = Host.objects.filter(detached_at=None).values_list("facts__pythons", flat=True)
-    by_torch = {
-        (str(facts.get("torch", "")), str(facts.get("torch_git", ""))): name
-        for pythons in found
-        if isinstance(pythons, dict)
-        for name, facts in pythons.items()
-        if isinstance(facts, dict)  # a host says what it likes
-    }
-    for row in rows:
-        if (best := row.best) and (best.moved or best.undecided):
-            base, head = (places.environments[point.environment_id] for point in (best.base, best.head))
-            names = [by_torch.get((one.torch, one.torch_git)) for one in (base, head)]
-            wanted = {"metric": best.metric.name, "repeats": str(LEAST_PAIRS)}
-            if names[0] and names[1] and names[0] != names[1]:
-                wanted |= {"base_environment": names[0], "environment": names[1]}
-            row.pairs_query = urlencode(wanted)

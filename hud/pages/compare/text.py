@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hud.models import Metric
 from hud.pages.compare.groups import Mean
 from hud.pages.compare.judged import WORDS, Judged
-from hud.pages.compare.query import ComparePage, Counts, Row
+from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.rows import Row
 
 _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
 _NO_UNIT = {"", "count", "ratio", "B"}

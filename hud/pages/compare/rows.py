@@ -1,0 +1,96 @@
+"""A row of a comparison: an experiment on all sides, its regression, and how to rerun it in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from hud.judging.regressions.states import ACTIVE
+from hud.models import Environment, Experiment, Host, Metric, Regression
+from hud.pages.compare.judged import Judged
+from hud.pages.compare.points import Point
+from hud.pages.compare.sides import Side
+from hud.pages.suite.query import identity
+from runner.schema.statistics import LEAST_PAIRS
+
+
+@dataclass
+class Row:
+    """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
+    lacks it; then `alone` has the point of the side that has one."""
+
+    experiment: Experiment
+    cells: list[Judged | None]
+    also: list[str] = field(default_factory=list)  # titles of further metrics that moved
+    alone: Point | None = None
+    alone_metric: Metric | None = None
+    regression: Regression | None = None
+    facts: str = ""
+    code: tuple[str, str] | None = None  # sides of the page that compares kernels
+    pairs_query: str = ""  # fills the experiment's form so that it reruns both versions of torch in pairs
+
+    @cached_property
+    def best(self) -> Judged | None:
+        there = [cell for cell in self.cells if cell]
+        return max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score), default=None)
+
+    @property
+    def only(self) -> str:
+        return "" if self.alone is None else "base" if self.alone.place == 0 else "head"
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        best = self.best
+        return (
+            -(best.score if best else 0.0),
+            self.experiment.suite,
+            self.experiment.title,
+            self.experiment.pk,
+        )
+
+    def to_rows(self, heads: Sequence[Side]) -> list[dict[str, Any]]:
+        about = identity(self.experiment)
+        state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
+        if self.alone is not None and self.alone_metric is not None:
+            metric, point = self.alone_metric, self.alone
+            value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
+            verdict = "not_run" if self.only == "base" else "new"
+            return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
+        return [
+            {**about, "side": side.text, **cell.to_row(), **state}
+            for side, cell in zip(heads, self.cells, strict=True)
+            if cell
+        ]
+
+
+def add_regressions(rows: Iterable[Row]) -> None:
+    """Add the regression that each moved row belongs to: 1 statement."""
+    moved = {
+        best.head.series_id: row for row in rows if (best := row.best) and (best.moved or best.undecided)
+    }
+    active = Regression.objects.filter(series__in=moved, state__in=ACTIVE).only("series_id", "state")
+    for one in active.order_by("pk"):
+        moved[one.series_id].regression = one
+
+
+def add_pairs(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
+    """Add the interpreters of both versions of torch, where an attached host has them: 1 statement."""
+    found = Host.objects.filter(detached_at=None).values_list("facts__pythons", flat=True)
+    by_torch = {
+        (str(facts.get("torch", "")), str(facts.get("torch_git", ""))): name
+        for pythons in found
+        if isinstance(pythons, dict)
+        for name, facts in pythons.items()
+        if isinstance(facts, dict)  # a host says what it likes
+    }
+    for row in rows:
+        if (best := row.best) and (best.moved or best.undecided):
+            base, head = (environments[point.environment_id] for point in (best.base, best.head))
+            names = [by_torch.get((one.torch, one.torch_git)) for one in (base, head)]
+            wanted = {"metric": best.metric.name, "repeats": str(LEAST_PAIRS)}
+            if names[0] and names[1] and names[0] != names[1]:
+                wanted |= {"base_environment": names[0], "environment": names[1]}
+            row.pairs_query = urlencode(wanted)
