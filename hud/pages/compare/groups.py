@@ -22,7 +22,7 @@ from hud.pages.values import metric_place
 Key = tuple[str, str, str, str, str]
 Formulas = Literal["", "hud"]
 Points = Mapping[int, Mapping[int, Point]]  # experiment → metric → point
-_ACCURACY, _SPEEDUP = "accuracy", "speedup"
+_ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,8 @@ def _kind(name: str) -> str:
     lower = name.lower()
     if "compil" in lower:
         return "compile time"
-    return "memory" if "mem" in lower or "rss" in lower or name == "compression_ratio" else "speed"
+    is_memory = ("mem" in lower and "bandwidth" not in lower) or "rss" in lower or lower == COMPRESSION
+    return "memory" if is_memory else "speed"
 
 
 def _means(suite: str, left: Points, right: Points, metrics: Mapping[int, Metric]) -> dict[str, Mean]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hud.judging.verdict import Rule, Verdict, judge_points
+from hud.judging.verdict import Rule, judge_points
 from hud.models import Metric
 from hud.pages.compare.points import Point
 
@@ -125,7 +125,7 @@ def judge(
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
         reason = ""
-    elif _left(found) and (other := _other_place(metric, places, known)):
+    elif other := _other_place(metric, places, known):
         word, reason = "inconclusive", other
     return Judged(metric, base, head, word, reason, found.change, found.noise, found.factor)
 
@@ -146,10 +146,6 @@ def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
     if head.good and not base.good:
         return Judged(metric, base, head, "improved", "new_pass")
     return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
-
-
-def _left(found: Verdict) -> bool:
-    return found.suspect or found.verdict in {"regressed", "improved"}
 
 
 def _other_place(metric: Metric, places: tuple[Place, Place], known: Known) -> str:

@@ -10,14 +10,15 @@ from typing import Any
 from django.db.models import Func, IntegerField
 
 from hud.judging.judge import rule_of
-from hud.models import Compilation, Environment, Experiment, Metric, Run, SeriesState
+from hud.models import Compilation, Environment, Experiment, Metric, Run
 from hud.pages.compare import points as points_of
 from hud.pages.compare.environment import Fact, differences
-from hud.pages.compare.groups import Formulas, Group, groups
+from hud.pages.compare.groups import COMPRESSION, Formulas, Group, groups
 from hud.pages.compare.judged import UNKNOWN, Judged, Known, Place, by_draw, judge
 from hud.pages.compare.points import Point
 from hud.pages.compare.rows import Row, add_pairs, add_regressions
 from hud.pages.compare.sides import BadSide, Side, resolve
+from hud.pages.sql import fetch_tuples
 from hud.pages.values import metric_place
 from runner.schema.metrics import METRICS, role_of
 
@@ -100,7 +101,7 @@ class ComparePage:
 def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     """Return the comparison: 9 statements and one for each side. Raise BadSide."""
     sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
-    names = [*COMPARED, filters.metric] if filters.metric else COMPARED
+    names = {*COMPARED, COMPRESSION, filters.metric}
     metrics = {metric.pk: metric for metric in Metric.objects.filter(name__in=names)}
     if filters.metric and filters.metric not in {metric.name for metric in metrics.values()}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
@@ -182,13 +183,7 @@ _Pairs = dict[tuple[int, int], list[Judged]]  # candidate and experiment → its
 def _judged(
     by_side: list[dict[int, _BY_METRIC]], metrics: Mapping[int, Metric], filters: Filters, places: _Places
 ) -> _Pairs:
-    series = {point.series_id for points in by_side[0].values() for point in points.values()}
-    states = SeriesState.objects.filter(series__in=series).values_list(
-        "series_id", "class_key", "noise", "points", "level__cards"
-    )
-    known = {
-        (pk, class_key): Known(noise, count, cards or ()) for pk, class_key, noise, count, cards in states
-    }
+    known = _known({point.series_id for points in by_side[0].values() for point in points.values()})
     rules = {pk: rule_of(metric) for pk, metric in metrics.items()}
     found: _Pairs = {}
     for place, side in enumerate(by_side[1:]):
@@ -207,6 +202,19 @@ def _judged(
                 state = known.get((two[1].series_id, measured[1].class_key), UNKNOWN)
                 found.setdefault((place, pk), []).append(judge(metric, rules[one], two, measured, state))
     return found
+
+
+def _known(series: Collection[int]) -> dict[tuple[int, str], Known]:
+    """Return what is known of each series and class of environments: 1 statement."""
+    rows = fetch_tuples(
+        """
+        SELECT series_id, class_key, noise, points,
+            ARRAY(SELECT jsonb_array_elements_text(coalesce(level->'cards', '[]')))
+        FROM hud_seriesstate WHERE series_id = ANY(%(series)s)
+        """,
+        {"series": list(series)},
+    )
+    return {(pk, class_key): Known(noise, points, cards) for pk, class_key, noise, points, cards in rows}
 
 
 def _is_headline(name: str, present: Collection[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 
 _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
+_MARKUP = re.compile(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _NO_UNIT = {"", "count", "ratio", "B"}
 
 
@@ -79,7 +81,7 @@ def ends(judged: Judged) -> tuple[str, str]:
     """Return both sides' values, or the status of the one that has none."""
     metric = judged.metric
     return tuple(  # type: ignore[return-value]
-        value(point.value, metric) if point.value is not None else (point.code or point.status)
+        value(point.value, metric) if point.value is not None else point.status.replace("_", " ")
         for point in (judged.base, judged.head)
     )
 
@@ -149,8 +151,7 @@ def apart(row: Row) -> str:
 
 def _safe(text: str) -> str:
     """Return text that stays inside a cell of a Markdown table and is no markup."""
-    escaped = "".join(f"\\{char}" if char in "\\`*_[]<>|#~" else char for char in text)
-    return " ".join(escaped.split())
+    return " ".join(_MARKUP.sub(r"\\\g<0>", text).split())
 
 
 def sentence(counts: Sequence[Counts]) -> str:
