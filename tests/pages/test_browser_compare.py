@@ -61,6 +61,7 @@ def test_the_inbox_is_worked_off_by_keyboard(live_hud: Hud, page: Page, nights: 
     page.fill("#id_username", "olga")
     page.fill("#id_password", "open sesame")
     page.click("button.primary")
+    page.wait_for_selector(".bulk button:disabled")  # nothing is selected
     page.keyboard.press("j")
     page.keyboard.press("x")
     page.keyboard.press("j")
