@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hud.models import Metric
@@ -152,7 +152,3 @@ def apart(row: Row) -> str:
 def _safe(text: str) -> str:
     """Return text that stays inside a cell of a Markdown table and is no markup."""
     return " ".join(_MARKUP.sub(r"\\\g<0>", text).split())
-
-
-def sentence(counts: Sequence[Counts]) -> str:
-    return "; ".join(", ".join(word for word, _tone in parts(one)) for one in counts)
