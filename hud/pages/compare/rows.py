@@ -38,6 +38,13 @@ class Row:
         return max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score), default=None)
 
     @property
+    def about(self) -> str:
+        """Return what tells experiments of one title apart."""
+        one = self.experiment
+        mode = "" if one.mode == "inference" else one.mode
+        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode)))
+
+    @property
     def only(self) -> str:
         return "" if self.alone is None else "base" if self.alone.place == 0 else "head"
 

@@ -134,12 +134,13 @@ def _rows(rows: Shown, place: int) -> Iterable[str]:
             before, after = ends(cell)
             why = f" ({cell.why})" if cell.why else ""
             factor = f"{cell.factor:.1f}" if cell.factor is not None else ""
-            name = f"{row.experiment.title} {row.experiment.suite} {row.experiment.backend}"
-            words = [_safe(name), _safe(cell.metric.title), before, f"{after} {unit(cell.metric)}".strip()]
+            name = f"{row.experiment.title} {row.about}"
+            after = f"{after} {unit(cell.metric)}".strip() if cell.head.value is not None else after
+            words = [_safe(name), _safe(cell.metric.title), before, after]
             words += [percent(cell.change), factor, f"{_ICONS[cell.verdict]} {cell.verdict}{why}"]
             yield f"| {' | '.join(words)} |"
     for row in rows.apart:
-        yield f"| {_safe(str(row.experiment))} {_safe(row.experiment.backend)} | | | | | | {apart(row)} |"
+        yield f"| {_safe(f'{row.experiment.title} {row.about}')} | | | | | | {apart(row)} |"
 
 
 def apart(row: Row) -> str:
