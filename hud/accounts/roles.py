@@ -74,6 +74,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "regressions": {"GET": "read"},
     "regression_act": {"POST": "accept"},
+    "regression_bisect": {"POST": "run"},
     "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
@@ -111,6 +112,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_variant": {"GET": "read"},
     "api:get_regressions": {"GET": "read"},
     "api:post_regression": {"POST": "accept"},
+    "api:post_bisect": {"POST": "run"},
+    "api:get_bisect": {"GET": "read"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},
