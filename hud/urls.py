@@ -74,6 +74,7 @@ urlpatterns = [
     path("regressions.<format:data_format>", regressions.regression_list, name="regressions"),
     path("regressions/act", regressions.act_on_several, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),
+    path("regressions/<int:pk>/bisect", regressions.bisect, name="regression_bisect"),
     path("rename/", rename.page, name="rename"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),

@@ -28,6 +28,7 @@ MAY_IMPORT = {
 LAYERS = {
     "hud.runs.states": 0,  # pure code
     "hud.judging.regressions.states": 0,  # likewise
+    "hud.judging.bisect.search": 0,  # likewise
     "hud.models": 0,
     "hud.accounts": 1,
     "hud.hosts": 1,

@@ -77,6 +77,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "regressions": {"GET": "read"},
     "regression_act": {"POST": "accept"},
     "regressions_act": {"POST": "accept"},  # of several
+    "regression_bisect": {"POST": "run"},
     "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
@@ -115,6 +116,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_variant": {"GET": "read"},
     "api:get_regressions": {"GET": "read"},
     "api:post_regression": {"POST": "accept", "GET": "read"},
+    "api:post_bisect": {"POST": "run"},
+    "api:get_bisect": {"GET": "read"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

@@ -32,6 +32,7 @@ from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
 from hud.ingest.deletion import CannotDelete
 from hud.ingest.resolve import Busy
+from hud.judging.bisect.work import CannotBisect
 from hud.judging.regressions.decide import CannotDo
 from hud.problems import Problem
 from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
@@ -97,6 +98,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     WrongOffset: lambda error: Problem(409, str(error), code="log_offset", size=error.size_bytes),
     KeyInUse: lambda error: Problem(409, str(error), retry_after_s=1),
     CannotDelete: lambda error: Problem(409, str(error)),
+    CannotBisect: lambda error: Problem(409, str(error)),
     CannotDo: lambda error: Problem(409, str(error)),
     Busy: lambda error: Problem(503, str(error), retry_after_s=30),
     KeyMisused: lambda error: Problem(422, str(error)),

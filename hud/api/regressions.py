@@ -7,17 +7,25 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Query, Router, Status
 from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.experiments import check_query
-from hud.api.schemas import Error, RegressionDetailOut, RegressionEventIn, RegressionOut, RegressionsOut
+from hud.api.schemas import (
+    BisectOut,
+    Error,
+    RegressionDetailOut,
+    RegressionEventIn,
+    RegressionOut,
+    RegressionsOut,
+)
+from hud.judging.bisect import work
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import Event, RegressionState
-from hud.models import Regression
-from hud.pages.regressions import query
+from hud.models import Bisect, Regression
+from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
 from runner.formats.errors import Fault
 
@@ -73,3 +81,19 @@ def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     if detail is None:
         raise Problem(404, f"no regression has the id {regression_id}")
     return detail.to_json()
+
+
+@router.post(
+    "/regressions/{int:regression_id}/bisect", response={201: BisectOut, (401, 403, 404, 409): Error}
+)
+def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, Any]]:
+    """Search for the version of torch that made a regression, over the interpreters of the host that measured
+    it: its two ends in pairs first. Answers 409 where that cannot start."""
+    bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
+    return Status(201, bisects.view(bisect).to_json())
+
+
+@router.get("/bisects/{int:bisect_id}", response={200: BisectOut, (401, 403, 404): Error})
+def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
+    """Return a bisect with its steps so far."""
+    return bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")).to_json()

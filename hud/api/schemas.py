@@ -195,6 +195,7 @@ class RegressionOut(IdentityOut):
     points: int = Field(description="runs since it moved")
     kind: str = Field(description="step, failure, small step, drift")
     cause: str
+    canaries: str = Field(description="what the host measured without a compiler: moved, quiet, or empty")
     since: datetime = Field(description="order time of the first run that moved")
     first_run: int | None
     last_good_run: int | None
@@ -206,6 +207,41 @@ class RegressionOut(IdentityOut):
     muted_until: datetime | None
     opened: datetime
     state_since: datetime
+
+
+class BuildOut(Schema):
+    interpreter: str
+    torch: str
+    torch_git: str
+    date: str = Field(description="day of the commit; empty if unknown")
+
+
+class BisectStepOut(Schema):
+    base: int = Field(description="place in `environments`, as are `head`, `good` and `bad`")
+    head: int
+    run: int | None
+    answer: str = Field(description="worse, same, unclear, none; empty until the run has ended")
+    pairs: list[tuple[float, float]] | None
+    change: float | None = Field(description="relative, over all pairs of these two so far")
+    low: float | None = Field(description="95 % interval of the log ratio")
+    high: float | None
+    finished: datetime | None
+
+
+class BisectOut(Schema):
+    id: int
+    regression: int
+    state: str = Field(description="running, found, not_reproduced, cannot_tell, cancelled")
+    host: str
+    environments: list[BuildOut]
+    steps: list[BisectStepOut]
+    usual_steps: int
+    good: int | None
+    bad: int | None
+    conclusion: str
+    requested_by: str
+    created: datetime
+    finished: datetime | None
 
 
 class RegressionsOut(Schema):

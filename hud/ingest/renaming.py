@@ -14,7 +14,8 @@ from django.db.models import Exists, OuterRef
 from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
 from hud.ingest.resolve import changing_references
-from hud.models import Experiment, Host, Run, Series, Target
+from hud.judging.regressions.states import ACTIVE
+from hud.models import Experiment, Host, Regression, Run, Series, Target
 from runner.formats.scalars import nfc
 
 KINDS = ("suite", "case", "arch", "host")
@@ -176,6 +177,7 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         done.dropped_measurements = cursor.rowcount
         done.merged_series = len(joined)
         judge_again()
+        _merge_regressions(joined)
         delete_rows(Series, joined)  # with their verdicts
         cursor.execute(
             """
@@ -192,6 +194,27 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             pairs,
         )
     delete_rows(Experiment, twins)
+
+
+def _merge_regressions(joined: dict[int, int]) -> None:
+    """Give the regressions of merged series to those that stay. Of two active ones the one there stays, with
+    the history of both."""
+    there = Regression.objects.filter(series__in=joined.values(), state__in=ACTIVE)
+    active = {(one.series_id, one.class_key): one for one in there}
+    for one in Regression.objects.filter(series__in=joined).order_by("pk"):
+        key = joined[one.series_id], one.class_key
+        kept = active.get(key) if one.state in ACTIVE else None
+        if kept is None:
+            one.series_id = key[0]
+            one.save(update_fields=["series"])
+            if one.state in ACTIVE:
+                active[key] = one
+        else:
+            one.events.update(regression=kept)
+            for name in ("owner", "note", "link", "muted_until"):
+                setattr(kept, name, getattr(kept, name) or getattr(one, name))
+            kept.save(update_fields=["owner", "note", "link", "muted_until"])
+            one.delete()
 
 
 def _rename_targets(kind: str, old: str, new: str) -> int:

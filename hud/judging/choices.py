@@ -1,44 +1,21 @@
-"""Same-choice time, regret and frequencies of the autotuner's choices. Numbers only.
+"""Regret and frequencies of the autotuner's choices. Numbers only.
 
-A compilation is given as its kernels' (slot, choice, time of a step in µs). Measuring rules C4 and C6.
+A compilation is given as its kernels' (slot, choice, time of a step in µs). Measuring rule C6.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from runner.schema.statistics import median, t_interval
 
 Drawn = Sequence[tuple[str, str, float]]  # slot, choice, µs of each kernel of one compilation
-Choice = tuple[str, str]  # slot and choice
 
-LEAST_KNOWN = 0.7  # of the device time of a compilation, that its known kernels must take
 LEAST_COMPILATIONS = 10  # for a regret
-_MOST_SEEN = 20  # compilations that make a median: it stays when the code gets slower later
 _RARE = 0.1
-
-
-def choice_medians(history: Iterable[Drawn]) -> dict[Choice, float]:
-    """Return the median time of each choice in the first 20 compilations with it; `history` oldest first."""
-    seen: dict[Choice, list[float]] = {}
-    for drawn in history:
-        for slot, choice, time_us in drawn:
-            times = seen.setdefault((slot, choice), [])
-            if len(times) < _MOST_SEEN:
-                times.append(time_us)
-    return {choice: median(times) for choice, times in seen.items()}
-
-
-def same_choice_ratio(drawn: Drawn, medians: Mapping[Choice, float]) -> float | None:
-    """Return the time of a compilation's known kernels ÷ the sum of their medians; None where they take less
-    than 70 % of its time."""
-    total = sum(time_us for _slot, _choice, time_us in drawn)
-    known = [(time_us, medians[slot, choice]) for slot, choice, time_us in drawn if (slot, choice) in medians]
-    observed, expected = (sum(column) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
-    return observed / expected if expected > 0 and observed >= LEAST_KNOWN * total else None
 
 
 def frequencies(history: Iterable[Drawn]) -> dict[str, Counter[str]]:

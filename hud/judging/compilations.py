@@ -14,7 +14,8 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 
-from hud.judging.choices import Drawn, autotune_regret, choice_medians, same_choice_ratio
+from hud.judging.choices import Drawn, autotune_regret
+from hud.judging.known_kernels import same_choice_ratios
 from hud.models import ACTIVE, Compilation, Kernel, Measurement, Metric, Run, Series
 from hud.runs.branches import stored_names
 from runner.schema.metrics import metric_info
@@ -65,11 +66,10 @@ def _count(found: QuerySet[Compilation]) -> None:
     earlier = _earlier(rows[0])
     drawn = _drawn([*earlier, *rows])
     history, own = drawn[: len(earlier)], drawn[len(earlier) :]
-    medians = choice_medians(history)
     metrics = [
         _Found("same_choice_ratio", row, ratio)
-        for row, kernels in zip(rows, own, strict=True)
-        if (ratio := same_choice_ratio(kernels, medians)) is not None
+        for row, ratio in zip(rows, same_choice_ratios(history, own), strict=True)
+        if ratio is not None
     ]
     variants = {row.variant for row in rows if row.variant}
     if not run.is_ab and len(rows) > 1 and variants:

@@ -5,8 +5,9 @@ marked (`Series.touched_at`) and judged. `SeriesState` holds what the next point
 older point has changed, the series is judged again from its beginning. Pages read these rows and compute no
 history.
 
-Half of each round goes to the newest measurements, half to those that wait longest: a backfill of old data
-delays the verdicts of today's runs by one round, and is itself never set aside.
+The canaries of a night are judged before the rest of it. Half of each round goes to the newest measurements,
+half to those that wait longest: a backfill of old data delays the verdicts of today's runs by one round, and
+is itself never set aside.
 """
 
 from __future__ import annotations
@@ -14,28 +15,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from itertools import groupby
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F
+from django.db.models import F, TextField
+from django.db.models.functions import Cast
+from django.utils import timezone
 
 from hud.judging.levels import Level, Point, advance, begin_anew
+from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow
+from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.verdict import Rule, Verdict
-from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Metric, Series, SeriesState
+from hud.models import ACTIVE, Measurement, Metric, Series, SeriesState
 from hud.models import Verdict as VerdictRow
-from hud.runs.branches import stored_names
 from runner.schema.metrics import role_of
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
-_FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
 _RECENT = 60  # values that a state keeps for sparklines
-_EVER = datetime.min.replace(tzinfo=timezone.utc)
-
-ClassKey = tuple[int, str]  # a series, and a class of environments
+_LONG = 500  # points of a history; a longer one counts as this
+_POINTS_A_ROUND = 5000  # of histories that are judged from their beginning, while new points wait
+_TONIGHT = timedelta(days=2)
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -51,23 +54,53 @@ class _Present:
     verdict: Verdict | None = None  # of the newest
 
 
-def process_pending(limit: int = 200, *, on_progress: Callable[[], None] = lambda: None) -> int:
+def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambda: None) -> int:
     """Judge up to `limit` touched series whose runs are complete; return how many, or if none the runs whose
     series were marked. `on_progress` is called after them."""
     marked = _mark_series(limit // 2)
     unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
     complete = touched.exclude(pk__in=unfinished)
-    newest = complete.order_by(F("touched_until").desc(nulls_last=True), "-pk")[: limit - limit // 2]
-    oldest = complete.order_by("touched_at", "pk")[: limit // 2]
-    pending = {series.pk: series for series in (*newest, *oldest)}
-    _judge_or_log(list(pending.values()))
+    tonight = complete.filter(IS_CANARY, touched_until__gt=timezone.now() - _TONIGHT)
+    pending = {series.pk: series for series in tonight.order_by("pk")[:limit]}
+    if not pending:
+        newest = complete.order_by(F("touched_until").desc(nulls_last=True), "-pk")[: limit - limit // 2]
+        oldest = complete.order_by("touched_at", "pk")[: limit // 2]
+        pending = {series.pk: series for series in (*newest, *oldest)}
+    histories = _histories(list(pending.values()))
+    _judge_or_log([series for series in pending.values() if series.pk not in histories])
+    on_progress()
+    chosen: list[Series] = []
+    room = _POINTS_A_ROUND
+    for series in (series for series in pending.values() if series.pk in histories):
+        if not chosen or histories[series.pk] <= room:
+            chosen.append(series)
+            room -= histories[series.pk]
+    _judge_or_log(chosen)
     on_progress()
     return len(pending) or marked
 
 
+def _histories(pending: Sequence[Series]) -> dict[int, int]:
+    """Return how many points the series have, counted up to `_LONG`, that are judged from their beginning."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT w.id, (SELECT count(*) FROM (
+                SELECT FROM hud_measurement m WHERE m.series_id = w.id LIMIT %s) AS points)
+            FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
+            WHERE NOT EXISTS (SELECT FROM hud_seriesstate s WHERE s.series_id = w.id) OR EXISTS (
+                SELECT FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since)
+            """,
+            [_LONG, [series.pk for series in pending], [_since(series) for series in pending]],
+        )
+        return dict(cursor.fetchall())
+
+
 def _judge_or_log(pending: Sequence[Series]) -> None:
     """Judge the series together; one that cannot be judged must not stop the verdicts of all others."""
+    if not pending:
+        return
     try:
         judge_series(pending)
     except (OperationalError, InterfaceError):
@@ -101,8 +134,10 @@ def _mark_series(limit: int) -> int:
                 UPDATE hud_series s SET touched_at = least(s.touched_at, points.first),
                     touched_until = greatest(s.touched_until, points.last)
                 FROM (
-                    SELECT series_id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
-                    WHERE run_id IN (SELECT run_id FROM taken) GROUP BY series_id ORDER BY series_id
+                    SELECT m.series_id, min(m.order_time) AS first, max(m.order_time) AS last
+                    FROM (SELECT DISTINCT run_id FROM taken) AS one CROSS JOIN LATERAL (
+                        SELECT series_id, order_time FROM hud_measurement WHERE run_id = one.run_id OFFSET 0
+                    ) AS m GROUP BY m.series_id ORDER BY m.series_id
                 ) AS points
                 WHERE s.id = points.series_id
             )
@@ -133,7 +168,7 @@ def judge_series(pending: Sequence[Series]) -> None:
         rows: list[VerdictRow] = []
         by_id = {series.pk: series for series in taken}
         seen = {series_id for (series_id, _class), one in present.items() if one.newest}
-        for (series_id, class_key), points in _points(begin):
+        for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
             one = present.setdefault(
                 (series_id, class_key), _Present(series, rule_of(series.metric), series_id in headline)
@@ -144,7 +179,9 @@ def judge_series(pending: Sequence[Series]) -> None:
         _write(taken, present, rows)
         follow.update(
             [
-                follow.Judged(one.series, class_key, one.level, one.newest, one.verdict, one.is_headline)
+                follow.Judged(
+                    one.series, class_key, one.level, one.newest, one.verdict, one.is_headline, one.recent
+                )
                 for (_series, class_key), one in present.items()
                 if one.newest and one.verdict
             ]
@@ -191,60 +228,17 @@ def _stored(taken: Iterable[Series], headline: Container[int]) -> dict[ClassKey,
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
-    for state in SeriesState.objects.filter(series__in=by_id):
-        series = by_id[state.series_id]
-        rule, level = rule_of(series.metric), msgspec.convert(state.level, Level)
-        one = _Present(series, rule, series.pk in headline, level, state.recent)
-        values = () if state.value is None else (state.value,)
-        one.newest = Point(state.run_id, state.environment_id, state.order_time, values)
-        found[state.series_id, state.class_key] = one
+    names = ("series_id", "class_key", "recent", "value", "run_id", "environment_id", "order_time")
+    states = SeriesState.objects.filter(series__in=by_id).annotate(text=Cast("level", TextField()))
+    for pk, class_key, recent, value, run_id, environment_id, time, text in states.values_list(
+        *names, "text"
+    ):
+        series = by_id[pk]
+        level = msgspec.json.decode(text, type=Level)
+        one = _Present(series, rule_of(series.metric), pk in headline, level, recent)
+        one.newest = Point(run_id, environment_id, time, () if value is None else (value,))
+        found[pk, class_key] = one
     return found
-
-
-def _points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]]:
-    """Return the points of each series from its time on, by class and in order, without A/B runs, whose sides
-    are compared with each other, without pinned ones and without points that never ran."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT w.id, e.class_key, m.run_id, m.environment_id, m.order_time, r.branch = ANY(%s),
-                coalesce(e.facts->>'gpu_uuid', ''), m.status, m.value,
-                CASE WHEN cardinality(c.kernels) <= %s THEN nullif(c.variant, '') END
-            FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
-            JOIN hud_measurement m ON m.series_id = w.id AND m.order_time >= w.since
-            JOIN hud_series s ON s.id = w.id
-            JOIN hud_environment e ON e.id = m.environment_id
-            JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
-            LEFT JOIN hud_runrequest q ON q.run_id = r.id
-            LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
-                AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
-            WHERE q.caches IS DISTINCT FROM 'pinned'
-            ORDER BY w.id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side
-            """,
-            [stored_names(), _FEW_KERNELS, list(begin), list(begin.values())],
-        )
-        rows = cursor.fetchall()
-    found: dict[ClassKey, list[Point]] = {}
-    for (series_id, class_key, *about), group in groupby(rows, lambda row: row[:7]):
-        run_id, environment_id, time, is_baseline, card = about
-        outcomes = [row[7:] for row in group]
-        values = tuple(value for _status, value, _variant in outcomes if value is not None)
-        groups = tuple(variant for _status, value, variant in outcomes if value is not None)
-        statuses = {STATUS_NAMES.get(status, "failed") for status, _value, _variant in outcomes}
-        if values or not statuses <= NEVER_RAN:
-            # a process that failed does not hide the values of the others
-            point = Point(
-                run_id,
-                environment_id,
-                time,
-                values,
-                groups,
-                card=card,
-                good=statuses == {"ok"},
-                is_baseline=is_baseline,
-            )
-            found.setdefault((series_id, class_key), []).append(point)
-    return found.items()
 
 
 def _judge_points(
@@ -303,13 +297,27 @@ def _write(taken: Sequence[Series], present: dict[ClassKey, _Present], rows: Seq
     for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
         SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
         del present[series_id, class_key]
-    keys = {"id", "series", "class_key", "seen_run"}
-    SeriesState.objects.bulk_create(
-        [_state(key, one) for key, one in present.items() if one.verdict],
-        update_conflicts=True,
-        unique_fields=["series", "class_key"],
-        update_fields=[item.name for item in SeriesState._meta.fields if item.name not in keys],
-    )
+    _write_states([_state(key, one) for key, one in present.items() if one.verdict])
+
+
+def _write_states(states: Sequence[SeriesState]) -> None:
+    """Insert or update states. They travel as one JSON text: a parameter for each value costs more than to
+    judge them."""
+    fields = [item for item in SeriesState._meta.concrete_fields if item.name not in {"id", "seen_run"}]
+    columns = {str(item.column): str(item.db_type(connection)) for item in fields}
+    changed = [name for name in columns if name not in {"series_id", "class_key"}]
+    rows = [{item.column: getattr(state, item.attname) for item in fields} for state in states]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO hud_seriesstate ({", ".join(columns)})
+            SELECT {", ".join(columns)} FROM json_to_recordset(%s::json)
+                AS given({", ".join(f"{name} {kind}" for name, kind in columns.items())})
+            ON CONFLICT (series_id, class_key) DO UPDATE
+            SET {", ".join(f"{name} = excluded.{name}" for name in changed)}
+            """,  # noqa: S608 — names of columns  # nosec B608
+            [msgspec.json.encode(rows).decode()],
+        )
 
 
 def _state(key: ClassKey, one: _Present) -> SeriesState:
@@ -318,7 +326,7 @@ def _state(key: ClassKey, one: _Present) -> SeriesState:
     return SeriesState(
         series=one.series,
         class_key=key[1],
-        level=msgspec.to_builtins(one.level),
+        level=one.level,
         run_id=one.newest.run_id,
         environment_id=one.newest.environment_id,
         order_time=one.newest.time,

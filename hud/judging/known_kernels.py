@@ -9,12 +9,13 @@ A kernel is an integer id for (slot, choice); times are microseconds of device t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hud.judging.choices import Drawn
 from hud.judging.verdict import Rule, Verdict
 from runner.schema.statistics import MAD_TO_SD, median
 
@@ -26,6 +27,7 @@ _CLOCK_US = 0.3  # of each call
 _TOGETHER = 0.002  # by which all kernels of a night move together: the card's clock and temperature
 _CERTAIN = 8  # values from which a kernel's own scatter is taken
 _FLOOR = 0.01
+_MOST_SEEN = 20  # compilations that make a median: it stays when the code gets slower later
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class SameChoice:
 
     ratio: float | None
     ratios: tuple[float | None, ...]
+    coverages: tuple[float, ...]  # of each compilation
     coverage: float
     noise: float
     unknown: tuple[int, ...]  # ids never seen before
@@ -87,7 +90,7 @@ def same_choice(
         raise ValueError("a kernel's time is a positive number")
     which = np.zeros(len(keys), dtype=np.int64) if compilation is None else np.asarray(compilation, np.int64)
     if not len(keys):
-        return SameChoice(None, (), 0.0, math.inf, ())
+        return SameChoice(None, (), (), 0.0, math.inf, ())
     count = int(which.max()) + 1
     place = np.minimum(np.searchsorted(history.ids, keys), max(len(history.ids) - 1, 0))
     known = history.ids[place] == keys if len(history.ids) else np.zeros(len(keys), dtype=bool)
@@ -100,9 +103,10 @@ def same_choice(
     variance = np.bincount(group, each**2, count)
     seen = expected > 0
     unknown = tuple(int(key) for key in np.unique(keys[~known]))
-    coverage = float(np.median(observed[total > 0] / total[total > 0]))
+    covered = np.divide(observed, total, out=np.zeros(count), where=total > 0)
+    coverages, coverage = tuple(map(float, covered)), float(np.median(covered[total > 0]))
     if not seen.any():
-        return SameChoice(None, (None,) * count, coverage, math.inf, unknown)
+        return SameChoice(None, (None,) * count, coverages, coverage, math.inf, unknown)
     ratios = observed[seen] / expected[seen]
     own = float(np.median(np.sqrt(variance[seen]) / expected[seen])) / math.sqrt(len(ratios))
     listed = np.full(count, np.nan)
@@ -110,10 +114,40 @@ def same_choice(
     return SameChoice(
         median(ratios.tolist()),
         tuple(None if math.isnan(ratio) else float(ratio) for ratio in listed),
+        coverages,
         coverage,
         math.hypot(own, together),
         unknown,
     )
+
+
+def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[float | None]:
+    """Return for each of these compilations the time of its known kernels ÷ the sum of their medians; None
+    where they take less than 70 % of its time. `history` is oldest first; a choice's median is that of the
+    first 20 compilations with it."""
+    numbers: dict[tuple[str, str], int] = {}
+    seen: dict[int, list[float]] = {}
+    for drawn in history:
+        for slot, choice, time_us in drawn:
+            times = seen.setdefault(numbers.setdefault((slot, choice), len(numbers)), [])
+            if len(times) < _MOST_SEEN and time_us > 0:
+                times.append(time_us)
+    before = KernelMedians.of(
+        [number for number, times in seen.items() for _time in times],
+        [time_us for times in seen.values() for time_us in times],
+    )
+    rows = [
+        (numbers.get((slot, choice), -1), time_us, place)
+        for place, drawn in enumerate(own)
+        for slot, choice, time_us in drawn
+        if time_us > 0
+    ]
+    found = same_choice(before, *zip(*rows, strict=True)) if rows else same_choice(before, [], [])
+    ratios = [
+        ratio if coverage >= LEAST_COVERAGE else None
+        for ratio, coverage in zip(found.ratios, found.coverages, strict=True)
+    ]
+    return ratios + [None] * (len(own) - len(ratios))  # the last ones have no kernel with a time
 
 
 def judge_same_choice(found: SameChoice, rule: Rule) -> Verdict:

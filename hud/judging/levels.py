@@ -8,6 +8,7 @@ comparison in pairs shows that the code is not the cause; then the level begins 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,6 +20,7 @@ _BACK = 3  # points in a row at the level end a move
 _AGREE = 2  # points that moved the same way are more than a suspect
 _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
+_TOLD = 20  # points of a move that tell its size
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
 
@@ -50,6 +52,9 @@ class Move:
     latest: float | None = None  # value of the newest
     certain: bool = False  # one of them was called regressed or improved, not only suspected
     back: int = 0  # points at the level since
+    told: list[float] = field(default_factory=list)  # how much worse points are, at the size last told
+    steps: int = 1  # the first one, and each further one for the worse
+    further: int = 0  # points in a row that are worse than what was told
 
 
 @dataclass
@@ -157,12 +162,43 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
     move.latest = median(point.values) if point.values else None
     move.certain |= verdict.verdict != "inconclusive"
     level.moved = [*level.moved, (point.values, point.groups)][-KEPT:]
+    if worse and not failed:
+        _grow(move, verdict, rule)
     if not worse and move.points >= _STAYS:
         better, level.move = level.moved, None
         level.values, level.groups, level.points, level.moved = [], [], 0, []
         level.start = move.time
         for values, groups in better:
             _extend(level, replace(point, values=values, groups=groups))
+
+
+def _grow(move: Move, verdict: Verdict, rule: Rule) -> None:
+    """Count a further step: a point worse than the size that was told, surely or for the second time."""
+    size = _slowdown(move, verdict, rule)
+    if size is None:
+        return
+    if not move.told:
+        move.told = [size]
+        return
+    beyond = size - median(move.told)
+    noise = (verdict.noise or 0.0) * math.sqrt(1 + math.pi / 2 / len(move.told))
+    is_exact = rule.kind == "deterministic"
+    least = 0.0 if is_exact else max(math.log1p(rule.relative_floor), rule.suspect_factor * noise)
+    if abs(beyond) <= least:
+        move.told = [*move.told, size][-_TOLD:]
+    move.further = move.further + 1 if beyond > least else 0
+    if move.further and (is_exact or beyond > rule.noise_factor * noise or move.further >= _AGREE):
+        move.steps, move.told, move.further = move.steps + 1, [size], 0
+
+
+def _slowdown(move: Move, verdict: Verdict, rule: Rule) -> float | None:
+    """Return how much worse the newest point of a move is than the level, in log space; of a count its
+    value. None where that is no number."""
+    if rule.kind == "deterministic":
+        size = move.latest
+    else:
+        size = math.log1p(verdict.change) if verdict.change is not None and verdict.change > -1 else None
+    return size if size is None or rule.direction == "down" else -size
 
 
 def _extend(level: Level, point: Point) -> None:

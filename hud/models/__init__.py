@@ -19,7 +19,7 @@ from hud.models.measurements import (
     compilation_key,
     words_are_reason,
 )
-from hud.models.regressions import Regression, RegressionEvent, SeriesState
+from hud.models.regressions import Bisect, BisectStep, Regression, RegressionEvent, SeriesState
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
 from hud.models.series import Environment, Experiment, Metric, Series, Target
@@ -36,6 +36,8 @@ __all__ = [
     "ApiKey",
     "Artifact",
     "Audit",
+    "Bisect",
+    "BisectStep",
     "Compilation",
     "DailyUse",
     "Environment",

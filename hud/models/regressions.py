@@ -10,7 +10,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.judging.bisect.search import BisectState
 from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
+from hud.models.hosts import Accelerator
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 
@@ -72,11 +74,13 @@ class Regression(models.Model):
     )  # pairs that are judged
     since = models.DateTimeField()  # order time of the first run that moved
     points = models.IntegerField(default=1)  # that moved
+    steps = models.SmallIntegerField(default=1, db_default=1)  # the first, and further ones for the worse
     before = models.FloatField(null=True)  # the accepted level
     after = models.FloatField(null=True)
     change = models.FloatField(null=True)  # relative
     factor = models.FloatField(null=True)  # change in units of the series' noise
     cause = models.CharField(max_length=200, blank=True)  # in words, where something tells it
+    canaries = models.CharField(max_length=6, blank=True, db_default="", default="")  # `Canaries`
     opened = models.DateTimeField(db_default=Now())
     state_since = models.DateTimeField(db_default=Now())
     owner = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
@@ -115,3 +119,62 @@ class RegressionEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event}: {self.before} to {self.after}"
+
+
+class Bisect(models.Model):
+    """A search for the version of torch that made a regression, in rows so that it outlives a restart."""
+
+    State = BisectState
+
+    regression = models.ForeignKey(Regression, models.CASCADE, related_name="bisects")
+    accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="+")
+    builds = models.JSONField()  # hud.judging.bisect.environments.Build, the oldest first
+    state = models.CharField(max_length=20, default=BisectState.RUNNING)
+    reason = models.CharField(max_length=500, blank=True)  # why it ended before its time
+    # places in `builds`: the closest ones between which the change is
+    good = models.SmallIntegerField(null=True)
+    bad = models.SmallIntegerField(null=True)
+    requested_by = models.CharField(max_length=150)
+    created = models.DateTimeField(db_default=Now())
+    finished = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["regression"], condition=Q(state=BisectState.RUNNING), name="one_running_bisect"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"bisect {self.pk}"
+
+    @property
+    def conclusion(self) -> str:
+        """The result in words; '' while it runs."""
+        if self.good is None or self.bad is None:
+            return self.reason
+        good, bad = (self.builds[place]["torch"] for place in (self.good, self.bad))
+        return {
+            BisectState.FOUND: f"{bad} is worse than {good}",
+            BisectState.NOT_REPRODUCED: f"not reproduced: {bad} is not worse than {good} today",
+            BisectState.CANNOT_TELL: f"between {good} and {bad}, no closer",
+        }.get(BisectState(self.state), self.reason)
+
+
+class BisectStep(models.Model):
+    """A comparison in pairs of two versions, by their places in `Bisect.builds`."""
+
+    bisect = models.ForeignKey(Bisect, models.CASCADE, related_name="steps")
+    base = models.SmallIntegerField()
+    head = models.SmallIntegerField()
+    run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
+    pairs = models.JSONField(null=True)  # values of base and head; NULL until the run has ended
+    # over all pairs of these two versions so far: worse, same, unclear, none
+    word = models.CharField(max_length=8, blank=True)
+    change = models.FloatField(null=True)  # relative
+    low = models.FloatField(null=True)  # of the 95 % interval of the log ratio
+    high = models.FloatField(null=True)
+    finished = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"step {self.pk} of bisect {self.bisect_id}"

@@ -15,6 +15,8 @@ Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
 # headline: may open a regression; detail: judged and shown; diagnostic: shown only
 Role = Literal["headline", "detail", "diagnostic"]
+# times of what no compiler made: they move with the host
+EAGER_TIMES = ("eager_device_latency_ms", "eager_gpu_busy_ms", "eager_latency_ms", "time_baseline")
 STEP_METRICS = ("eager_latency_ms", "compiled_latency_ms", "speedup")  # by call time
 
 

@@ -6,8 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.bench.imports import imports
 from tests.bench.ingest import ingest, kernels
 from tests.bench.judge import judge
 from tests.bench.judgement import judgement
+from tests.bench.night import night
 from tests.bench.pages import pages
 from tests.bench.start import start
 from tests.support.servers import ROOT
@@ -29,9 +30,8 @@ PARTS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "import": imports,
     "judge": judge,
     "pages": pages,
-    "judgement": judgement,
+    "judgement": lambda application: chain(judgement(), night(application)),
 }
-PURE = {"judgement"}  # parts that need no application
 
 
 def main(chosen: str) -> int:
@@ -41,7 +41,7 @@ def main(chosen: str) -> int:
         sys.stderr.write(f"make bench: no part is called {unknown[0]!r}; there are: {', '.join(PARTS)}\n")
         return 2
     figures: list[Figure] = []
-    with nullcontext() if PURE.issuperset(parts) else running() as application:
+    with running() as application:
         for part in parts:
             for found in PARTS[part](application):
                 figures.append(replace(found, load=round(os.getloadavg()[0], 2)))

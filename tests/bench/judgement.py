@@ -9,9 +9,8 @@ import numpy as np
 
 from hud.judging.change_points import change_points
 from hud.judging.verdict import Rule, judge
-from tests.bench.application import Application
 from tests.bench.figures import Figure, median_of
-from tests.judging.truth import KINDS, Score, all_kinds, grouped, series
+from tests.judging.truth import KINDS, Score, all_kinds, grouped, listed_nights, series
 
 SEED = 20_000
 EACH = 30  # series of each kind and signal; three times as many quiet ones
@@ -19,10 +18,11 @@ GROUPS = (("steps", 0.02, 0.05), ("steps", 0.03, 0.02), ("steps", 0.05, 0.02), (
 QUIET = ("quiet", "renamed", "new label", "a fifth unknown")
 
 
-def judgement(_application: Application | None) -> Iterator[Figure]:
+def judgement() -> Iterator[Figure]:
     yield from _change_points()
     yield from _in_variants()
     yield from _verdicts()
+    yield from _persistence()
     for nights, limit, repetitions in ((200, 5.0, 20), (5000, 100.0, 3)):
         costs = []
         for kind in KINDS:
@@ -92,6 +92,19 @@ def _verdicts() -> Iterator[Figure]:
     yield _percent("7 % missed at the first point", 1 - first / count, 0.05)
     yield _percent("5 % missed after one silent repeat", 1 - second / count, 0.05)
     yield Figure("judge", "a verdict, CPU", cost, "ms", 1.0)
+
+
+def _persistence() -> Iterator[Figure]:
+    """A step of 5 % and more in 300 nights: listed from its second night on, until it is closed."""
+    for size in (0.05, 0.07, 0.1, 0.2):
+        late = lost = 0
+        for seed in range(EACH):
+            nights = listed_nights(size, SEED + seed)
+            first = next((night for night, listed in enumerate(nights) if listed), len(nights))
+            late += first > 2
+            lost += nights[first:].count(False)
+        yield _percent(f"steps of {size:.0%} not listed after three nights", late / EACH)
+        yield Figure("judge", f"steps of {size:.0%}: nights off the list while they last", lost, "", 0)
 
 
 def _percent(what: str, share: float, limit: float | None = None) -> Figure:

@@ -12,9 +12,10 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.ingest.renaming import CannotRename, rename
 from hud.judging.judge import process_pending
-from hud.models import Audit, Experiment, Host, Measurement, Run, Series, Target, Verdict
+from hud.judging.regressions import decide
+from hud.models import Audit, Experiment, Host, Measurement, Regression, Run, Series, Target, Verdict
 from runner.formats.parameters import Parameters
-from tests.support.factories import create_experiment, create_host, create_metric, create_run
+from tests.support.factories import create_experiment, create_host, create_metric, create_run, create_user
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +61,28 @@ def test_two_histories_become_one_and_are_judged_as_one() -> None:
     assert list(Verdict.objects.order_by("order_time").values_list("baseline_n", flat=True)) == [10, 10]
     requested.request.refresh_from_db()
     assert requested.request.experiment == experiment
+
+
+def test_merging_keeps_the_regressions_of_both_names() -> None:
+    for day in range(24):
+        for case in ("layer_norm", "layer_nrom"):
+            upload(2500 if day < 20 else 2000, day, case)
+    while process_pending():
+        pass
+    kept = Regression.objects.get(series__experiment__case="layer_norm")
+    merged = Regression.objects.get(series__experiment__case="layer_nrom")
+    decide.assign(regression=merged, owner=create_user("mara"), who="mara")
+    closed = Regression.objects.create(
+        series=merged.series, class_key=merged.class_key, state="dismissed", since=merged.since
+    )
+    rename(kind="case", old="layer_nrom", new="layer_norm", who="t")
+    while process_pending():
+        pass
+    assert set(Regression.objects.values_list("pk", "state")) == {(kept.pk, "open"), (closed.pk, "dismissed")}
+    kept.refresh_from_db()
+    assert kept.owner
+    assert kept.events.filter(event="assign").exists()
+    assert kept.points == 4 + 4
 
 
 def test_a_run_that_has_both_names_keeps_the_value_of_the_new_one() -> None:

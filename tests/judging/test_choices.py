@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hud.judging.choices import autotune_regret, choice_medians, frequencies, same_choice_ratio
+from hud.judging.choices import autotune_regret, frequencies
+from hud.judging.known_kernels import same_choice_ratios
 
 # gather_gemv[D=4096] int8 in 14 compilations on one H200: GB/s by configuration
 GATHER_GEMV = {
@@ -55,25 +56,23 @@ def test_the_regret_of_a_model_adds_the_best_of_each_slot_and_leaves_other_progr
 
 
 def test_the_same_choices_take_the_same_time_and_slower_code_shows_under_any_draw() -> None:
-    medians = choice_medians(COMPILATIONS)
     totals = [sum(time for _slot, _choice, time in drawn) for drawn in COMPILATIONS]
     assert max(totals) / min(totals) > 1.15
-    for drawn in COMPILATIONS:
-        assert same_choice_ratio(drawn, medians) == pytest.approx(1, abs=0.01)
-        slower = [(slot, choice, 1.03 * time) for slot, choice, time in drawn]
-        assert same_choice_ratio(slower, medians) == pytest.approx(1.03, abs=0.01)
+    assert same_choice_ratios(COMPILATIONS, COMPILATIONS) == pytest.approx([1] * 4, abs=0.01)
+    slower = [[(slot, choice, 1.03 * time) for slot, choice, time in drawn] for drawn in COMPILATIONS]
+    assert same_choice_ratios(COMPILATIONS, slower) == pytest.approx([1.03] * 4, abs=0.01)
 
 
 def test_the_medians_stay_when_the_code_gets_slower_for_good() -> None:
     slower = [[("slot", "choice", 12.0)]] * 200
-    assert choice_medians([[("slot", "choice", 10.0)]] * 15 + slower) == {("slot", "choice"): 10.0}
+    assert same_choice_ratios([[("slot", "choice", 10.0)]] * 15 + slower, slower[:1]) == [1.2]
 
 
 def test_choices_that_are_not_known_leave_no_ratio_where_they_take_most_of_the_time() -> None:
-    medians = {("a", "x"): 1.0, ("b", "x"): 2.0}
-    assert same_choice_ratio([("a", "x", 7.0), ("c", "x", 3.0)], medians) == 7.0
-    assert same_choice_ratio([("a", "x", 6.9), ("c", "x", 3.1)], medians) is None
-    assert same_choice_ratio([], medians) is None
+    history = [[("a", "x", 1.0), ("b", "x", 2.0)]]
+    own = [[("a", "x", 7.0), ("c", "x", 3.0)], [("a", "x", 6.9), ("c", "x", 3.1)], []]
+    assert same_choice_ratios(history, own) == [7.0, None, None]
+    assert same_choice_ratios([], own) == [None, None, None]
 
 
 def test_how_often_each_choice_came() -> None:

@@ -165,3 +165,56 @@ def test_an_accelerator_is_found_by_its_card(host: Host, experiment: Experiment)
     assert confirm() == 0
     Accelerator.objects.update(uuid="GPU-other")
     assert confirm() == 1
+
+
+def test_what_a_person_compared_first_does_not_hide_the_pairs_of_the_judge(
+    host: Host, experiment: Experiment
+) -> None:
+    one = regression(experiment, "open")
+    confirm()
+    one.refresh_from_db()
+    assert one.pairs_run
+    own = create_run(
+        base_interpreter="stable", interpreter="default", experiment=experiment, requested_by="mara"
+    )
+    measure_pairs(own, experiment, (NEW, NEW), (2500.0, 2501.0))  # of the same torch: says nothing
+    confirm()
+    measure_pairs(one.pairs_run, experiment, (OLD, NEW), (2500.0, 2000.0))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "confirmed"
+
+
+def test_a_run_that_no_host_takes_expires_and_is_requested_again_once_one_does(
+    host: Host, experiment: Experiment
+) -> None:
+    one = regression(experiment)
+    assert confirm() == 1
+    host.drained = True
+    host.save()
+    asked = Run.objects.filter(request__requested_by="judge")
+    asked.update(created=timezone.now() - timedelta(hours=23))
+    assert confirm() == 0
+    assert asked.get().state == State.QUEUED
+    asked.update(created=timezone.now() - timedelta(hours=25))
+    assert confirm() == 0
+    assert asked.get().state == State.CANCELLED
+    one.refresh_from_db()
+    assert (one.state, one.repeat_run) == ("suspect", None)
+    assert one.events.get().event == "expired"
+    host.drained = False
+    host.save()
+    assert confirm() == 1
+
+
+def test_a_run_that_goes_on_takes_its_real_minutes(host: Host, experiment: Experiment, settings: Any) -> None:
+    regression(experiment)
+    settings.HUD_CONFIRM_MINUTES = 60
+    assert confirm() == 1
+    other = create_experiment(suite="micro", case="gemv", knobs={"D": 4096}, backend="inductor")
+    regression(other)
+    own = Run.objects.filter(request__requested_by="judge")
+    own.update(state=State.RUNNING, started=timezone.now() - timedelta(minutes=61))
+    assert confirm() == 0
+    own.update(started=timezone.now() - timedelta(minutes=30))
+    assert confirm() == 1

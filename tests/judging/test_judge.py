@@ -11,7 +11,7 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.models import Experiment, Measurement, Run, Series, State, Verdict
+from hud.models import Experiment, Measurement, Run, Series, SeriesState, State, Verdict
 from hud.pages.experiment import query as experiment
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_measurement, create_run
@@ -151,6 +151,28 @@ def test_a_backfill_does_not_delay_the_verdicts_of_today() -> None:
         rounds += 1
     assert rounds < 40
     assert not Series.objects.filter(touched_at__isnull=False).exists()
+
+
+def test_a_round_reads_few_long_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an upgrade: the others are judged from their beginning, the new point waits for none."""
+    monkeypatch.setattr(judge, "_LONG", 10)
+    monkeypatch.setattr(judge, "_POINTS_A_ROUND", 20)
+    for day in range(12):
+        for case in range(5):
+            upload(2500, day, case=f"old {case}")
+        upload(2500, day, case="new")
+    while process_pending():
+        pass
+    SeriesState.objects.exclude(series__experiment__case="new").delete()
+    Series.objects.exclude(experiment__case="new").update(touched_at=timezone.now(), touched_until=None)
+    upload(2000, 12, case="new")
+    process_pending()  # marks it
+    process_pending()
+    assert verdicts() == ["regressed"]
+    assert SeriesState.objects.count() < 6
+    while process_pending():
+        pass
+    assert SeriesState.objects.count() == 6
 
 
 def test_a_series_that_cannot_be_judged_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from hud.judging.aggregates import (
     moved_side,
     pass_rate,
 )
+from hud.judging.change_points.drift import drift
 from hud.judging.discovery import discoveries
-from hud.judging.drift import drift
 from hud.judging.known_kernels import (
     Array,
     Ids,

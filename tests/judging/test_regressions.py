@@ -13,6 +13,7 @@ from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
 from hud.models import Audit, Measurement, Regression, RegressionEvent, Series, SeriesState, Verdict
 from runner.formats.parameters import Parameters
+from tests.judging.truth import listed_nights
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +51,44 @@ def test_a_step_stays_listed_for_all_the_nights_that_it_lasts() -> None:
     assert one.first_run
     assert one.last_good_run
     assert one.first_run.order_time > one.last_good_run.order_time
+
+
+def test_each_step_of_five_percent_and_more_stays_listed() -> None:
+    """A part of what `make bench PART=judgement` simulates."""
+    for size in (0.05, 0.1):
+        for seed in range(3):
+            listed = listed_nights(size, seed, nights=100)
+            assert all(listed[2:])
+
+
+def test_a_further_step_of_an_open_regression_supersedes_its_size() -> None:
+    nights(*quiet(20), *([2200.0] * 6))
+    one = Regression.objects.get()
+    assert one.steps == 1
+    nights(1900, 1900, 1900, 2200, first=26)
+    one = Regression.objects.get()
+    assert (one.state, one.steps) == ("open", 2)
+    further = RegressionEvent.objects.get(event=Event.MOVED_FURTHER)
+    assert (further.before, further.after) == ("open", "open")
+    assert further.run
+    assert "-24" in further.note
+    assert "-12" in further.note
+    Series.objects.update(touched_at=Measurement.objects.earliest("order_time").order_time)
+    while process_pending():
+        pass
+    assert RegressionEvent.objects.filter(event=Event.MOVED_FURTHER).count() == 1
+
+
+def test_a_slow_drift_is_no_step() -> None:
+    noise = [3 * ((7 * day) % 5) for day in range(150)]
+    nights(*(2500 * 0.9985 ** max(day - 60, 0) + noise[day] for day in range(130)))
+    assert [(one.kind, one.state) for one in Regression.objects.all()] == [("drift", "open")]
+    look_back()
+    assert [(one.kind, one.state) for one in Regression.objects.all()] == [("drift", "open")]
+    stepped = [2500.0 + noise[day] - 100 * (day > 80) for day in range(130)]
+    found = find(stepped, "up")
+    assert found
+    assert found.kind == "small step"
 
 
 def test_a_series_back_at_its_level_for_three_nights_is_resolved_and_opens_again() -> None:

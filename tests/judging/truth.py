@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hud.judging.levels import Level, Point, advance
+from hud.judging.verdict import Rule
+
 Array = NDArray[np.float64]
 NIGHTS = 200
+_FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -205,3 +210,16 @@ def all_kinds(each: int, seed: int) -> Iterator[Labelled]:
         for signal in SIGNALS:
             for number in range(each * (3 if signal == "none" else 1)):
                 yield series(kind, signal, seed + number)
+
+
+def listed_nights(size: float, seed: int, *, before: int = 60, nights: int = 300) -> list[bool]:
+    """Return for each night after a step of this size whether the levels still show it for the worse."""
+    chance = np.random.default_rng(seed)
+    values = 10 * np.exp(chance.normal(0, 0.01, before + nights))
+    values[before:] *= 1 + size
+    level, rule, found = Level(), Rule(), []
+    for night, value in enumerate(values.tolist()):
+        advance(level, Point(night, 1, _FIRST + timedelta(days=night), (value,)), rule)
+        move = level.move
+        found.append(bool(move and move.worse and (move.certain or move.points > 1)))
+    return found[before:]

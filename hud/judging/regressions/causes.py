@@ -1,7 +1,8 @@
 """Group regressions that have one cause, and rank them. Numbers and names only.
 
-Metrics of one experiment are one row. Experiments that moved in the same run by about the same factor are
-one group where they are most of what that run measured: the host is the likely cause. Experiments of one
+Metrics of one experiment are one row. What moved on a host whose canaries moved is one group, and the last.
+Where no canaries were measured, experiments that moved in the same run by about the same factor are one group
+if they are most of what that run measured: the host is the likely cause. Experiments of one
 suite and backend that moved between the same two runs are one group too: the backend is the likely cause.
 """
 
@@ -34,6 +35,8 @@ class Moved:
     factor: float | None
     worse_up: bool  # a larger value is worse
     failed: bool = False
+    host: str = ""  # that is the cause, as its canaries say
+    quiet_host: bool = False  # its canaries have not moved
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ def score(moved: Moved) -> float:
 def group(moves: Sequence[Moved], experiments_of_run: Mapping[int, int]) -> list[Group]:
     """Return the groups, the highest score first. `experiments_of_run` is how many each run measured."""
     by_experiment: dict[int, list[Moved]] = {}
+    by_host: dict[str, list[int]] = {}
     for moved in sorted(moves, key=lambda one: (-score(one), one.key)):
-        by_experiment.setdefault(moved.experiment, []).append(moved)
+        if moved.host:
+            by_host.setdefault(moved.host, []).append(moved.key)
+        else:
+            by_experiment.setdefault(moved.experiment, []).append(moved)
     leading = [rows[0] for rows in by_experiment.values()]
     groups: list[tuple[float, Group]] = []
     taken: set[int] = set()
@@ -70,14 +77,15 @@ def group(moves: Sequence[Moved], experiments_of_run: Mapping[int, int]) -> list
         if one.experiment not in taken:
             keys = [row.key for row in by_experiment[one.experiment]]
             groups.append((score(one), Group("experiment", tuple(keys))))
-    return [found for _score, found in sorted(groups, key=lambda row: (-row[0], row[1].keys))]
+    ranked = [found for _score, found in sorted(groups, key=lambda row: (-row[0], row[1].keys))]
+    return ranked + [Group("host", tuple(keys)) for keys in by_host.values()]
 
 
 def _same_run(leading: Sequence[Moved], experiments_of_run: Mapping[int, int]) -> list[list[Moved]]:
     """Return the experiments that moved alike in one run, where they are most of the run."""
     by_run: dict[int, list[Moved]] = {}
     for one in leading:
-        if one.run is not None and one.change is not None and not one.failed:
+        if one.run is not None and one.change is not None and not one.failed and not one.quiet_host:
             by_run.setdefault(one.run, []).append(one)
     found = []
     for run, members in by_run.items():

@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import F, Max, Q
-from django.db.models.functions import Now
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
 
 from hud.judging.pairs import judge_pairs
 from hud.judging.regressions.decide import decide_by_pairs
-from hud.judging.regressions.states import RegressionKind, RegressionState
-from hud.models import Accelerator, Environment, Experiment, Host, Measurement, Regression, Run, State
+from hud.judging.regressions.events import record
+from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
+from hud.models import Accelerator, Environment, Experiment, Host, Measurement, Regression, Run, State, Task
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
+from hud.runs.run_states import cancel
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
+_UNDECIDED = (RegressionState.SUSPECT, RegressionState.OPEN, RegressionState.ACKNOWLEDGED)
+_EXPIRE_HOURS = 24
 _AT_ONCE = 2  # runs of ours that wait or run
 _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
@@ -34,6 +39,7 @@ _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 def confirm() -> int:
     """Take the results of comparisons, then request what the budget permits; return how many runs."""
     _conclude()
+    _expire()
     if settings.HUD_CONFIRM_MINUTES <= 0:
         return 0
     own = Run.objects.filter(request__requested_by=WHO)
@@ -52,13 +58,32 @@ def confirm() -> int:
 
 
 def _spent_minutes() -> float:
-    """Return the minutes of hosts that our runs have taken within a day."""
-    runs = Run.objects.filter(request__requested_by=WHO, created__gt=Now() - timedelta(days=1))
-    times = runs.values_list("started", "finished")
-    return sum(
-        (end - start).total_seconds() / 60 if start and end else 0.0 if end else _ESTIMATE_MINUTES
-        for start, end in times
+    """Return the minutes of hosts that our runs have taken within a day; one that has not ended takes at
+    least what is usual."""
+    now = timezone.now()
+    runs = Run.objects.filter(request__requested_by=WHO).filter(
+        Q(created__gt=now - timedelta(days=1)) | Q(state__in=[State.QUEUED, State.RUNNING])
     )
+    minutes = 0.0
+    for started, finished in runs.values_list("started", "finished"):
+        taken = ((finished or now) - started).total_seconds() / 60 if started else 0.0
+        minutes += taken if finished else max(taken, _ESTIMATE_MINUTES)
+    return minutes
+
+
+def _expire() -> None:
+    """Cancel our runs that no host has worked on for a day, so that others get their turn, and say so in the
+    regression's history. It is tried again once its host takes tasks."""
+    since = timezone.now() - timedelta(hours=_EXPIRE_HOURS)
+    own = Run.objects.filter(request__requested_by=WHO, state__in=[State.QUEUED, State.RUNNING])
+    for run in own.filter(created__lt=since).exclude(tasks__state=Task.State.RUNNING):
+        with transaction.atomic():
+            cancel(run=run, who=WHO)
+            for name in ("repeat_run", "pairs_run"):
+                for one in Regression.objects.filter(**{name: run}):
+                    note = f"no host took run {run.pk} within {_EXPIRE_HOURS} h"
+                    record(one, one.state, one.state, event="expired", note=note, run_id=run.pk)
+                Regression.objects.filter(**{name: run}).update(**{name: None})
 
 
 def _suspects() -> Iterable[tuple[Experiment, list[Regression]]]:
@@ -72,6 +97,7 @@ def _to_compare() -> Iterable[tuple[Experiment, list[Regression]]]:
 
 
 def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
+    wanted &= ~Q(canaries=Canaries.MOVED)  # its host would repeat its own move
     found: dict[tuple[int, str], list[Regression]] = {}
     related = ("series__experiment", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
@@ -82,7 +108,7 @@ def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
 def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run | None:
     """Request a repeat of a suspect, or pairs for an open regression; None where no host can do it."""
     one = regressions[0]
-    accelerator = _where(one)
+    accelerator = accelerator_of(one)
     if accelerator is None:
         return None
     interpreter, base = one.first_run.interpreter if one.first_run else "", ""
@@ -106,7 +132,7 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
         return None
 
 
-def _where(one: Regression) -> Accelerator | None:
+def accelerator_of(one: Regression) -> Accelerator | None:
     """Return the accelerator that measured the regression, while it takes tasks. An upload only names a host,
     and must not make it work."""
     if one.first_run is None or one.first_run.upload_id:
@@ -133,7 +159,7 @@ def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:
 
 def _interpreter(one: Regression, run: Run | None, host: Host) -> str | None:
     """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
-    torch, pythons = _torch(one, run), host.facts.get("pythons")
+    torch, pythons = torch_of(one, run), host.facts.get("pythons")
     if run is None or torch is None or not isinstance(pythons, dict):
         return None
     same = [
@@ -151,7 +177,7 @@ def _name(run: Run | None) -> str:
     return "" if run is None or run.upload_id else run.interpreter or DEFAULT_INTERPRETER
 
 
-def _torch(one: Regression, run: Run | None) -> tuple[str, str] | None:
+def torch_of(one: Regression, run: Run | None) -> tuple[str, str] | None:
     environment = _environment(one, run) if run else None
     return (environment.torch, environment.torch_git) if environment else None
 
@@ -161,26 +187,32 @@ def _environment(one: Regression, run: Run) -> Environment | None:
 
 
 def _conclude() -> None:
-    """Apply the results of comparisons in pairs that have ended: ours, and those that people requested for an
-    experiment with an open regression, if they compare the same two versions of torch."""
-    waiting = Regression.objects.filter(
-        state__in=[RegressionState.SUSPECT, RegressionState.OPEN, RegressionState.ACKNOWLEDGED]
+    """Apply the results of comparisons in pairs in the order of their ends: ours, and those that people
+    requested for an experiment with an open regression, if they compare the same two versions of torch."""
+    related = ("series__metric", "first_run", "last_good_run", "concluded_run")
+    waiting = list(Regression.objects.filter(state__in=_UNDECIDED).select_related(*related))
+    ended = Run.objects.exclude(base_interpreter="").filter(
+        state=State.SUCCEEDED,
+        request__candidate_options={},
+        request__experiment__series__regressions__in=waiting,
     )
-    ended = waiting.annotate(
-        newest_ab=Max(
-            "series__experiment__runrequest__run",
-            filter=~Q(series__experiment__runrequest__run__base_interpreter="")
-            & Q(series__experiment__runrequest__run__state=State.SUCCEEDED)
-            & Q(series__experiment__runrequest__candidate_options={})
-            & Q(series__experiment__runrequest__run__created__gt=F("opened")),
-        )
-    ).filter(Q(concluded_run=None) | ~Q(concluded_run=F("newest_ab")), newest_ab__isnull=False)
-    for one in ended.select_related("series__metric", "first_run", "last_good_run"):
-        Regression.objects.filter(pk=one.pk).update(concluded_run=one.newest_ab)
-        try:
-            _apply_pairs(one, one.newest_ab)
-        except (ArithmeticError, ValueError):  # one that cannot be judged must not stop all others
-            logger.exception("the pairs of %s are not judged", one)
+    runs: dict[int, list[Run]] = {}
+    for run in ended.select_related("request").distinct().order_by("finished", "pk"):
+        runs.setdefault(run.request.experiment_id or 0, []).append(run)
+    for one in waiting:
+        for run in runs.get(one.series.experiment_id, []):
+            if run.created <= one.opened or (one.concluded_run and _end(run) <= _end(one.concluded_run)):
+                continue
+            Regression.objects.filter(pk=one.pk).update(concluded_run=run)
+            try:
+                _apply_pairs(one, run.pk)
+            except (ArithmeticError, ValueError):  # one that cannot be judged must not stop all others
+                logger.exception("the pairs of %s are not judged", one)
+
+
+def _end(run: Run) -> tuple[datetime, int]:
+    assert run.finished
+    return run.finished, run.pk
 
 
 def _apply_pairs(one: Regression, run_id: int) -> None:
@@ -194,7 +226,7 @@ def _apply_pairs(one: Regression, run_id: int) -> None:
         sides[row.side][row.repeat] = row.value
         torches[row.side].add((row.environment.torch, row.environment.torch_git))
     wanted = [one.last_good_run, one.first_run]
-    if torches != [{_torch(one, run)} for run in wanted]:
+    if torches != [{torch_of(one, run)} for run in wanted]:
         return  # it compares something else
     run = Run.objects.get(pk=run_id)
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):

@@ -9,12 +9,16 @@ from datetime import datetime
 from django.utils import timezone
 
 from hud.judging.levels import Level, Move, Point
+from hud.judging.regressions import canaries
 from hud.judging.regressions.events import apply, record, set_state
-from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
+from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Event, RegressionKind
 from hud.judging.verdict import Verdict
 from hud.models import Regression, RegressionEvent, Series
+from runner.schema.statistics import median
 
 _AGREE = 2  # points that moved the same way open a suspect where no host repeats it
+_FEWEST = 20  # earlier points without which nothing is called a drift
+_BEFORE = 10  # points before a move whose median tells a drift from a step
 State = Regression.State
 
 
@@ -28,6 +32,7 @@ class Judged:
     newest: Point
     verdict: Verdict
     is_headline: bool = True
+    recent: Sequence[float | None] = ()  # values of its newest points, oldest first
 
 
 def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]]:
@@ -41,13 +46,16 @@ def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]
 
 
 def update(judged: Sequence[Judged]) -> None:
-    """Open, follow and close the regressions of series that were just judged: 2 statements where nothing has
-    moved."""
+    """Open, follow and close the regressions of series that were just judged, and check their hosts: 2
+    statements where nothing has moved."""
+    followed = []
     latest: dict[tuple[int, str], Regression] = {}
     series_ids = [one.series.pk for one in judged]
     found = Regression.objects.filter(series__in=series_ids).order_by("pk").select_for_update()
     for regression in found:
-        latest[regression.series_id, regression.class_key] = regression
+        key = regression.series_id, regression.class_key
+        if key not in latest or latest[key].state not in ACTIVE:
+            latest[key] = regression
     for one in judged:
         known = latest.get((one.series.pk, one.class_key))
         move = one.level.move
@@ -55,27 +63,33 @@ def update(judged: Sequence[Judged]) -> None:
             if known and known.state in ACTIVE:  # device time has come to an experiment of call time
                 _close(known, one.newest.run_id)
         elif move and move.worse and not move.back:
-            _follow(one, move, known)
+            followed += _follow(one, move, known)
         elif known and known.state in ACTIVE and known.kind in AT_ONCE:
             _come_back(one, move, known)
+    canary_runs = {one.newest.run_id for one in judged if canaries.is_canary(one.series)}
+    if followed or canary_runs:
+        canaries.watch(followed, canary_runs)
 
 
-def _follow(one: Judged, move: Move, known: Regression | None) -> None:
-    """Open a regression for the move, or bring the one that is there up to date."""
-    regression = known if known and _is_same(known, move) else Regression()
-    regression.kind = _kind(move)
+def _follow(one: Judged, move: Move, known: Regression | None) -> list[Regression]:
+    """Open a regression for the move, or bring the one that is there up to date; return it, or nothing for a
+    move that opens none."""
+    kind = _kind(one, move, known)
+    regression = known if known and _is_same(known, kind) else Regression()
+    regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
     if known is regression and _is_decided(known, move):
-        return
+        return []
     is_new, before = regression.pk is None, regression.state
     is_sure = move.certain or move.points >= _AGREE
+    superseded = _size(regression) if regression.state in TOLD and move.steps > regression.steps else ""
     if regression.state not in ACTIVE:
         if not is_sure:
-            return  # one point is not yet the same thing again
+            return []  # one point is not yet the same thing again
         set_state(regression, Event.MOVED_AGAIN)
         regression.opened = timezone.now()
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
-    regression.since, regression.points = move.time, move.points
+    regression.since, regression.points, regression.steps = move.time, move.points, move.steps
     regression.first_run_id, regression.last_good_run_id = move.run_id, move.last_good_run
     regression.latest_run_id = one.newest.run_id
     regression.before, regression.after = one.verdict.baseline, move.latest
@@ -85,15 +99,25 @@ def _follow(one: Judged, move: Move, known: Regression | None) -> None:
         record(regression, "", regression.state, run_id=move.run_id)
     elif regression.state != before:
         record(regression, before, regression.state, event=Event.MOVED_AGAIN, run_id=move.run_id)
+    elif superseded:
+        note = f"{_size(regression)} supersedes {superseded}"
+        record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.newest.run_id, note=note)
     if regression.state == State.SUSPECT and is_sure:
         apply(regression, Event.AGREED, run_id=one.newest.run_id)
+    return [regression]
 
 
-def _is_same(regression: Regression, move: Move) -> bool:
-    """Return whether the move is this regression's, going on or beginning again."""
+def _size(regression: Regression) -> str:
+    if regression.change is not None:
+        return f"{regression.change:+.1%}"
+    return "" if regression.after is None else f"{regression.after:g}"
+
+
+def _is_same(regression: Regression, kind: RegressionKind) -> bool:
+    """Return whether a move of this kind is this regression's, going on or beginning again."""
     if regression.state in ACTIVE:
         return True
-    return regression.state != State.ACCEPTED and regression.kind == _kind(move)
+    return regression.state != State.ACCEPTED and regression.kind == kind
 
 
 def _is_decided(regression: Regression, move: Move) -> bool:
@@ -102,8 +126,19 @@ def _is_decided(regression: Regression, move: Move) -> bool:
     return regression.state == State.DISMISSED and same
 
 
-def _kind(move: Move) -> RegressionKind:
-    return RegressionKind.FAILURE if move.failed else RegressionKind.STEP
+def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
+    """Return the kind of a move: what had come half of the way before it is a drift and no step."""
+    if move.failed:
+        return RegressionKind.FAILURE
+    if known and known.state in ACTIVE and known.kind in {RegressionKind.STEP, RegressionKind.DRIFT}:
+        return RegressionKind(known.kind)
+    earlier = [value for value in one.recent[: -move.points] if value is not None]
+    level, after = one.verdict.baseline, move.latest
+    if one.series.metric.kind != "timing" or len(earlier) < _FEWEST or level is None or after is None:
+        return RegressionKind.STEP
+    came = median(earlier[-_BEFORE:]) - level
+    is_drift = abs(came) >= abs(after - level) / 2 and (came > 0) == (after > level)
+    return RegressionKind.DRIFT if is_drift else RegressionKind.STEP
 
 
 def _come_back(one: Judged, move: Move | None, regression: Regression) -> None:

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from hud.judging.change_points import change_points
-from hud.judging.drift import drift
+from hud.judging.change_points.drift import climbs, drift
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.models import Metric, Regression, Series, SeriesState
@@ -66,8 +66,9 @@ def look_back(limit: int = 50) -> int:
 
 
 def find(values: Sequence[float], direction: str) -> Found | None:
-    """Return the newest step for the worse that the last level still shows, else a drift for the worse."""
-    return _step(values, direction) or _drift(values, direction)
+    """Return a drift for the worse, or the newest step for the worse that the last level still shows."""
+    step, climbed = _step(values, direction), _drift(values, direction)
+    return climbed if climbed and (step is None or climbs(values)) else step
 
 
 def _step(values: Sequence[float], direction: str) -> Found | None:
@@ -89,6 +90,7 @@ def _step(values: Sequence[float], direction: str) -> Found | None:
 
 
 def _drift(values: Sequence[float], direction: str) -> Found | None:
+    """Return a drift for the worse, which may be one of several steps."""
     found = drift(values)
     if not found or direction == "none" or (found.change > 0) != (direction == "down"):
         return None
@@ -98,13 +100,14 @@ def _drift(values: Sequence[float], direction: str) -> Found | None:
 
 
 def _look(state: SeriesState, points: _Points | None, known: Regression | None) -> None:
-    if known and known.kind in AT_ONCE:
+    if known and (known.kind in AT_ONCE or state.level.get("move")):
         return  # the judge follows it
     metric: Metric = state.series.metric
     found = find(points.values, metric.direction) if points else None
     if not points or not found:
         if known:
-            apply(known, Event.RECOVERED, run_id=state.run_id)
+            is_suspect = known.state == Regression.State.SUSPECT
+            apply(known, Event.DISAGREED if is_suspect else Event.RECOVERED, run_id=state.run_id)
         return
     regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
     regression.kind = found.kind
@@ -119,6 +122,8 @@ def _look(state: SeriesState, points: _Points | None, known: Regression | None) 
     regression.save()
     if known is None:
         record(regression, "", regression.state, run_id=regression.first_run_id)
+    elif known.state == Regression.State.SUSPECT:
+        apply(known, Event.AGREED, run_id=state.run_id)
 
 
 def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:

@@ -24,6 +24,14 @@ class RegressionKind(StrEnum):
     DRIFT = "drift"  # no single step
 
 
+class Canaries(StrEnum):
+    """What the canaries of the host say of the night of a regression's newest run."""
+
+    UNKNOWN = ""  # too few were measured
+    QUIET = "quiet"
+    MOVED = "moved"  # the host is the cause
+
+
 AT_ONCE = (RegressionKind.STEP, RegressionKind.FAILURE)
 
 
@@ -36,6 +44,9 @@ class Event(StrEnum):
     NOT_REPRODUCED = "not reproduced"
     RECOVERED = "recovered"
     MOVED_AGAIN = "moved again"
+    MOVED_FURTHER = "moved further"  # a larger size supersedes what was told; the state stays
+    HOST_MOVED = "host moved"  # like the next one it leaves the state as it is
+    HOST_BACK = "host is back"
 
     CONFIRM = "confirm"
     ACKNOWLEDGE = "acknowledge"
@@ -46,6 +57,7 @@ class Event(StrEnum):
 BY_PEOPLE = (Event.CONFIRM, Event.ACKNOWLEDGE, Event.ACCEPT, Event.DISMISS)
 _S, _E = RegressionState, Event
 ACTIVE = (_S.SUSPECT, _S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)
+TOLD = (_S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)  # somebody may have been told of it
 SETTLED = (_S.ACCEPTED, _S.DISMISSED)  # the level begins anew where the series moved
 
 _NEXT: dict[RegressionState, dict[Event, RegressionState]] = {

@@ -18,6 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from hud import retention
 from hud.hosts import heartbeats, redis_users
+from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.runs import schedules, tasks, wakeup
 from hud.server.locks import hold_lock, release_lock
@@ -107,5 +108,11 @@ def tick() -> None:
         raise
     except Exception:
         logger.exception("regressions were not confirmed")
+    try:
+        bisects.advance()
+    except (DatabaseError, InterfaceError):
+        raise
+    except Exception:
+        logger.exception("bisects did not go on")
     redis_users.sync()
     wakeup.ring_idle(again_s=0 if given_up else None)

@@ -13,8 +13,10 @@ from django.utils import timezone
 
 from hud.judging.regressions import causes
 from hud.judging.regressions.causes import Group, Moved
-from hud.judging.regressions.states import ACTIVE, Event, RegressionKind, RegressionState, possible
+from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind, RegressionState, possible
 from hud.models import Compilation, Environment, Experiment, Metric, Regression, RegressionEvent, SeriesState
+from hud.pages.regressions import bisects
+from hud.pages.regressions.bisects import BisectPanel
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 
@@ -60,7 +62,7 @@ class Line:
             "unit": self.metric.unit,
             "direction": self.metric.direction,
             **{name: getattr(one, name) for name in ("before", "after", "change", "factor", "points")},
-            **{name: getattr(one, name) for name in ("kind", "cause", "since", "opened")},
+            **{name: getattr(one, name) for name in ("kind", "cause", "canaries", "since", "opened")},
             **{name: run.pk if run else None for name, run in runs.items()},
             "base_commit": one.last_good_run.commit if one.last_good_run else "",
             "head_commit": one.first_run.commit if one.first_run else "",
@@ -104,6 +106,7 @@ class Detail:
     events: list[RegressionEvent]
     actions: list[Event]
     environment: list[tuple[str, str, str]]  # fact, before, after
+    bisect: BisectPanel
     cause: Cause | None = None  # that it belongs to, where that is on the page
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
 
@@ -183,7 +186,7 @@ class RegressionsPage:
 
 
 def read(filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page, in 8 statements, 12 with a detail."""
+    """Return the page, in 8 statements, 19 with a detail."""
     found = _rows(filters, user)
     lines = _lines(found[:MOST_ROWS])
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
@@ -308,6 +311,8 @@ def _moved(line: Line) -> Moved:
         factor=one.factor,
         worse_up=line.metric.direction == "down",
         failed=one.kind == RegressionKind.FAILURE,
+        host=one.latest_run.host_name if one.canaries == Canaries.MOVED and one.latest_run else "",
+        quiet_host=one.canaries == Canaries.QUIET,
     )
 
 
@@ -315,6 +320,8 @@ def _cause(group: Group, lines: list[Line]) -> Cause:
     cause = Cause(group.why, lines)
     first = lines[0]
     host = first.regression.first_run.host_name if first.regression.first_run else ""
+    if group.why == "host" and first.regression.canaries == Canaries.MOVED:
+        return Cause(group.why, lines, first.regression.cause)
     if group.why == "host":
         words = f"Most of what run {first.regression.first_run_id} measured moved alike: look at the host"
         return Cause(group.why, lines, f"{words} {host}" if host else words)
@@ -343,7 +350,8 @@ def _detail(line: Line, causes: Sequence[Cause]) -> Detail:
             f"run:{runs[0]}/experiment:{line.experiment.pk}",
             f"run:{runs[1]}/experiment:{line.experiment.pk}",
         )
-    return Detail(line, events, possible(RegressionState(one.state)), _differences(one), cause, code)
+    actions = possible(RegressionState(one.state))
+    return Detail(line, events, actions, _differences(one), bisects.panel(one), cause, code)
 
 
 def _event(event: RegressionEvent) -> dict[str, Any]:

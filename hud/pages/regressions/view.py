@@ -15,9 +15,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
+from hud.judging.bisect import work
+from hud.judging.bisect.search import BisectState
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import Event
-from hud.models import Regression
+from hud.models import Bisect, Regression
 from hud.pages import data
 from hud.pages.forms import RegressionAction, RegressionFilters
 from hud.pages.regressions import query
@@ -81,6 +83,23 @@ def _act(request: HttpRequest, chosen: Sequence[int], back: str) -> HttpResponse
     for text, count in refused.items():
         messages.error(request, f"{text[:1].upper()}{text[1:]}." + (f" ({count})" if len(found) > 1 else ""))
     return redirect(back)
+
+
+@require_POST
+@after_login(lambda _request, pk: f"{reverse('regressions')}?open={pk}")
+def bisect(request: HttpRequest, pk: int) -> HttpResponse:
+    """Start a bisect of a regression, or cancel the one that runs, and show the regression again."""
+    regression = get_object_or_404(Regression, pk=pk)
+    who = request.user.get_username()
+    if request.POST.get("event") == "cancel":
+        for running in Bisect.objects.filter(regression=regression, state=BisectState.RUNNING):
+            work.cancel(bisect=running, who=who)
+    else:
+        try:
+            work.start(regression=regression, who=who)
+        except work.CannotBisect as error:
+            messages.error(request, f"{str(error).capitalize()}.")
+    return redirect(f"{reverse('regressions')}?open={pk}")
 
 
 def _end(until: date | None, days: int | None) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +18,7 @@ _BACK = (45, 90)
 _FEWEST = 60
 _FLOOR = 0.03
 _CERTAIN = 3.5  # standard errors
+_WITHIN = 0.5  # of the change of a drift, that happens inside levels
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,16 @@ def drift(values: Sequence[float | None], *, floor: float = _FLOOR) -> Drift | N
         if sure and (found is None or abs(math.expm1(moved)) > abs(found.change)):
             found = Drift(math.expm1(moved), back)
     return found
+
+
+def climbs(values: Sequence[float | None]) -> bool:
+    """Return whether positive values move within their levels rather than from one level to the next, as a
+    drift does and a step does not."""
+    logs = np.log([value for value in values if value is not None and value > 0])
+    bounds = [0, *change_points(np.exp(logs).tolist()), len(logs)]
+    parts = [logs[first:end] for first, end in pairwise(bounds)]
+    total = float(np.median(parts[-1]) - np.median(parts[0]))
+    within = sum(
+        float(np.polyfit(range(len(part)), part, 1)[0]) * (len(part) - 1) for part in parts if len(part) > 1
+    )
+    return len(parts) == 1 or (total != 0 and within / total >= _WITHIN)

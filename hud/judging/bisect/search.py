@@ -1,0 +1,105 @@
+"""Which versions a bisect compares next, and what it ends with. Pure.
+
+Versions are numbered from the good end, 0, to the bad one. Each comparison is made in pairs and answered over
+all pairs of the same two versions so far. The ends are compared first: what does not come back today is not
+searched for. The last comparison is always that of the two neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+# none: not one pair has a value; unclear: neither a change nor surely none
+Word = Literal["worse", "same", "unclear", "none"]
+MOST_ATTEMPTS = 3  # at an unclear comparison
+MOST_FAILURES = 2  # of a version, then it is left out
+
+
+class BisectState(StrEnum):
+    RUNNING = "running"
+    FOUND = "found"
+    NOT_REPRODUCED = "not_reproduced"
+    CANNOT_TELL = "cannot_tell"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Answer:
+    base: int
+    head: int
+    word: Word
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Compare:
+    base: int
+    head: int
+
+
+@dataclass(frozen=True)
+class End:
+    """`base` and `head` are the closest versions between which the change is."""
+
+    state: BisectState
+    base: int
+    head: int
+
+
+_Answers = Mapping[tuple[int, int], Answer]
+
+
+def next_step(versions: int, answers: Sequence[Answer]) -> Compare | End:
+    """Return the next comparison of a bisect over so many versions, or its end."""
+    known = {(answer.base, answer.head): answer for answer in answers}
+    low, high = 0, versions - 1
+    ends = _settled(known, low, high)
+    if isinstance(ends, Compare):
+        return ends
+    if ends != "worse":
+        is_same = ends == "same"
+        return End(BisectState.NOT_REPRODUCED if is_same else BisectState.CANNOT_TELL, low, high)
+    left_out: set[int] = set()
+    while middle := _middle(low, high, left_out):
+        word = _settled(known, 0, middle)
+        if word == "unclear":  # the other end may tell it apart
+            word = _settled(known, middle, versions - 1)
+            word = {"worse": "same", "same": "worse"}.get(word, word) if isinstance(word, str) else word
+        if isinstance(word, Compare):
+            return word
+        if word == "worse":
+            high = middle
+        elif word == "same":
+            low = middle
+        elif word == "none":
+            left_out.add(middle)
+        else:
+            return End(BisectState.CANNOT_TELL, low, high)
+    neighbours = _settled(known, low, high)
+    if isinstance(neighbours, Compare):
+        return neighbours
+    is_found = neighbours == "worse" and high - low == 1
+    return End(BisectState.FOUND if is_found else BisectState.CANNOT_TELL, low, high)
+
+
+def most_steps(versions: int) -> int:
+    """Return how many comparisons are usual at most: the ends, the halves, the neighbours."""
+    return 2 + max(versions - 2, 0).bit_length()
+
+
+def _settled(known: _Answers, base: int, head: int) -> str | Compare:
+    """Return the answer, or the comparison again while it may still become clear."""
+    answer = known.get((base, head))
+    if answer is None:
+        return Compare(base, head)
+    most = {"unclear": MOST_ATTEMPTS, "none": MOST_FAILURES}.get(answer.word, 0)
+    return Compare(base, head) if answer.attempts < most else answer.word
+
+
+def _middle(low: int, high: int, left_out: set[int]) -> int:
+    """Return the version nearest to the middle that is not left out, 0 if there is none."""
+    between = [place for place in range(low + 1, high) if place not in left_out]
+    return min(between, key=lambda place: (abs(2 * place - low - high), place), default=0)

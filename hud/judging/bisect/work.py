@@ -1,0 +1,202 @@
+"""Bisects: which version of torch made a regression, by comparisons in pairs on the host that measured it.
+
+The state is in rows: `manage.py tick` takes the results of the newest step and requests the next one, so that
+a bisect goes on after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from django.db import transaction
+from django.utils import timezone
+
+from hud.accounts import audit
+from hud.judging.bisect.environments import PROVIDER, Build
+from hud.judging.bisect.search import Answer, BisectState, Compare, End, Word, next_step
+from hud.judging.pairs import judge_pairs
+from hud.judging.regressions.confirm import accelerator_of, torch_of
+from hud.judging.regressions.events import record
+from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun
+from hud.runs.run_states import cancel as cancel_run
+from runner.schema.statistics import LEAST_PAIRS
+
+logger = logging.getLogger(__name__)
+
+
+class CannotBisect(Exception):
+    """No bisect of the regression can start now; the text says why."""
+
+
+def hindrance(regression: Regression) -> str:
+    """Return why the regression cannot be bisected, '' if it can."""
+    try:
+        _plan(regression)
+    except CannotBisect as error:
+        return str(error)
+    return ""
+
+
+def _plan(regression: Regression) -> tuple[Accelerator, list[Build]]:
+    accelerator = accelerator_of(regression)
+    if accelerator is None:
+        raise CannotBisect("no host that takes tasks has measured it")
+    builds = _range(regression, PROVIDER.builds(accelerator))
+    if len(builds) < 2:
+        found = "no version" if not builds else "one version"
+        raise CannotBisect(f"host {accelerator.host.name} has {found} of torch; attach it with --python")
+    return accelerator, builds
+
+
+def start(*, regression: Regression, who: str) -> Bisect:
+    """Start a bisect with the comparison of its two ends. Raise CannotBisect."""
+    with transaction.atomic():
+        locked = Regression.objects.select_for_update(of=("self",))
+        related = ("series__experiment", "first_run", "last_good_run")
+        regression = locked.select_related(*related).get(pk=regression.pk)
+        if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
+            raise CannotBisect(f"bisect {running.pk} of it is running")
+        accelerator, builds = _plan(regression)
+        bisect = Bisect.objects.create(
+            regression=regression,
+            accelerator=accelerator,
+            builds=[build.to_json() for build in builds],
+            requested_by=who,
+        )
+        try:
+            _go_on(bisect)
+        except InvalidRunRequest as error:
+            raise CannotBisect(str(error)) from error
+        words = f"{len(builds)} versions of torch"
+        record(regression, regression.state, regression.state, event="bisect", who=who, note=words)
+        audit.note(who=who, action="regression.bisect", subject=f"regression {regression.pk}")
+    return bisect
+
+
+def advance() -> int:
+    """Take the results of steps that have ended and request the next ones; return how many went on."""
+    count = 0
+    for pk in Bisect.objects.filter(state=BisectState.RUNNING).values_list("pk", flat=True):
+        with transaction.atomic():
+            related = ("regression__series__experiment", "regression__series__metric", "accelerator__host")
+            found = Bisect.objects.select_for_update(of=("self",), skip_locked=True)
+            bisect = found.select_related(*related).filter(pk=pk, state=BisectState.RUNNING).first()
+            step = bisect.steps.select_related("run").order_by("pk").last() if bisect else None
+            if bisect is None or step is None or (step.run and step.run.state in ACTIVE):
+                continue
+            if step.run and step.run.state == State.CANCELLED:
+                _end(bisect, BisectState.CANCELLED, f"run {step.run.pk} was cancelled")
+            else:
+                _take(bisect, step)
+                try:
+                    _go_on(bisect)
+                except InvalidRunRequest as error:  # the host has been detached, or lost the interpreter
+                    _end(bisect, BisectState.CANNOT_TELL, str(error))
+            count += 1
+    return count
+
+
+def cancel(*, bisect: Bisect, who: str) -> None:
+    """End a bisect, and the run that it waits for."""
+    with transaction.atomic():
+        bisect = Bisect.objects.select_for_update().get(pk=bisect.pk)
+        if bisect.state == BisectState.RUNNING:
+            _end(bisect, BisectState.CANCELLED, f"cancelled by {who}")
+            for step in bisect.steps.filter(run__state__in=ACTIVE).select_related("run"):
+                assert step.run
+                cancel_run(run=step.run, who=who)
+
+
+def _range(regression: Regression, builds: Sequence[Build]) -> list[Build]:
+    """Return the builds from the last good run's to that of the first run that moved, if both are there and
+    in this order; else all."""
+    versions = [build.version for build in builds]
+    good, bad = (torch_of(regression, run) for run in (regression.last_good_run, regression.first_run))
+    if good in versions and bad in versions and versions.index(good) < versions.index(bad):
+        return list(builds[versions.index(good) : versions.index(bad) + 1])
+    return list(builds)
+
+
+def _go_on(bisect: Bisect) -> None:
+    """Request the next comparison, or end the bisect. Raise InvalidRunRequest."""
+    found = next_step(len(bisect.builds), answers(bisect))
+    if isinstance(found, End):
+        bisect.good, bisect.bad = found.base, found.head
+        _end(bisect, found.state)
+        return
+    BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=_request(bisect, found))
+
+
+def _request(bisect: Bisect, compare: Compare) -> Run:
+    base, head = (bisect.builds[place]["interpreter"] for place in (compare.base, compare.head))
+    accelerator = bisect.accelerator
+    if accelerator is None:
+        raise InvalidRunRequest("the accelerator is no longer there")
+    resources = ResourceRequest(
+        accelerator.device,
+        accelerator.host,
+        labels={"accelerator": accelerator.name},
+        interpreter=head,
+        base_interpreter=base,
+    )
+    options = RunOptions(resources, bisect.requested_by, repeats=LEAST_PAIRS, interactive=False)
+    return request_rerun(bisect.regression.series.experiment, options)
+
+
+def answers(bisect: Bisect) -> list[Answer]:
+    """Return the answer of each comparison that has ended, over all pairs of the same two versions."""
+    ended: dict[tuple[int, int], list[BisectStep]] = {}
+    for step in bisect.steps.order_by("pk"):
+        if step.pairs is not None:
+            ended.setdefault((step.base, step.head), []).append(step)
+    return [Answer(*key, steps[-1].word, len(steps)) for key, steps in ended.items()]  # type: ignore[arg-type]
+
+
+def _take(bisect: Bisect, step: BisectStep) -> None:
+    """Store the pairs of a step that has ended, and the answer over all pairs of its two versions."""
+    step.pairs = _pairs(bisect, step)
+    same = bisect.steps.filter(base=step.base, head=step.head, pairs__isnull=False).exclude(pk=step.pk)
+    pairs = [pair for other in same.order_by("pk") for pair in other.pairs or []] + step.pairs
+    metric = bisect.regression.series.metric
+    verdict = judge_pairs(
+        [base for base, _head in pairs],
+        [head for _base, head in pairs],
+        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
+        kind=metric.kind,  # type: ignore[arg-type]
+    )
+    word: Word = "unclear" if pairs else "none"
+    if verdict.word == "confirmed" and verdict.better is False:
+        word = "worse"
+    elif verdict.word == "dismissed" or verdict.better:
+        word = "same"
+    step.word, step.finished = word, timezone.now()
+    if verdict.change:
+        step.change, step.low, step.high = verdict.change.change, verdict.change.low, verdict.change.high
+    step.save()
+
+
+def _pairs(bisect: Bisect, step: BisectStep) -> list[list[float]]:
+    """Return the values of a step's pairs; none if its interpreters have another torch by now."""
+    sides: tuple[dict[int, float], dict[int, float]] = ({}, {})
+    rows = Measurement.objects.filter(
+        series=bisect.regression.series_id, run=step.run_id, value__isnull=False
+    )
+    for row in rows.select_related("environment"):
+        build = bisect.builds[step.head if row.side else step.base]
+        if (row.environment.torch, row.environment.torch_git) != (build["torch"], build["torch_git"]):
+            logger.warning("%s: interpreter %s has another torch", bisect, build["interpreter"])
+            return []
+        assert row.value is not None
+        sides[row.side][row.repeat] = row.value
+    return [[sides[0][pair], sides[1][pair]] for pair in sorted(sides[0].keys() & sides[1].keys())]
+
+
+def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:
+    bisect.state, bisect.reason, bisect.finished = state, reason[:500], timezone.now()
+    bisect.save()
+    one = bisect.regression
+    note = f"bisect {bisect.pk}: {bisect.conclusion}"
+    record(one, one.state, one.state, event="bisected", note=note[:1000])

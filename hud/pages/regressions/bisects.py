@@ -1,0 +1,82 @@
+"""Bisects of a regression, step by step, for its page and the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hud.judging.bisect import work
+from hud.judging.bisect.search import BisectState, most_steps
+from hud.models import Bisect, BisectStep, Regression
+
+
+@dataclass(frozen=True)
+class StepLine:
+    step: BisectStep
+    base: dict[str, str]  # hud.judging.bisect.environments.Build
+    head: dict[str, str]
+    base_place: int
+    head_place: int
+
+    def to_json(self) -> dict[str, Any]:
+        one = self.step
+        return {
+            "base": self.base_place,
+            "head": self.head_place,
+            "run": one.run_id,
+            "answer": one.word,
+            "pairs": one.pairs,
+            **{name: getattr(one, name) for name in ("change", "low", "high", "finished")},
+        }
+
+
+@dataclass(frozen=True)
+class BisectView:
+    bisect: Bisect
+    steps: list[StepLine]
+    usual_steps: int
+
+    @property
+    def is_running(self) -> bool:
+        return self.bisect.state == BisectState.RUNNING
+
+    def to_json(self) -> dict[str, Any]:
+        one = self.bisect
+        accelerator = one.accelerator
+        return {
+            "id": one.pk,
+            "regression": one.regression_id,
+            "state": one.state,
+            "host": accelerator.host.name if accelerator else "",
+            "environments": one.builds,
+            "steps": [line.to_json() for line in self.steps],
+            "usual_steps": self.usual_steps,
+            **{name: getattr(one, name) for name in ("good", "bad", "conclusion", "requested_by")},
+            **{name: getattr(one, name) for name in ("created", "finished")},
+        }
+
+
+@dataclass(frozen=True)
+class BisectPanel:
+    """The newest bisect of a regression, and why another cannot start ('' if it can)."""
+
+    newest: BisectView | None
+    hindrance: str
+
+
+def view(bisect: Bisect) -> BisectView:
+    """Return a bisect with its steps: 2 statements."""
+    steps = [
+        StepLine(step, bisect.builds[step.base], bisect.builds[step.head], step.base, step.head)
+        for step in bisect.steps.select_related("run").order_by("pk")
+    ]
+    return BisectView(bisect, steps, most_steps(len(bisect.builds)))
+
+
+def panel(regression: Regression) -> BisectPanel:
+    """Return what the page of a regression says of its bisects: at most 7 statements."""
+    newest = Bisect.objects.filter(regression=regression).select_related("accelerator__host").last()
+    shown = view(newest) if newest else None
+    if shown and shown.is_running:
+        return BisectPanel(shown, "it is running")
+    return BisectPanel(shown, work.hindrance(regression))

@@ -1,0 +1,216 @@
+"""Bisects: the search itself over made-up answers, and one through requests, rows and the API."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.accounts.keys import create_key
+from hud.judging.bisect import work
+from hud.judging.bisect.environments import Build, in_order
+from hud.judging.bisect.search import (
+    MOST_ATTEMPTS,
+    Answer,
+    BisectState,
+    Compare,
+    End,
+    Word,
+    most_steps,
+    next_step,
+)
+from hud.models import Accelerator, Bisect, Experiment, Regression, Run, Series, State
+from tests.support.factories import (
+    create_accelerator,
+    create_environment,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_metric,
+    create_run,
+)
+
+Truth = Callable[[int, int, int], Word]  # base, head and attempt
+
+
+def search(versions: int, truth: Truth) -> tuple[End, list[tuple[int, int]]]:
+    """Return the end of a bisect and its comparisons in order."""
+    answers: dict[tuple[int, int], Answer] = {}
+    done: list[tuple[int, int]] = []
+    while isinstance(found := next_step(versions, list(answers.values())), Compare):
+        key = found.base, found.head
+        done.append(key)
+        attempts = done.count(key)
+        answers[key] = Answer(*key, truth(*key, attempts), attempts)
+        assert len(done) < 100
+    return found, done
+
+
+@pytest.mark.parametrize("versions", [2, 3, 5, 8, 33])
+def test_a_planted_step_is_found_with_its_neighbours_last(versions: int) -> None:
+    for step in range(1, versions):
+
+        def truth(base: int, head: int, _attempt: int, step: int = step) -> Word:
+            return "worse" if base < step <= head else "same"
+
+        found, done = search(versions, truth)
+        assert found == End(BisectState.FOUND, step - 1, step)
+        assert done[0] == (0, versions - 1)
+        assert (step - 1, step) in done
+        assert len(done) <= most_steps(versions)
+
+
+def test_the_same_on_both_ends_is_not_searched_for() -> None:
+    found, done = search(8, lambda _base, _head, _n: "same")
+    assert (found.state, done) == (BisectState.NOT_REPRODUCED, [(0, 7)])
+
+
+def test_what_is_unclear_is_measured_again_and_from_the_other_end() -> None:
+    chance = random.Random(1)
+    for step in range(1, 16):
+
+        def often(base: int, head: int, attempt: int, step: int = step) -> Word:
+            is_clear = attempt == MOST_ATTEMPTS or chance.random() < 0.5
+            return "unclear" if not is_clear else "worse" if base < step <= head else "same"
+
+        assert search(16, often)[0] == End(BisectState.FOUND, step - 1, step)
+
+        def one_sided(base: int, head: int, _attempt: int, step: int = step) -> Word:
+            is_middle = base == 0 and head not in {1, 15}
+            return "unclear" if is_middle else "worse" if base < step <= head else "same"
+
+        assert search(16, one_sided)[0].state in {BisectState.FOUND, BisectState.CANNOT_TELL}
+    found, done = search(8, lambda base, head, _n: "worse" if (base, head) == (0, 7) else "unclear")
+    assert (found.state, found.base, found.head) == (BisectState.CANNOT_TELL, 0, 7)
+    assert len(done) == 1 + 2 * MOST_ATTEMPTS
+    assert search(8, lambda *_: "unclear")[0].state == BisectState.CANNOT_TELL
+
+
+def test_a_version_that_does_not_run_is_left_out() -> None:
+    def truth(base: int, head: int, _attempt: int) -> Word:
+        return "none" if {base, head} & {3, 4} else "worse" if base < 6 <= head else "same"
+
+    assert search(8, truth)[0] == End(BisectState.FOUND, 5, 6)
+    found, _done = search(4, lambda base, head, _n: "none" if {base, head} & {1, 2} else "worse")
+    assert found == End(BisectState.CANNOT_TELL, 0, 3)
+
+
+def test_versions_are_ordered_by_the_day_of_their_commit_else_by_number() -> None:
+    builds = [Build("b", "2.10.0", "x"), Build("a", "2.9.1", "y"), Build("c", "2.11.0.dev20260101", "z")]
+    assert [build.interpreter for build in in_order(builds)] == ["a", "b", "c"]
+    dated = [Build("b", "2.10.0", "x", "2026-03-01"), Build("c", "2.11.0a0", "z", "2026-02-01")]
+    assert [build.interpreter for build in in_order(dated)] == ["c", "b"]
+
+
+# with rows
+
+TORCHES = [(f"2.12.0.dev2026010{day}", f"git{day}") for day in range(1, 9)]
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return create_experiment(suite="micro", case="layer_norm", knobs={"D": 4096}, backend="inductor")
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    pythons = {f"n{7 - day}": {"torch": torch, "torch_git": git} for day, (torch, git) in enumerate(TORCHES)}
+    host = create_host("h200-a", facts={"pythons": {**pythons, "broken": {"error": "no torch"}}})
+    return create_accelerator(host, pythons=list(pythons), labels={"accelerator": "cuda:0"})
+
+
+@pytest.fixture
+def regression(experiment: Experiment) -> Regression:
+    metric = create_metric()
+    runs = [create_run(host_name="h200-a") for _ in range(2)]
+    for run, (torch, git) in zip(runs, (TORCHES[0], TORCHES[-1]), strict=True):
+        environment = create_environment(torch=torch, torch_git=git)
+        create_measurement(experiment, metric=metric.name, value=2500, run=run, environment=environment)
+    return Regression.objects.create(
+        series=Series.objects.get(experiment=experiment, metric=metric),
+        class_key=create_environment().class_key,
+        state="confirmed",
+        first_run=runs[1],
+        last_good_run=runs[0],
+        since=runs[1].order_time,
+        opened=timezone.now() - timedelta(hours=1),
+    )
+
+
+def measure(bisect: Bisect, value: Callable[[str], float]) -> None:
+    """Measure the pairs of the newest step, as its host does: `value` by the torch of a side."""
+    step = bisect.steps.select_related("run").order_by("pk").last()
+    assert step
+    run = step.run
+    assert run
+    torch_of = {build["interpreter"]: (build["torch"], build["torch_git"]) for build in bisect.builds}
+    for side, name in enumerate((run.base_interpreter, run.interpreter)):
+        torch, git = torch_of[name]
+        for pair in range(run.tasks.count()):
+            create_measurement(
+                bisect.regression.series.experiment,
+                metric=bisect.regression.series.metric.name,
+                value=value(torch) + pair % 3,
+                run=run,
+                environment=create_environment(torch=torch, torch_git=git),
+                repeat=pair,
+                side=side,
+            )
+    Run.objects.filter(pk=run.pk).update(state=State.SUCCEEDED, finished=timezone.now())
+
+
+def ask(client: Client, regression: Regression) -> Any:
+    secret = create_key(name="k", scopes=["run", "read"], who="test")[1]
+    address = f"/api/v1/regressions/{regression.pk}/bisect"
+    return client.post(address, headers={"authorization": f"Bearer {secret}"})
+
+
+@pytest.mark.django_db
+def test_a_bisect_goes_on_step_by_step_until_it_names_a_version(
+    client: Client, accelerator: Accelerator, regression: Regression
+) -> None:
+    answer = ask(client, regression)
+    assert answer.status_code == 201, answer.content
+    assert ask(client, regression).status_code == 409
+    bisect = Bisect.objects.get(pk=answer.json()["id"])
+    assert [build["torch"] for build in bisect.builds] == [torch for torch, _git in TORCHES]
+    assert work.advance() == 0  # its run has not ended
+    for _step in range(10):
+        measure(bisect, lambda torch: 2500 if torch < TORCHES[5][0] else 2300)
+        work.advance()
+        bisect.refresh_from_db()
+        if bisect.finished:
+            break
+    found = client.get(f"/api/v1/bisects/{bisect.pk}").json()
+    assert (found["state"], found["good"], found["bad"]) == ("found", 4, 5)
+    assert (found["steps"][0]["base"], found["steps"][0]["head"]) == (0, 7)
+    assert len(found["steps"]) <= found["usual_steps"] == 5
+    assert {len(step["pairs"]) for step in found["steps"]} == {5}
+    assert list(regression.events.values_list("event", flat=True)) == ["bisect", "bisected"]
+    assert client.get("/regressions/", {"id": regression.pk}).status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_bisect_ends_where_the_ends_are_alike_or_its_run_is_cancelled(
+    client: Client, accelerator: Accelerator, regression: Regression
+) -> None:
+    bisect = work.start(regression=regression, who="olga")
+    measure(bisect, lambda _torch: 2500)
+    assert work.advance() == 1
+    bisect.refresh_from_db()
+    assert bisect.state == BisectState.NOT_REPRODUCED
+    again = work.start(regression=regression, who="olga")
+    work.cancel(bisect=again, who="olga")
+    again.refresh_from_db()
+    assert again.state == BisectState.CANCELLED
+    step = again.steps.get()
+    assert step.run
+    assert step.run.state == State.CANCELLED
+    accelerator.host.drained = True
+    accelerator.host.save()
+    assert ask(client, regression).status_code == 409
