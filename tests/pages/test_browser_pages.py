@@ -157,7 +157,7 @@ def test_the_theme_is_chosen_and_kept(live_hud: Hud, quiet: Page) -> None:
     switch = quiet.locator("[data-theme-switch]")
     switch.click()
     switch.click()
-    assert switch.inner_text() == "Theme: dark"
+    assert switch.get_attribute("aria-label") == "Theme: dark"
     assert quiet.evaluate(paper) != light
     quiet.reload()
     assert quiet.evaluate("document.documentElement.dataset.theme") == "dark"
