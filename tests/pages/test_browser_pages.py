@@ -97,6 +97,7 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
     ours = (f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/")
     pages = (
         "/",
+        "/compilers/",
         "/suites/",
         "/suites/micro/",
         "/runs/",

@@ -31,8 +31,8 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 12
-STATEMENTS_QUEUED = 11  # 3 of them for why it waits, none for results
+STATEMENTS = 13
+STATEMENTS_QUEUED = 12  # 3 of them for why it waits, none for results
 GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 
