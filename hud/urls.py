@@ -12,6 +12,7 @@ from hud.pages import health
 from hud.pages.audit import view as audit
 from hud.pages.code import view as code
 from hud.pages.compare import view as compare
+from hud.pages.compilers import view as compilers
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
 from hud.pages.hosts import view as hosts
@@ -44,6 +45,8 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("overview.<format:data_format>", overview.overview, name="overview"),
     path(".<format:data_format>", overview.overview, name="overview_data"),
+    path("compilers/", compilers.compilers, name="compilers"),
+    path("compilers.<format:data_format>", compilers.compilers, name="compilers"),
     path("suites/", suites.suite_list, name="suites"),
     path("suites.<format:data_format>", suites.suite_list, name="suites"),
     path("suites/<name:name>.<format:data_format>", suites.suite, name="suite"),

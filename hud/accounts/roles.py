@@ -57,6 +57,7 @@ QUEUES = "django_rq.admin"  # Django's staff with this permission
 ROUTES: dict[str, dict[str, str]] = {
     "overview": {"GET": "read"},
     "overview_data": {"GET": "read"},  # `/.json`
+    "compilers": {"GET": "read"},
     "suites": {"GET": "read"},
     "suite": {"GET": "read"},
     "experiment": {"GET": "read"},

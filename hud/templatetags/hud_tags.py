@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import FIRST_RUN_ONLY, Metric
+from hud.pages.sparkline import sparkline as draw_line
 from hud.pages.targets import AppliedTarget
 from hud.pages.values import MetricValue
 
@@ -309,58 +310,16 @@ def sparkline(values: Sequence[float]) -> SafeString | str:
     """Return the last values as a small line, drawn here so that it needs no script."""
     if not values:
         return ""
-    low, high = min(values), max(values)
-    height = (high - low) or 1.0
-    step = 76 / max(len(values) - 1, 1)
-    points = [
-        (2 + index * step, 10.0 if high == low else 18 - 16 * (value - low) / height)
-        for index, value in enumerate(values)
-    ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    x, y = points[-1]
-    label = f"last {len(values)} values, {low:.4g} to {high:.4g}, now {values[-1]:.4g}"
-    return mark_safe(  # noqa: S308 — numbers  # nosec B308, B703
-        f'<svg class="spark" viewBox="0 0 80 20" width="80" height="20" role="img" aria-label="{label}">'
-        f'<title>{label}</title><polyline points="{line}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2"/></svg>'
-    )
+    label = f"last {len(values)} values, {min(values):.4g} to {max(values):.4g}, now {values[-1]:.4g}"
+    return draw_line(values, size=(80, 20), label=label)
 
 
 @register.simple_tag
 def move_line(
     values: Sequence[float | None], level: float | None, noise: float | None, moved: int
 ) -> SafeString:
-    """Return the last values with the accepted level as a band of noise and the last `moved` ones marked.
-
-    The height spans at least 8 times the noise, so that a quiet series looks quiet; a cross is a failure.
-    """
-    there = [value for value in values if value is not None]
-    if level is not None:
-        there.append(level)
-    if not there:
-        return SafeString("")
-    middle = level if level is not None else sum(there) / len(there)
-    band = abs(middle) * (noise or 0.0)
-    low, high = min(*there, middle - 4 * band), max(*there, middle + 4 * band)
-    height = (high - low) or 1.0
-    step = 112 / max(len(values) - 1, 1)
-
-    def y_of(value: float) -> float:
-        return 12.0 if high == low else 21 - 18 * (value - low) / height
-
-    spots = [(2 + index * step, value) for index, value in enumerate(values)]
-    first = len(values) - moved
-    quiet, worse = (
-        " ".join(f"{x:.1f},{y_of(value):.1f}" for x, value in part if value is not None)
-        for part in (spots[:first], spots[max(first - 1, 0) :] if moved else [])
-    )
-    crosses = "".join(
-        f'<path class="cross" d="M{x - 2:.1f} 19l4 4m0-4l-4 4"/>' for x, value in spots if value is None
-    )
-    top, bottom = y_of(middle + 2 * band), y_of(middle - 2 * band)
+    """Return the last values with the noise around the accepted level and the last `moved` ones marked."""
     last = next((f"now {value:.4g}" for value in reversed(values) if value is not None), "no value")
-    label = f"last {len(values)} results, level {middle:.4g}, {last}"
-    return mark_safe(  # noqa: S308 — numbers
-        f'<svg class="spark" viewBox="0 0 118 24" width="118" height="24" role="img" aria-label="{label}">'
-        f'<title>{label}</title><rect x="0" y="{top:.1f}" width="118" height="{max(bottom - top, 1):.1f}"/>'
-        f'<polyline points="{quiet}"/><polyline class="worse" points="{worse}"/>{crosses}</svg>'
-    )
+    label = f"last {len(values)} results, {last}" + (f", level {level:.4g}" if level is not None else "")
+    shown = min(moved, len(values))
+    return draw_line(values, level=level, noise=noise, moved=shown, crosses=True, label=label)

@@ -19,7 +19,10 @@
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.querySelector("[data-theme-switch]");
     if (!button) return;
-    const label = () => (button.textContent = `Theme: ${stored()}`);
+    const label = () => {
+      button.title = `Theme: ${stored()}`;
+      button.setAttribute("aria-label", button.title);
+    };
     button.hidden = false;
     label();
     button.addEventListener("click", () => {

@@ -13,7 +13,13 @@ from django.core.management import call_command
 from django.test import Client
 
 from hud.accounts.keys import create_key
-from tests.support.factories import create_measurement, create_run, create_user, create_verdict
+from tests.support.factories import (
+    create_measurement,
+    create_regression,
+    create_run,
+    create_user,
+    create_verdict,
+)
 from tests.support.observed import SAMPLES
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +43,9 @@ class Page(HTMLParser):
 
 def test_every_page_with_rows_has_json_and_csv_views(client: Client) -> None:
     call_command("ingest", str(SAMPLES))
-    create_verdict(create_measurement(), "regressed", change=-0.1)
+    moved = create_measurement()
+    create_verdict(moved, "regressed", change=-0.1)
+    create_regression(moved, change=-0.1)
     create_run("failed", title="broken")
     create_key(name="k", scopes=["read"], who="t")
     client.force_login(create_user())

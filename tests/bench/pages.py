@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from tests.bench.application import Application
 from tests.bench.figures import Figure, median_of
 from tests.bench.ingest import SIZES
 from tests.bench.records import body
 
+if TYPE_CHECKING:
+    from django.test import Client
+
 REPEATS = 5
 
 
 def pages(application: Application) -> Iterator[Figure]:
-    from django.db import connection
     from django.test import Client
-    from django.test.utils import CaptureQueriesContext
 
+    from hud.judging.judge import process_pending
     from hud.models import Experiment, Measurement, Run
+    from tests.bench.nights import generate
     from tests.bench.rows import grow
 
     application.upload(body(-3), "commit=pages&commit_date=2026-03-01")
@@ -30,7 +34,19 @@ def pages(application: Application) -> Iterator[Figure]:
     yield Figure("pages", "measurements in the store", Measurement.objects.count(), "")
     addresses = ["/", "/suites/torchbench/", "/runs/", "/hosts/"]
     addresses += [f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/"]
+    yield from _timed(client, addresses)
+    generate()
+    while process_pending(2000):
+        pass
+    yield from _timed(client, ["/?arch=b200", "/compilers/?arch=b200", "/compilers.json?arch=b200"])
+
+
+def _timed(client: Client, addresses: list[str]) -> Iterator[Figure]:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
     for address in addresses:
+        assert client.get(address).status_code == 200, address
         with CaptureQueriesContext(connection) as statements:
             assert client.get(address).status_code == 200, address
             count = len(statements)

@@ -97,6 +97,7 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
     ours = (f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/")
     pages = (
         "/",
+        "/compilers/",
         "/suites/",
         "/suites/micro/",
         "/runs/",
@@ -157,7 +158,7 @@ def test_the_theme_is_chosen_and_kept(live_hud: Hud, quiet: Page) -> None:
     switch = quiet.locator("[data-theme-switch]")
     switch.click()
     switch.click()
-    assert switch.inner_text() == "Theme: dark"
+    assert switch.get_attribute("aria-label") == "Theme: dark"
     assert quiet.evaluate(paper) != light
     quiet.reload()
     assert quiet.evaluate("document.documentElement.dataset.theme") == "dark"

@@ -144,9 +144,9 @@ def test_a_data_block_cannot_be_left() -> None:
 
 def test_a_sparkline_is_drawn_from_any_values() -> None:
     assert sparkline([]) == ""
-    assert 'points="2.0,10.0"' in sparkline([5.0])
+    assert 'points="3.0,10.0"' in sparkline([5.0])
     line = sparkline([1.0, 2.0, 3.0])
-    assert 'points="2.0,18.0 40.0,10.0 78.0,2.0"' in line
+    assert 'points="3.0,11.8 40.0,10.0 77.0,8.2"' in line, "at least eight times the noise between them"
     assert "last 3 values, 1 to 3, now 3" in line
 
 

@@ -14,7 +14,7 @@ from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.factories import create_ceiling, create_experiment, create_measurement, create_run
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 7
+STATEMENTS = 8
 
 
 @pytest.fixture

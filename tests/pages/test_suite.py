@@ -25,7 +25,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 8
+STATEMENTS = 9
 
 
 def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:

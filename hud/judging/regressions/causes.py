@@ -17,7 +17,7 @@ from typing import Literal
 _FEWEST = 3  # experiments in a group
 _MOST_OF_RUN = 0.5  # share of the experiments of a run that points at its host
 _ALIKE = 0.02  # log changes this close to their median are alike, or within a quarter of it
-_CERTAIN = 10.0  # a change of this many times the noise could not be more certain
+CERTAIN = 10.0  # a change of this many times the noise could not be more certain
 
 Why = Literal["experiment", "host", "backend"]
 
@@ -49,7 +49,7 @@ def score(moved: Moved) -> float:
     """Return certainty × size in log space: twice as slow ranks like half the bandwidth. Failures lead."""
     if moved.failed or moved.change is None:
         return math.inf
-    certainty = min((moved.factor if moved.factor is not None else _CERTAIN) / _CERTAIN, 1.0)
+    certainty = min((moved.factor if moved.factor is not None else CERTAIN) / CERTAIN, 1.0)
     return certainty * abs(_log_change(moved))
 
 

@@ -1,41 +1,90 @@
-"""The overview: regressions, missed targets, the latest runs, hosts and suites."""
+"""The overview: the night's result in one sentence, the table of suites and backends, what needs a look."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from hud.models import Series
+from django.contrib.auth.models import User
+from django.db.models import Count, Q
+
+from hud.models import Series, SeriesState
 from hud.pages import values
+from hud.pages.compilers import query as compilers
+from hud.pages.compilers.nights import Night
+from hud.pages.compilers.query import Comparison, Filters
+from hud.pages.compilers.table import Entry
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
 from hud.pages.hosts.query import HostsInLine
+from hud.pages.overview import look, tiles, trends
+from hud.pages.overview.look import Look
+from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
-from hud.pages.regressions.query import Cause
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.sql import fetch_tuples
-from hud.pages.suite import query as suite
-from hud.pages.suite.query import SuiteLine, identity
+from hud.pages.suite.query import identity
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
 
-ROWS = 20  # of each list; the page says how many there are
-LAST_RUNS = 10
+ROWS = 20  # of what needs a look; the page says how many there are
+BACKENDS = 5  # rows of the table; the compilers' page has all
+LAST_RUNS = 24
 _RECENT_RUNS = 10  # whose records' own targets count as current
 
 
 @dataclass
 class Overview:
-    causes: list[Cause]  # of the regressions that wait for somebody
+    comparison: Comparison
+    looks: list[Look]
+    counts: dict[str, int]  # experiments that regressed, fail, improved, and miss a target
     waiting: dict[str, int]  # regressions by tab of their page
     regressed: list[MetricValue]
     missed: list[MetricValue]  # the largest shortfall first
     met: int  # series that reach their target
+    judged: int  # series with a point in the newest night
     runs: list[RunLine]
+    moved_runs: set[int]  # in which something regressed
     hosts: HostsInLine
+    tiles: list[Tile]
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
-    suites: list[SuiteLine] = field(default_factory=list)
+    trends: dict[str, Any] | None = None
+    trend_suite: str = ""
+
+    @property
+    def night(self) -> Night | None:
+        return self.comparison.head
+
+    @property
+    def overdue(self) -> list[tuple[str, Night]]:
+        """Return the suites of the table that did not run in the newest night, with when they did."""
+        table = self.comparison.table
+        if table is None:
+            return []
+        by_suite: dict[str, list[Entry]] = {}
+        for (suite, _backend), entry in table.entries.items():
+            by_suite.setdefault(suite, []).append(entry)
+        found = []
+        for suite, entries in by_suite.items():
+            last = [entry.last for entry in entries if entry.last]
+            if last and not any(entry.ran for entry in entries):
+                found.append((suite, max(last, key=lambda night: night.time)))
+        return found
+
+    @property
+    def latest(self) -> RunLine | None:
+        return self.runs[0] if self.runs else None
+
+    @property
+    def running(self) -> RunLine | None:
+        return next((line for line in self.runs if line.active), None)
+
+    @property
+    def strip(self) -> list[tuple[RunLine, str]]:
+        """Return the last runs, oldest first, with what to show of each."""
+        return [(line, _look_of(line, self.moved_runs)) for line in reversed(self.runs)]
 
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
@@ -46,33 +95,82 @@ class Overview:
         ]
 
 
-def read() -> Overview:
-    """Return the page, in 16 statements."""
+def _look_of(line: RunLine, moved: set[int]) -> str:
+    if line.run.pk in moved:
+        return "regressed"
+    return "active" if line.active else "ok" if line.run.state == "succeeded" else "failed"
+
+
+def read(
+    filters: Filters, which: str = "", user: User | None = None, *, with_regressed: bool = False
+) -> Overview:
+    """Return the page, in 20 statements and 1 more for a night that this process has not read.
+    `with_regressed`: with the newest values of what regressed, of which the page has the regressions."""
+    comparison = compilers.read(filters)
+    night = comparison.head
     targets = Targets.read()
-    found = _candidates(targets)
+    found = {
+        series: regressed
+        for series, regressed in _candidates(targets).items()
+        if with_regressed or not regressed
+    }
     series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
     experiments = {one.experiment_id: one.experiment for one in series}
     readings = values.shown(series, experiments, values.latest(found), targets)
-    regressed = [one for one in readings if found[one.series_id]]
-    return Overview(
-        causes=regressions.waiting(),
+    if filters.arch:
+        readings = [one for one in readings if one.experiment.arch == filters.arch]
+    missed = sorted((one for one in readings if one.met == "missed"), key=look.shortfall, reverse=True)
+    causes = [cause for cause in regressions.waiting() if filters.arch in ("", cause.first.experiment.arch)]
+    night_runs = set(night.runs) if night else set()
+    rows = look.rows(causes, missed, night_runs)
+    verdicts = _verdicts(night_runs, comparison.filters.arch)
+    counts = {
+        **look.counts(causes),
+        "improved": verdicts["improved"],
+        "missed": len({one.experiment.pk for one in missed}),
+    }
+    page = Overview(
+        comparison=comparison,
+        looks=look.chosen(rows, which, user),
+        counts={**counts, **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")}},
         waiting=regressions.counts(None),
-        regressed=sorted(regressed, key=lambda one: -abs(one.change or 0)),
-        missed=sorted((one for one in readings if one.met == "missed"), key=_shortfall, reverse=True),
+        regressed=sorted(
+            (one for one in readings if found[one.series_id]), key=lambda one: -abs(one.change or 0)
+        ),
+        missed=missed,
         met=sum(one.met == "met" for one in readings),
+        judged=verdicts["judged"],
         runs=runs.latest(LAST_RUNS),
+        moved_runs={
+            line.regression.first_run_id
+            for cause in causes
+            for line in cause.lines
+            if line.regression.first_run_id
+        },
         hosts=hosts.in_one_line(),
+        tiles=tiles.read(comparison.suites, comparison.filters.arch, readings, _time(night)),
         standing_still=processes_standing_still(),
-        suites=suite.read_all(),
     )
+    if comparison.table and comparison.table.suites:
+        names = comparison.table.suites
+        page.trend_suite = filters.trend if filters.trend in names else names[0]
+        kept = comparison.table.charts
+        if page.trend_suite not in kept:
+            kept[page.trend_suite] = trends.read(comparison.table, comparison.results, page.trend_suite)
+        page.trends = kept[page.trend_suite]
+    return page
 
 
-def _shortfall(value: MetricValue) -> float:
-    """Return how far a value is from its target, as a share of the target."""
-    own = value.own_target
-    if own is None or value.median is None or own.value == 0:
-        return 0.0
-    return abs(own.value - value.median) / abs(own.value)
+def _time(night: Night | None) -> datetime | None:
+    return night.time if night else None
+
+
+def _verdicts(night: set[int], arch: str) -> dict[str, int]:
+    """Count the series whose newest point is of the night, and the experiments that improved in it."""
+    improved = Count("series__experiment", distinct=True, filter=Q(verdict="improved", headline=True))
+    states = SeriesState.objects.filter(run__in=night, series__experiment__arch=arch)
+    found: dict[str, int] = states.aggregate(judged=Count("pk"), improved=improved)
+    return found
 
 
 def _candidates(targets: Targets) -> dict[int, bool]:

@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
 from hud.pages import data
+from hud.pages.compilers.query import WINDOWS, Comparison
+from hud.pages.compilers.view import CompilerFilters
 from hud.pages.overview import query
+from hud.problems import Problem
 
 
 @require_safe
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    page = query.read()
+    form = CompilerFilters(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    which = request.GET.get("look", "")
+    user = request.user if isinstance(request.user, User) else None
+    page = query.read(form.filters(), which, user, with_regressed=bool(data_format))
+    comparison = page.comparison
+    if data_format and comparison.complaints:
+        return Problem(400, "; ".join(comparison.complaints)).response()
     if data_format:
+        sides = {
+            name: side.side if side else None
+            for name, side in (("base", comparison.base), ("head", comparison.head))
+        }
         return data.answer(
-            data_format, "overview", page.to_rows(), runs=[line.to_row() for line in page.runs]
+            data_format,
+            "overview",
+            page.to_rows(),
+            **sides,
+            counts=page.counts,
+            table=comparison.to_rows(),
+            runs=[line.to_row() for line in page.runs],
         )
-    return render(request, "overview/overview.html", {"page": page, "rows": query.ROWS})
+    table = comparison.table
+    context = {
+        "page": page,
+        "comparison": comparison,
+        "table": table,
+        "backends": query.BACKENDS,
+        "shown_looks": page.looks[: query.ROWS],
+        "filters": comparison.filters,
+        "pickers": comparison.pickers,
+        "table_html": _table_html(comparison) if table and table.suites else "",
+        "windows": WINDOWS,
+        "look": which if which in {"new", "mine"} else "",
+        "rows": query.ROWS,
+        "complaints": form.complaints() + comparison.complaints,
+    }
+    return render(request, "overview/overview.html", context)
+
+
+def _table_html(comparison: Comparison) -> SafeString:
+    """Return the table; it is kept with the table, as its hundreds of cells cost more than the rest."""
+    table = comparison.table
+    assert table
+    if comparison.query not in table.html:
+        context = {
+            "table": table,
+            "filters": comparison.filters,
+            "shown": f":{query.BACKENDS}",
+            "query": comparison.query,
+        }
+        table.html[comparison.query] = render_to_string("overview/table.html", context)
+    return mark_safe(table.html[comparison.query])  # noqa: S308 - a template's  # nosec B308, B703

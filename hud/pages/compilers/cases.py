@@ -1,0 +1,229 @@
+"""The cases of one suite on one backend: what explains its cell, and their last nights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.utils.safestring import SafeString, mark_safe
+
+from hud.judging.discovery import discoveries
+from hud.judging.regressions.causes import CERTAIN
+from hud.models import Experiment, SeriesState
+from hud.pages.compilers.nights import COMPILE, SPEEDUP, Block, Night, day
+from hud.pages.compilers.query import Comparison
+from hud.pages.compilers.table import Cell, Entry, passing
+from hud.runs.branches import branch_or_default
+
+GRID_NIGHTS = 28
+SORTS = ("certainty", "change", "name", "speedup")
+SHOWN = ("regressed", "improved", "failed")
+_BEYOND = 2.5  # times the noise
+
+Mark = Literal["same", "worse", "worse-certain", "better", "better-certain", "failed", "not-run"]
+MARKS: dict[Mark, str] = {
+    "same": "within noise",
+    "worse": "worse",
+    "worse-certain": "worse for two nights",
+    "better": "better",
+    "better-certain": "better for two nights",
+    "failed": "failed",
+    "not-run": "not run",
+}
+
+
+@dataclass
+class Case:
+    experiment: Experiment
+    base: float | None
+    head: float | None
+    status: str  # ok, failed or not run, in the candidate
+    compile_base: float | None
+    compile_head: float | None
+    noise: float | None = None  # of the judge, relative
+    marks: list[Mark] = field(default_factory=list)
+    moved: bool = False  # beyond the noise, beside all other cases of the list
+
+    @property
+    def change(self) -> float | None:
+        return self.head / self.base - 1 if self.head and self.base else None
+
+    @property
+    def compile_change(self) -> float | None:
+        return self.compile_head / self.compile_base - 1 if self.compile_head and self.compile_base else None
+
+    @property
+    def factor(self) -> float | None:
+        """Return the change in units of the noise."""
+        if self.change is None or not self.noise:
+            return None
+        return abs(math.log1p(self.change)) / self.noise
+
+    @property
+    def verdict(self) -> str:
+        """Return the word for the change between the two sides."""
+        if self.status != "ok":
+            return self.status
+        if self.change is None:
+            return "new" if self.head is not None else "unchanged"
+        if not self.moved:
+            return "unchanged"
+        return "regressed" if self.change < 0 else "improved"
+
+    @property
+    def rank(self) -> float:
+        """Return certainty × size, as regressions are ranked."""
+        if self.status != "ok":
+            return math.inf if self.base is not None else 0.0
+        if self.change is None:
+            return 0.0
+        return min((self.factor or 0.0) / CERTAIN, 1.0) * abs(math.log1p(self.change))
+
+    def to_row(self) -> dict[str, Any]:
+        one = self.experiment
+        return {
+            "experiment": one.pk,
+            "case": one.case,
+            "knobs": one.knobs,
+            "verdict": self.verdict,
+            "base_value": self.base,
+            "head_value": self.head,
+            "change": self.change,
+            "noise": self.noise,
+            "factor": self.factor,
+            "base_compile_s": self.compile_base,
+            "head_compile_s": self.compile_head,
+            "nights": self.marks,
+        }
+
+
+@dataclass
+class CaseList:
+    entry: Entry
+    cell: Cell  # of the speedup
+    cases: list[Case]  # as sorted and shown
+    counts: dict[str, int]
+    nights: list[Night]
+
+
+def read(page: Comparison, block: Block) -> CaseList | None:
+    """Return the cases of an entry, in 2 statements; None for one that the table does not have."""
+    table, results, filters = page.table, page.results, page.filters
+    entry = table.entries.get(block) if table else None
+    if table is None or entry is None:
+        return None
+    speedup, compiled = (
+        next(cell for cell in entry.cells if cell.column == name) for name in (SPEEDUP, COMPILE)
+    )
+    nights = table.nights[-GRID_NIGHTS:]
+    before = results[table.base].of(block) if table.base else {}
+    after = results[table.head].of(block)
+    passed, passed_before = passing(after), passing(before)
+    ids = {int(case) for case in (*passed, *passed_before, *entry.passes.missing)}
+    experiments = Experiment.objects.in_bulk(ids)
+    states = {
+        experiment: (level, noise)
+        for experiment, level, noise in SeriesState.objects.filter(
+            series__experiment__in=ids, series__metric__name=speedup.metric
+        )
+        .order_by("order_time")
+        .values_list("series__experiment", "baseline", "noise")
+    }
+    follows = branch_or_default(filters.branch) == branch_or_default("")
+    cases = []
+    for pk, experiment in experiments.items():
+        ok = passed.get(str(pk))
+        level, noise = states.get(pk, (None, None))
+        case = Case(
+            experiment,
+            before.get(speedup.metric, {}).get(pk),
+            after.get(speedup.metric, {}).get(pk),
+            "not run" if ok is None else "ok" if ok else "failed",
+            before.get(compiled.metric, {}).get(pk),
+            after.get(compiled.metric, {}).get(pk),
+            noise,
+        )
+        by_night = [results[night].of(block) for night in nights]
+        case.marks = _marks(
+            [passing_one(values, speedup.metric, pk) for values in by_night],
+            level if follows else None,
+            noise,
+        )
+        cases.append(case)
+    judged = [case for case in cases if case.factor is not None]
+    stand = discoveries([math.erfc((case.factor or 0.0) / 2) for case in judged])  # of two nights' difference
+    for case, stands in zip(judged, stand, strict=True):
+        case.moved = stands
+    verdicts = [case.verdict for case in cases]
+    counts = {"all": len(cases), **{word: verdicts.count(word) for word in SHOWN}}
+    if filters.show in SHOWN:
+        cases = [case for case in cases if case.verdict == filters.show]
+    return CaseList(entry, speedup, sorted(cases, key=_ORDER[filters.sort or SORTS[0]]), counts, nights)
+
+
+_ORDER: dict[str, Any] = {
+    "certainty": lambda case: (-case.rank, case.experiment.title),
+    "change": lambda case: (case.change if case.change is not None else math.inf, case.experiment.title),
+    "speedup": lambda case: (case.head if case.head is not None else math.inf, case.experiment.title),
+    "name": lambda case: case.experiment.title.lower(),
+}
+
+
+def passing_one(
+    values: Mapping[str, Mapping[int, float | None]], metric: str, experiment: int
+) -> float | Literal[False] | None:
+    """Return the value of one night, None where it failed, False where there is no result."""
+    checked = values.get("accuracy", {}).get(experiment, 1.0)
+    value = values.get(metric, {}).get(experiment, False)
+    return None if checked is None else value
+
+
+def _marks(
+    values: Sequence[float | Literal[False] | None], level: float | None, noise: float | None
+) -> list[Mark]:
+    """Compare each night with the accepted level; the second night in a row on one side is certain."""
+    found: list[Mark] = []
+    for value in values:
+        if value is False:
+            found.append("not-run")
+        elif value is None:
+            found.append("failed")
+        elif not level or not noise or value <= 0 or abs(math.log(value / level)) <= _BEYOND * noise:
+            found.append("same")
+        else:
+            side: Mark = "better" if value > level else "worse"
+            again = next((mark for mark in reversed(found) if mark != "not-run"), "same").startswith(side)
+            found.append(("better-certain" if side == "better" else "worse-certain") if again else side)
+    return found
+
+
+def grid_html(case: Case) -> SafeString:
+    """Return the last nights as a row of cells, drawn here so that it needs no script."""
+    cells = "".join(
+        f'<rect x="{1 + 10 * place}" y="1.5" width="8" height="15" rx="1.5" class="{mark}"/>'
+        + (f'<path class="x" d="M{3 + 10 * place} 7l4 4m0-4l-4 4"/>' if mark == "failed" else "")
+        for place, mark in enumerate(case.marks)
+    )
+    counted = ", ".join(
+        f"{case.marks.count(mark)} {words}" for mark, words in MARKS.items() if mark in case.marks
+    )
+    width = 10 * len(case.marks)
+    return mark_safe(  # noqa: S308 - numbers and our own words  # nosec B308, B703
+        f'<svg class="grid" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" '
+        f'aria-label="last {len(case.marks)} nights: {counted}">{cells}</svg>'
+    )
+
+
+def dates_html(nights: Sequence[Night]) -> SafeString:
+    """Return the dates above the cells, every seventh night from the newest."""
+    labels = "".join(
+        f'<text x="{10 * place + 5}" y="10" text-anchor="middle">{day(nights[place].time)}</text>'
+        for place in range(len(nights) - 2, 0, -7)
+    )
+    width = 10 * len(nights)
+    return mark_safe(  # noqa: S308 - numbers and dates  # nosec B308, B703
+        f'<svg class="grid" width="{width}" height="12" viewBox="0 0 {width} 12" aria-hidden="true">'
+        f"{labels}</svg>"
+    )

@@ -1,0 +1,388 @@
+"""The table of suites and backends: pass rate, speedup, cold compile time and memory of two sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from hud.judging.aggregates import (
+    GeometricMean,
+    HudRow,
+    PassRate,
+    compare_means,
+    hud_geometric_mean,
+    hud_pass_rate,
+    pass_rate,
+)
+from hud.judging.discovery import discoveries
+from hud.judging.judge import prior_noise
+from hud.pages.compilers.nights import (
+    COMPILE,
+    MEMORY,
+    PASSES,
+    PREFERRED,
+    SPEEDUP,
+    Block,
+    Night,
+    Results,
+    Values,
+)
+from runner.schema.metrics import metric_info
+from runner.schema.statistics import geometric_mean, median
+from runner.suites import SUITES
+
+Tone = Literal["", "worse", "better"]
+COLUMNS = (SPEEDUP, COMPILE, MEMORY)
+TITLES = {SPEEDUP: "Speedup", COMPILE: "Cold compile", MEMORY: "Memory"}
+UNITS = {SPEEDUP: "×", COMPILE: "s", MEMORY: "×"}
+DIGITS = {SPEEDUP: 3, COMPILE: 1, MEMORY: 2}
+BELOW = 0.95  # a speedup that is named, whatever it was before
+TREND_NIGHTS = 28
+EXPECTED_NIGHTS = 14  # whose cases are expected again
+KNOWN_NIGHTS = 10  # from whose steps the noise of a mean is known
+_LEAST = 0.002  # relative change of a mean that is worth a colour
+_BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
+# The order of rows, and the place of each backend's colour in hud.css; other backends have none.
+COLOURS = {
+    "inductor_cudagraphs": 1,
+    "inductor_no_cudagraphs": 2,
+    "inductor": 2,
+    "inductor_max_autotune": 3,
+    "max_autotune": 3,
+    "aot_inductor": 5,
+    "inductor_aot_inductor": 5,
+}
+_LAST = {"aot_eager": 4, "eager": 0}
+
+
+@dataclass
+class Cell:
+    """A geometric mean over the cases of both sides; without a baseline over those of the candidate."""
+
+    column: str
+    metric: str  # of the runner, most cases of both sides have it
+    base: float | None
+    head: float | None
+    mean: GeometricMean
+    trend: list[float | None] = field(default_factory=list)  # by night, oldest first
+    noise: float | None = None  # relative, of the mean from night to night
+    tone: Tone = ""
+
+    @property
+    def change(self) -> float | None:
+        return None if self.mean.ratio is None else self.mean.ratio - 1
+
+    @property
+    def nights(self) -> int:
+        return sum(value is not None for value in self.trend)
+
+    @property
+    def margin(self) -> float | None:
+        """Return the noise of the change: of means from night to night where enough nights are known, else
+        half of the 95 % interval over the cases."""
+        low, high = self.mean.low, self.mean.high
+        if self.nights >= KNOWN_NIGHTS and self.noise is not None:
+            return 2 * math.sqrt(2) * self.noise
+        return None if low is None or high is None else (high - low) / 2
+
+    @property
+    def below(self) -> bool:
+        return self.column == SPEEDUP and self.head is not None and self.head < BELOW
+
+    @property
+    def unit(self) -> str:
+        return UNITS[self.column]
+
+    @property
+    def digits(self) -> int:
+        return DIGITS[self.column]
+
+
+@dataclass
+class Entry:
+    """A suite on a backend."""
+
+    suite: str
+    backend: str
+    passes: PassRate
+    new: tuple[str, ...]  # cases that failed, and passed in the baseline
+    known: int  # other cases that failed
+    cells: list[Cell]
+    ran: bool = True  # anything in the candidate
+    last: Night | None = None  # the newest night with results, where the candidate has none
+
+    @property
+    def key(self) -> str:
+        return f"{self.suite}/{self.backend}"
+
+    def to_rows(self, base: Night | None, head: Night) -> list[dict[str, Any]]:
+        about = {
+            "suite": self.suite,
+            "backend": self.backend,
+            "base": base.side if base else None,
+            "head": head.side,
+            "passed": self.passes.passed,
+            "expected": self.passes.expected,
+            "newly_failed": len(self.new),
+            "not_run": len(self.passes.missing),
+        }
+        return [
+            {
+                **about,
+                "column": cell.column,
+                "metric": cell.metric,
+                "unit": "s" if cell.column == COMPILE else "x",
+                "base_value": cell.base,
+                "head_value": cell.head,
+                "change": cell.change,
+                "low": None if cell.mean.low is None else cell.mean.low - 1,
+                "high": None if cell.mean.high is None else cell.mean.high - 1,
+                "p": cell.mean.p,
+                "night_noise": cell.noise,
+                "verdict": {"worse": "regressed", "better": "improved"}.get(cell.tone, "unchanged")
+                if cell.change is not None
+                else "new",
+                "matched": len(cell.mean.matched),
+                "only_base": len(cell.mean.only_base),
+                "only_head": len(cell.mean.only_head),
+            }
+            for cell in self.cells
+        ]
+
+
+@dataclass
+class Table:
+    base: Night | None
+    head: Night
+    suites: list[str]
+    backends: list[str]
+    entries: dict[Block, Entry]
+    nights: list[Night]  # of the trends
+    charts: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # of the trends, by suite
+    html: dict[str, str] = field(default_factory=dict)  # as a page shows it, by the query string of its links
+
+    @property
+    def rows(self) -> list[tuple[str, int, list[Entry | None]]]:
+        """Return each backend with the place of its colour and an entry for each suite."""
+        return [
+            (backend, colour(backend), [self.entries.get((suite, backend)) for suite in self.suites])
+            for backend in self.backends
+        ]
+
+    @property
+    def most_telling(self) -> Block:
+        """Return the entry to look at first: of new failures, then of the largest change for the worse."""
+
+        def worst(entry: Entry) -> tuple[int, float]:
+            changes = [abs(cell.change or 0) for cell in entry.cells if cell.tone == "worse"]
+            return len(entry.new), max(changes, default=0.0)
+
+        return max(self.entries, key=lambda block: worst(self.entries[block]))
+
+    @property
+    def heads(self) -> list[tuple[str, int, int]]:
+        """Return each suite with its expected cases and those of both sides, on its fullest backend."""
+        found = []
+        for suite in self.suites:
+            own = [entry for (name, _backend), entry in self.entries.items() if name == suite]
+            matched = max(len(cell.mean.matched) for entry in own for cell in entry.cells)
+            found.append((suite, max(entry.passes.expected for entry in own), matched))
+        return found
+
+    @property
+    def ran(self) -> int:
+        return sum(entry.passes.expected - len(entry.passes.missing) for entry in self.entries.values())
+
+    @property
+    def expected(self) -> int:
+        return sum(entry.passes.expected for entry in self.entries.values())
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [line for entry in self.entries.values() for line in entry.to_rows(self.base, self.head)]
+
+
+def is_model_suite(name: str) -> bool:
+    """Return whether the table has the suite: one that compares with eager and checks the result."""
+    return name in SUITES and {PASSES, SPEEDUP} <= set(SUITES[name].headline_metrics)
+
+
+def colour(backend: str) -> int:
+    """Return the number of the backend's colour in hud.css, 0 for one without."""
+    return COLOURS.get(backend) or _LAST.get(backend, 0)
+
+
+def backend_place(backend: str) -> tuple[int, str]:
+    known = list(COLOURS)
+    if backend in _LAST:
+        return 100 + list(_LAST).index(backend), backend
+    return (known.index(backend) if backend in COLOURS else 50), backend
+
+
+def build(
+    base: Night | None, head: Night, nights: Sequence[Night], by_night: Mapping[Night, Results]
+) -> Table:
+    """Return the table of two sides. `nights` are those of the trends, oldest first."""
+    blocks = {block for results in by_night.values() for block in results.blocks}
+    recent = [by_night[night] for night in nights[-EXPECTED_NIGHTS:]]
+    before = by_night[base] if base else Results()
+    entries: dict[Block, Entry] = {}
+    for block in sorted(blocks, key=lambda block: (block[0], backend_place(block[1]))):
+        entry = _entry(block, before, by_night[head], recent)
+        if not entry.passes.expected or not any(_speedups(one.of(block)) for one in by_night.values()):
+            continue  # reference runs, and what nobody has measured lately
+        values = [by_night[night].of(block) for night in nights]
+        for cell in entry.cells:
+            cell.trend = _trend(cell, [one.get(cell.metric, {}) for one in values])
+            cell.noise = _noise(cell)
+        if not entry.ran:
+            entry.last = next((night for night in reversed(nights) if by_night[night].of(block)), None)
+        entries[block] = entry
+    _tint([cell for entry in entries.values() for cell in entry.cells])
+    suites = sorted({suite for suite, _backend in entries}, key=suite_place)
+    backends = sorted({backend for _suite, backend in entries}, key=backend_place)
+    return Table(base, head, suites, backends, entries, list(nights))
+
+
+def suite_place(name: str) -> tuple[int, str]:
+    return (list(SUITES).index(name) if name in SUITES else len(SUITES)), name
+
+
+def _speedups(values: Values) -> bool:
+    return any(values.get(metric) for metric in PREFERRED[SPEEDUP])
+
+
+def passing(values: Values) -> dict[str, bool]:
+    """Return for each case with a result whether it passed: its accuracy, where it was checked, and a
+    speedup, where one was measured."""
+    accuracy = values.get(PASSES, {})
+    speedups: dict[int, float | None] = {}
+    for metric in PREFERRED[SPEEDUP]:
+        for experiment, value in values.get(metric, {}).items():
+            speedups[experiment] = value if value is not None else speedups.get(experiment)
+    return {
+        str(experiment): accuracy.get(experiment, 1.0) is not None
+        and speedups.get(experiment, 1.0) is not None
+        for experiment in accuracy.keys() | speedups.keys()
+    }
+
+
+def _entry(block: Block, before: Results, after: Results, recent: Iterable[Results]) -> Entry:
+    old, new = before.of(block), after.of(block)
+    passed_before, passed = passing(old), passing(new)
+    expected = set(passed_before).union(*(passing(one.of(block)) for one in recent))
+    rate = pass_rate(passed, expected)
+    failing = {case for case, ok in passed.items() if not ok}
+    fresh = tuple(sorted(case for case in failing if passed_before.get(case)))
+    cells = [_cell(column, old, new) for column in COLUMNS]
+    return Entry(*block, rate, fresh, len(failing) - len(fresh), cells, ran=bool(passed))
+
+
+def _cell(column: str, old: Values, new: Values) -> Cell:
+    """Compare by the metric that most cases of both sides have, device time before call time."""
+    there = {
+        metric: (_numbers(old.get(metric, {})), _numbers(new.get(metric, {}))) for metric in PREFERRED[column]
+    }
+    metric = max(
+        there, key=lambda name: (len(there[name][0].keys() & there[name][1].keys()), len(there[name][1]))
+    )
+    left, right = there[metric]
+    mean = compare_means(left, right)
+    alone = [value for value in right.values() if value > 0]
+    head = mean.head if mean.head is not None else geometric_mean(alone) if alone else None
+    return Cell(column, metric, mean.base, head, mean)
+
+
+def _numbers(values: Mapping[int, float | None]) -> dict[str, float]:
+    return {str(experiment): value for experiment, value in values.items() if value is not None}
+
+
+def _trend(cell: Cell, by_night: Sequence[Mapping[int, float | None]]) -> list[float | None]:
+    """Return the mean of each night over the cases of the cell. A case that is missing in one night leaves
+    the mean where it was: each case counts by its distance from its own level."""
+    cases = {int(case) for case in (*cell.mean.matched, *cell.mean.only_head)}
+    logs = [
+        {case: math.log(value) for case, value in values.items() if case in cases and value and value > 0}
+        for values in by_night
+    ]
+    sums: dict[int, list[float]] = {}
+    for night in logs:
+        for case, value in night.items():
+            sums.setdefault(case, []).append(value)
+    levels = {case: math.fsum(found) / len(found) for case, found in sums.items()}
+    if not levels:
+        return [None] * len(logs)
+    middle = math.fsum(levels.values()) / len(levels)
+    return [
+        math.exp(middle + math.fsum(value - levels[case] for case, value in night.items()) / len(night))
+        if night
+        else None
+        for night in logs
+    ]
+
+
+def _noise(cell: Cell) -> float:
+    """Return the noise of the mean from night to night; with few nights the one assumed for a value."""
+    there = [value for value in cell.trend if value is not None]
+    steps = [abs(math.log(after / before)) for before, after in pairwise(there)]
+    if len(there) < KNOWN_NIGHTS:
+        return prior_noise(metric_info(PREFERRED[cell.column][0]).floor)
+    return median(steps) / (0.6745 * math.sqrt(2))
+
+
+def _tint(cells: Sequence[Cell]) -> None:
+    """Colour what moved. With many nights, a change far beyond the noise of the mean; with few, one whose
+    interval over the cases excludes none, which stands beside all others of the table (false discoveries),
+    and which is beyond twice the assumed noise, as the cases of one night share their host's."""
+    known = [cell for cell in cells if cell.mean.p is not None and cell.nights < KNOWN_NIGHTS]
+    stand = discoveries([cell.mean.p for cell in known if cell.mean.p is not None])
+    stands = {id(cell) for cell, found in zip(known, stand, strict=True) if found}
+    for cell in cells:
+        ratio, low, high = cell.mean.ratio, cell.mean.low, cell.mean.high
+        if ratio is None or low is None or high is None or cell.margin is None:
+            continue
+        if cell.nights >= KNOWN_NIGHTS:
+            moved = abs(ratio - 1) > max(_BEYOND * cell.margin, _LEAST)
+        else:
+            moved = (
+                id(cell) in stands and not low <= 1 <= high and abs(math.log(ratio)) > 2 * (cell.noise or 0)
+            )
+        if moved:
+            cell.tone = "worse" if (ratio > 1) == (cell.column == COMPILE) else "better"
+
+
+def by_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
+    """Replace the numbers by those of PyTorch's HUD: each side over its own rows, with no interval."""
+    for block, entry in table.entries.items():
+        base = by_night[table.base].of(block) if table.base else {}
+        rows, old = _hud_rows(by_night[table.head].of(block)), _hud_rows(base)
+        rate = hud_pass_rate(rows) or 0.0
+        entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
+        entry.new, entry.known = (), len(rows) - entry.passes.passed
+        means: dict[str, Callable[[Values, Sequence[HudRow]], float | None]] = {
+            SPEEDUP: lambda _values, found: hud_geometric_mean(found) or None,
+            COMPILE: lambda values, _found: _mean(values, PREFERRED[COMPILE]),
+            MEMORY: lambda values, _found: _mean(values, PREFERRED[MEMORY]),
+        }
+        for cell in entry.cells:
+            cell.head = means[cell.column](by_night[table.head].of(block), rows)
+            cell.base = means[cell.column](base, old)
+            ratio = cell.head / cell.base if cell.head and cell.base else None
+            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
+            cell.tone = ""
+
+
+def _hud_rows(values: Values) -> list[HudRow]:
+    passed = passing(values)
+    speedups = next((values[name] for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
+    return [
+        HudRow("pass" if ok else "fail", speedups.get(int(case)) or 0.0)
+        for case, ok in sorted(passed.items())
+    ]
+
+
+def _mean(values: Values, metrics: Collection[str]) -> float | None:
+    found = next((_numbers(values[name]) for name in metrics if values.get(name)), {})
+    return math.fsum(found.values()) / len(found) if found else None

@@ -1,0 +1,76 @@
+"""The compilers: every backend on every suite, two sides side by side, down to the cases."""
+
+from __future__ import annotations
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from hud.pages import data
+from hud.pages.compilers import cases, query
+from hud.pages.forms import FilterForm
+from hud.problems import Problem
+
+
+class CompilerFilters(FilterForm):
+    """The query string of the overview and of the compilers."""
+
+    branch = forms.CharField(required=False, max_length=200)
+    arch = forms.CharField(required=False, max_length=100)
+    mode = forms.CharField(required=False, max_length=40)
+    dtype = forms.CharField(required=False, max_length=40)
+    base = forms.CharField(required=False, max_length=210)
+    head = forms.CharField(required=False, max_length=210)
+    window = forms.TypedChoiceField(
+        required=False, coerce=int, empty_value=None, choices=[(days, days) for days in query.WINDOWS]
+    )
+    formulas = forms.ChoiceField(required=False, choices=[("hud", "hud")])
+    cell = forms.CharField(required=False, max_length=200)
+    sort = forms.ChoiceField(required=False, choices=[(name, name) for name in cases.SORTS])
+    show = forms.ChoiceField(required=False, choices=[(name, name) for name in cases.SHOWN])
+    trend = forms.CharField(required=False, max_length=60)
+
+    def filters(self) -> query.Filters:
+        return query.Filters(**self.kept())
+
+
+@require_safe
+def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    form = CompilerFilters(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    page = query.read(form.filters())
+    filters = page.filters
+    suite, _slash, backend = filters.cell.partition("/")
+    chosen = cases.read(page, (suite, backend)) if filters.cell else None
+    if filters.cell and chosen is None:
+        page.complaints.append(f"cell: nothing was measured of {filters.cell!r}")
+    if page.table and page.table.entries and chosen is None:
+        chosen = cases.read(page, page.table.most_telling)
+    if data_format and page.complaints:
+        return Problem(400, "; ".join(page.complaints)).response()
+    if data_format:
+        sides = {
+            name: side.side if side else None for name, side in (("base", page.base), ("head", page.head))
+        }
+        about = {"arch": filters.arch, "mode": filters.mode, "dtype": filters.dtype, **sides}
+        rows = [case.to_row() for case in chosen.cases] if chosen else []
+        return data.answer(data_format, "compilers", page.to_rows(), **about, cases=rows)
+    context = {
+        "page": page,
+        "table": page.table,
+        "filters": filters,
+        "cell_chosen": chosen.entry.key if chosen else "",
+        "free": True,
+        "pickers": page.pickers,
+        "query": page.query,
+        "windows": query.WINDOWS,
+        "chosen": chosen,
+        "grids": [(case, cases.grid_html(case)) for case in chosen.cases] if chosen else [],
+        "dates": cases.dates_html(chosen.nights) if chosen else "",
+        "marks": cases.MARKS,
+        "sorts": cases.SORTS,
+        "complaints": form.complaints() + page.complaints,
+    }
+    return render(request, "compilers/compilers.html", context)

@@ -1,0 +1,135 @@
+"""What needs a look: regressions by cause, then missed targets; one row for each experiment or cause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db.models.functions import Abs
+
+from hud.judging.regressions.states import RegressionKind
+from hud.models import SeriesState
+from hud.pages.regressions.query import Cause, Line
+from hud.pages.values import MetricValue
+
+_MOST_IMPROVED = 10  # series
+
+
+@dataclass
+class Look:
+    """A row. A cause has its lines, an improvement its state, a missed target its value."""
+
+    cause: Cause | None = None
+    missed: MetricValue | None = None
+    improved: SeriesState | None = None
+    recent: list[float | None] | None = None  # of a missed target's series
+    others: int = 0  # further metrics of the experiment that miss their targets
+    is_new: bool = False  # it moved in the newest night
+
+    @property
+    def line(self) -> Line | None:
+        return self.cause.first if self.cause else None
+
+    @property
+    def more_metrics(self) -> int:
+        return len(self.cause.lines) - self.cause.experiments if self.cause else self.others
+
+    @property
+    def kind(self) -> str:
+        if not self.cause:
+            return "improved" if self.improved else "missed"
+        if self.cause.why == "host":
+            return "host"
+        if is_failure(self.cause.first):
+            return "failed"
+        return "drift" if self.cause.first.regression.kind == RegressionKind.DRIFT else "regressed"
+
+    @property
+    def shortfall(self) -> float:
+        """Return how far a value is from its target, as a share of the target."""
+        return shortfall(self.missed) if self.missed else 0.0
+
+
+def is_failure(line: Line) -> bool:
+    """Return whether there is no value any more, or no right one."""
+    return line.regression.kind == RegressionKind.FAILURE or line.regression.change is None
+
+
+def shortfall(value: MetricValue) -> float:
+    own = value.own_target
+    if own is None or value.median is None or own.value == 0:
+        return 0.0
+    return abs(own.value - value.median) / abs(own.value)
+
+
+def rows(causes: Sequence[Cause], missed: Sequence[MetricValue], night: Collection[int]) -> list[Look]:
+    """Return the rows, in 2 statements. `night` are the runs of the newest night."""
+    found = [
+        Look(cause=cause, is_new=cause.first.regression.first_run_id in night) for cause in _by_case(causes)
+    ]
+    found.sort(key=lambda row: row.kind == "host")
+    found += _improved(night)
+    regressed = {line.experiment.pk for cause in causes for line in cause.lines}
+    by_experiment: dict[int, Look] = {}
+    for value in sorted(missed, key=shortfall, reverse=True):
+        pk = value.experiment.pk
+        if pk in by_experiment:
+            by_experiment[pk].others += 1
+        elif pk not in regressed:
+            by_experiment[pk] = Look(missed=value, is_new=False)
+    series = [row.missed.series_id for row in by_experiment.values() if row.missed]
+    recent = dict(
+        SeriesState.objects.filter(series__in=series).order_by("order_time").values_list("series", "recent")
+    )
+    for row in by_experiment.values():
+        row.recent = recent.get(row.missed.series_id) if row.missed else None
+    return [*found, *by_experiment.values()]
+
+
+def _improved(night: Collection[int]) -> list[Look]:
+    """Return the largest improvements of the night, one for each experiment."""
+    states = (
+        SeriesState.objects.filter(run__in=night, verdict="improved", headline=True)
+        .select_related("series__experiment", "series__metric")
+        .order_by(Abs("factor").desc())[:_MOST_IMPROVED]
+    )
+    by_experiment: dict[int, Look] = {}
+    for state in states:
+        by_experiment.setdefault(state.series.experiment_id, Look(improved=state, is_new=True))
+    return list(by_experiment.values())
+
+
+def _by_case(causes: Sequence[Cause]) -> list[Cause]:
+    """Fold the backends on which a case began to fail in the same run."""
+    folded: dict[object, list[Cause]] = {}
+    for place, cause in enumerate(causes):
+        one = cause.first
+        alone = cause.why != "experiment" or not is_failure(one) or one.regression.first_run_id is None
+        key = place if alone else (one.experiment.suite, one.experiment.title, one.regression.first_run_id)
+        folded.setdefault(key, []).append(cause)
+    return [same[0] if len(same) == 1 else _all_backends(same) for same in folded.values()]
+
+
+def _all_backends(causes: Sequence[Cause]) -> Cause:
+    lines = [line for cause in causes for line in cause.lines]
+    lines.sort(key=lambda line: line.metric.kind == "status")  # a status has no line to show
+    return Cause("backend", lines, f"On {', '.join(cause.first.experiment.backend for cause in causes)}")
+
+
+def chosen(found: Sequence[Look], which: str, user: User | None) -> list[Look]:
+    """Return the new rows or a person's own; all of them for any other word."""
+    if which == "new":
+        return [row for row in found if row.is_new]
+    if which == "mine":
+        return [row for row in found if row.line and user and row.line.regression.owner_id == user.pk]
+    return list(found)
+
+
+def counts(causes: Sequence[Cause]) -> dict[str, int]:
+    """Return how many experiments regressed and how many fail; a host's problem is none of theirs."""
+    failed = {line.experiment.pk for cause in causes for line in cause.lines if is_failure(line)}
+    regressed = {
+        line.experiment.pk for cause in causes if cause.why != "host" for line in cause.lines
+    } - failed
+    return {"regressed": len(regressed), "failed": len(failed)}

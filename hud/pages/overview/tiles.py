@@ -1,0 +1,103 @@
+"""The suites beside the table: targets, or their main numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from hud.models import Metric
+from hud.pages.compilers.nights import day
+from hud.pages.compilers.table import is_model_suite, suite_place
+from hud.pages.overview.look import shortfall
+from hud.pages.sql import fetch_tuples
+from hud.pages.values import MetricValue, metric_place
+from runner.suites import CEILINGS
+
+_LATE = timedelta(days=1.5)  # behind the newest night
+_LINES = 2
+
+
+@dataclass
+class Line:
+    words: str
+    value: float
+    metric: Metric
+    target: float | None = None
+
+
+@dataclass
+class Tile:
+    suite: str
+    met: int = 0
+    missed: int = 0
+    ran: int = 0
+    known: int = 0  # experiments that ever gave a value
+    last: datetime | None = None
+    is_late: bool = False
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def last_day(self) -> str:
+        return day(self.last) if self.last else ""
+
+
+def read(
+    suites: Sequence[str], arch: str, aimed: Sequence[MetricValue], night: datetime | None
+) -> list[Tile]:
+    """Return a tile for each suite that the table does not have, in 2 statements. `aimed` are the newest
+    values with a target."""
+    beside = [name for name in suites if not is_model_suite(name) and name != CEILINGS]
+    tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
+    rows = _means(list(tiles), arch)
+    metrics = Metric.objects.in_bulk({row[1] for row in rows})
+    for suite, _metric, ran, known, last, *_means_of_it in rows:
+        tile = tiles[suite]
+        if known > tile.known:
+            tile.ran, tile.known = ran, known
+        tile.last = max(tile.last or last, last)
+    for tile in tiles.values():
+        own = [
+            value for value in aimed if (value.experiment.suite, value.experiment.arch) == (tile.suite, arch)
+        ]
+        judged = sorted((value for value in own if value.own_target), key=_worst_first)
+        tile.met = sum(value.met == "met" for value in judged)
+        tile.missed = sum(value.met == "missed" for value in judged)
+        tile.is_late = bool(night and tile.last and tile.last < night - _LATE)
+        tile.lines = [
+            Line(
+                f"{value.experiment.title} {value.experiment.dtype}",
+                value.median,
+                value.metric,
+                own_target.value,
+            )
+            for value in judged
+            if (own_target := value.own_target) and value.median is not None
+        ][:_LINES]
+        if not tile.lines:
+            means = [(metrics[row[1]], row[5]) for row in rows if row[0] == tile.suite and row[5] is not None]
+            means.sort(key=lambda pair: metric_place(tile.suite, pair[0]))
+            tile.lines = [Line(metric.title, mean, metric) for metric, mean in means[:_LINES]]
+    return [tile for tile in tiles.values() if tile.last]
+
+
+def _worst_first(value: MetricValue) -> float:
+    return -shortfall(value) if value.met == "missed" else shortfall(value)
+
+
+def _means(suites: Sequence[str], arch: str) -> list[tuple[Any, ...]]:
+    """Return for each suite and metric: experiments that ran last time and ever, the newest time, the
+    geometric mean."""
+    return fetch_tuples(
+        """
+        SELECT e.suite, s.metric_id, count(*) FILTER (WHERE st.value IS NOT NULL), count(*),
+            max(st.order_time),            exp(avg(ln(st.value)) FILTER (WHERE st.value > 0))
+        FROM hud_experiment e
+        JOIN hud_series s ON s.experiment_id = e.id
+        JOIN hud_metric k ON k.id = s.metric_id AND k.kind = 'timing' AND k.direction <> 'none'
+        JOIN hud_seriesstate st ON st.series_id = s.id
+        WHERE e.suite = ANY(%(suites)s) AND e.arch = %(arch)s GROUP BY 1, 2
+        """,
+        {"suites": list(suites), "arch": arch},
+    )

@@ -1,0 +1,82 @@
+"""Small lines that the server draws: no axis, no script.
+
+The height spans at least 8 times the noise, so that a quiet series looks quiet. The grey band is the noise
+around the accepted level; only the points since a change are coloured, and the last point is a dot. A missing
+value is a cross on a dotted line where it failed, else a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from django.utils.safestring import SafeString, mark_safe
+
+from runner.schema.statistics import median
+
+Tone = Literal["worse", "better"]
+_LEAST_NOISE = 0.002  # relative, where the values alone tell their noise
+
+
+def sparkline(
+    values: Sequence[float | None],
+    *,
+    level: float | None = None,
+    noise: float | None = None,  # relative; None: that of the steps between the values
+    moved: int = 0,  # newest points that are coloured
+    tone: Tone = "worse",
+    size: tuple[int, int] = (108, 24),
+    crosses: bool = False,  # a missing value is a failure
+    label: str = "",  # '': hidden from screen readers, as its cell says the same
+) -> SafeString:
+    """Return the values, oldest first, as an SVG; '' without any."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return SafeString("")
+    middle = level if level is not None else median(there)
+    band = abs(middle) * (noise if noise is not None else _noise_of(there, middle))
+    reach = [*there, middle]
+    low, high = min(*reach, middle - 4 * band), max(*reach, middle + 4 * band)
+    width, height = size
+    step = (width - 6) / max(len(values) - 1, 1)
+    scale = (height - 6) / ((high - low) or 1.0)
+
+    def y_of(value: float) -> float:
+        return height / 2 if high == low else height - 3 - scale * (value - low)
+
+    first = len(values) - moved
+    spots = [(3 + index * step, value) for index, value in enumerate(values)]
+    parts = []
+    if level is not None and band:
+        top, bottom = y_of(middle + band), y_of(middle - band)
+        parts.append(f'<rect y="{top:.1f}" width="{width}" height="{max(bottom - top, 1):.1f}" rx="1"/>')
+    missing = [x for x, value in spots if value is None] if crosses else []
+    if missing:
+        y = y_of(middle)
+        parts.append(f'<path class="dots" d="M3 {y:.1f}H{width - 3}"/>')
+        parts += [f'<path class="cross" d="M{x - 2.5:.1f} {y - 2.5:.1f}l5 5m0-5l-5 5"/>' for x in missing]
+    quiet, coloured = (
+        " ".join(f"{x:.1f},{y_of(value):.1f}" for x, value in part if value is not None)
+        for part in (spots[: first or None], spots[max(first - 1, 0) :] if moved else [])
+    )
+    parts.append(f'<polyline points="{quiet}"/>')
+    if coloured:
+        parts.append(f'<polyline class="{tone}" points="{coloured}"/>')
+    x, last = next((x, value) for x, value in reversed(spots) if value is not None)
+    dot = f' class="{tone}"' if moved else ""
+    parts.append(f'<circle{dot} cx="{x:.1f}" cy="{y_of(last):.1f}" r="2.2"/>')
+    said = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
+    title = f"<title>{label}</title>" if label else ""
+    return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
+        f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {said}>'
+        f"{title}{''.join(parts)}</svg>"
+    )
+
+
+def _noise_of(values: Sequence[float], middle: float) -> float:
+    """Return the relative noise from the steps between neighbours, so that one jump does not count."""
+    if len(values) < 3 or not middle:
+        return _LEAST_NOISE
+    steps = [abs(after - before) for before, after in pairwise(values)]
+    return max(median(steps) / abs(middle), _LEAST_NOISE)

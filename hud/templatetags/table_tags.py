@@ -1,0 +1,96 @@
+"""Numbers as the tables of sides write them: unit apart, minus as a sign, a space before the per cent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from hud.models import Regression, SeriesState
+from hud.pages.compilers.nights import Night
+from hud.pages.compilers.table import Cell, Table
+from hud.pages.sparkline import sparkline as draw
+
+register = template.Library()
+
+
+@register.filter
+def fixed(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
+
+
+@register.filter
+def change(share: float | None) -> str:
+    """Write ``−12.0 %``; ``0.0 %`` has no sign, and what more than doubled is written without decimals."""
+    if share is None:
+        return ""
+    text = f"{share:+.0%}" if abs(share) >= 1 else f"{share:+.1%}"
+    if text in {"+0.0%", "-0.0%"}:
+        text = "0.0%"
+    return text.replace("-", "−").replace("%", " %")
+
+
+@register.filter
+def margin(share: float | None) -> str:
+    """Write half of an interval, ``± 0.2``, in per cent."""
+    return "" if share is None else f"± {share * 100:.1f}"
+
+
+@register.filter
+def seconds_or_ratio(cell: Cell, side: str) -> str:
+    value = cell.base if side == "base" else cell.head
+    if value is not None and cell.digits == 1 and value >= 1000:
+        return f"{value:,.0f}"
+    return fixed(value, cell.digits)
+
+
+@register.simple_tag
+def side_options(nights: Sequence[Night], chosen: Night | None) -> SafeString:
+    """Return an option for each night but the chosen one, which the picker shows already."""
+    offered = ((night.side, night.title, night.short_commit) for night in nights if night != chosen)
+    return format_html_join("", '<option value="{}">{} {}</option>', offered)
+
+
+@register.simple_tag
+def cell_line(cell: Cell, table: Table) -> SafeString:
+    """Draw a cell's nights; those since the baseline are coloured where it moved."""
+    if len([value for value in cell.trend if value is not None]) < 3:
+        return SafeString("")
+    since = table.base.time if table.base else None
+    moved = sum(since is None or night.time > since for night in table.nights) if cell.tone else 0
+    return draw(cell.trend, noise=cell.noise, moved=moved, tone=cell.tone or "worse", size=(38, 16))
+
+
+@register.simple_tag
+def arrow(cell: Cell) -> SafeString:
+    """Show which way the number moved, in the colour of better or worse."""
+    up = (cell.change or 0.0) > 0
+    return format_html('<span aria-hidden="true">{}</span>', "▲" if up else "▼")
+
+
+@register.simple_tag
+def target_line(recent: list[float | None], target: float) -> SafeString:
+    """Draw a series with its target as the level."""
+    return draw(recent[-28:], level=target, noise=0.005)
+
+
+@register.filter
+def positive(value: float) -> float:
+    return abs(value)
+
+
+@register.simple_tag
+def improvement_line(state: SeriesState) -> SafeString:
+    return draw(state.recent, level=state.baseline, noise=state.noise, moved=1, tone="better")
+
+
+@register.simple_tag
+def regression_line(recent: list[float | None], one: Regression) -> SafeString:
+    """Draw a regression's series; the points since it moved are coloured."""
+    noise = None
+    if one.change is not None and one.factor:
+        noise = abs(one.change / one.factor)
+    moved = min(one.points, len(recent))
+    return draw(recent, level=one.before, noise=noise, moved=moved, crosses=one.kind == one.Kind.FAILURE)

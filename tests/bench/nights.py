@@ -1,0 +1,137 @@
+"""A generated history of nights as suites of models leave it: 360 experiments with 11 metrics each."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta, timezone
+
+from django.db import connection
+
+from hud.models import STATUS_CODES, Experiment, Metric, Run, Series, State, UnjudgedRun
+from runner.schema.metrics import metric_info
+from tests.support.factories import create_environment
+
+CASES = {"huggingface": 26, "timm": 18, "torchbench": 28}
+BACKENDS = {
+    "inductor_cudagraphs": (1.85, 9.0, 1.46),  # speedup, cold compile in seconds, memory ratio
+    "inductor_no_cudagraphs": (1.87, 8.8, 1.49),
+    "inductor_max_autotune": (1.95, 40.0, 1.30),
+    "inductor_aot_inductor": (1.90, 50.0, 1.45),
+    "aot_eager": (0.92, 2.8, 0.99),
+}
+_METRICS = (
+    *("device_speedup", "speedup", "accuracy", "cold_compile_s", "compression_ratio", "warm_compile_s"),
+    *(
+        "compiled_latency_ms",
+        "eager_latency_ms",
+        "device_latency_ms",
+        "graph_breaks",
+        "compiled_peak_memory_bytes",
+    ),
+)
+_TIMED_OUT = STATUS_CODES["timed_out"]
+_NOISE = {"timing": 0.004, "deterministic": 0.0, "status": 0.0}
+
+
+def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = None) -> list[Run]:
+    """Store nights until `end`, one run and commit each, and leave them to the judge; the newest run is last.
+
+    Two models of huggingface and three of timm regress in the last week, one of torchbench fails tonight, and
+    another was not run for a night.
+    """
+    metrics = [_metric(name) for name in _METRICS]
+    environment = create_environment(gpu="NVIDIA B200 (generated)")
+    rows = []
+    for suite, count in CASES.items():
+        for number in range(count):
+            for backend, levels in BACKENDS.items():
+                said = {"backend": backend, "device": "cuda", "arch": arch}
+                experiment = Experiment.objects.create(
+                    suite=suite, case=f"model_{number:02}", mode="inference", dtype="bfloat16", **said
+                )
+                for metric in metrics:
+                    series = Series.objects.create(experiment=experiment, metric=metric)
+                    rows.append((series, experiment, _level(metric.name, levels, number)))
+    newest = end or datetime.now(tz=timezone.utc).replace(hour=2, minute=0, second=0, microsecond=0)
+    runs = [_run(night, newest - timedelta(days=nights - 1 - night)) for night in range(nights)]
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            "COPY hud_measurement"
+            " (run_id, series_id, environment_id, order_time, value, n, status, repeat, side) FROM STDIN"
+        ) as copy,
+    ):
+        for night, run in enumerate(runs):
+            chance = random.Random(night)
+            ago = nights - 1 - night
+            for series, experiment, level in rows:
+                noise = _NOISE[series.metric.kind] * (3 if series.metric.name.endswith("compile_s") else 1)
+                value = level * chance.gauss(1, noise) * _moved(experiment, series.metric.name, ago)
+                failed = _fails(experiment, ago)
+                if experiment.case == "model_07" and ago == 9:
+                    continue
+                shown = None if failed else 1.0 if series.metric.name == "accuracy" else value
+                status = _TIMED_OUT if failed else 0
+                copy.write_row((run.pk, series.pk, environment.pk, run.order_time, shown, 1, status, 0, 0))
+    UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    return runs
+
+
+def _metric(name: str) -> Metric:
+    fields = metric_info(name).to_row()
+    fields.pop("name")
+    return Metric.objects.get_or_create(name=name, defaults=fields)[0]
+
+
+def _run(night: int, at: datetime) -> Run:
+    times = {"order_time": at, "created": at, "started": at, "finished": at}
+    return Run.objects.create(
+        state=State.SUCCEEDED,
+        title="nightly (generated)",
+        source="nightly",
+        host_name="b200-a",
+        branch="main",
+        commit=random.Random(night).randbytes(20).hex(),
+        order_time_source="commit",
+        **times,
+    )
+
+
+def _level(metric: str, levels: tuple[float, float, float], number: int) -> float:
+    speedup, compile_s, memory = levels
+    scale = 0.7 + 0.6 * random.Random(number).random()
+    known = {
+        "device_speedup": speedup * scale,
+        "speedup": speedup * scale * 0.97,
+        "cold_compile_s": compile_s * (0.5 + number / 26),
+        "warm_compile_s": compile_s * 0.3,
+        "compression_ratio": memory,
+        "graph_breaks": 1.0,
+        "compiled_peak_memory_bytes": 2e9 * scale,
+    }
+    return known.get(metric, 5.0 * scale)
+
+
+def _moved(experiment: Experiment, metric: str, ago: int) -> float:
+    number, suite = int(experiment.case[6:]), experiment.suite
+    slower = {"device_speedup", "speedup"}
+    if experiment.backend == "inductor_cudagraphs" and metric in slower:
+        if suite == "huggingface" and number in {3, 11} and ago < 2:
+            return 0.88
+        if suite == "timm" and number in {1, 2, 5} and ago < 7:
+            return 0.96
+    if (
+        experiment.backend == "inductor_max_autotune"
+        and suite == "huggingface"
+        and metric == "cold_compile_s"
+    ):
+        return 1.22 if ago < 6 else 1.0
+    return 1.0
+
+
+def _fails(experiment: Experiment, ago: int) -> bool:
+    if experiment.backend == "inductor_aot_inductor" and experiment.case == "model_04":
+        return True
+    return experiment.suite == "torchbench" and experiment.case == "model_09" and ago < 2

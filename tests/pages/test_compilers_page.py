@@ -1,0 +1,169 @@
+"""The table of suites and backends, and the cases of one of its cells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from hud.judging.aggregates import compare_means
+from hud.models import Run
+from tests.support.factories import create_experiment, create_measurement, create_run
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 6  # arches, branches, nights, experiments and states of a cell, open regressions
+BACKEND = "inductor_cudagraphs"
+NEWEST = datetime(2026, 11, 21, 3, tzinfo=timezone.utc)
+_commits = itertools.count(10**11)
+
+
+def night(
+    days_ago: float,
+    speedups: Mapping[str, float | None],
+    *,
+    backend: str = BACKEND,
+    **fields: Any,
+) -> Run:
+    """A night of huggingface; a case without a speedup failed."""
+    at = NEWEST - timedelta(days=days_ago)
+    run = create_run(**{"branch": "main", "commit": f"{next(_commits):012x}", "order_time": at, **fields})
+    for case, value in speedups.items():
+        experiment = create_experiment(suite="huggingface", case=case, knobs={}, backend=backend)
+        status = "ok" if value is not None else "crashed"
+        create_measurement(experiment, metric="device_speedup", value=value, status=status, run=run)
+        create_measurement(experiment, metric="cold_compile_s", value=10.0, run=run)
+    return run
+
+
+def rows(client: Client, query: str = "") -> dict[str, dict[str, Any]]:
+    answer = client.get(f"/compilers.json?{query}")
+    assert answer.status_code == 200, answer.content
+    return {row["column"]: row for row in answer.json()["items"]}
+
+
+def models(factor: float = 1.0) -> dict[str, float | None]:
+    return {f"model_{number}": (1.5 + number / 10) * factor * (1 + number / 2000) for number in range(8)}
+
+
+def test_means_are_over_the_cases_of_both_sides(client: Client) -> None:
+    night(7, {"a": 2.0, "b": 1.0, "gone": 9.0})
+    night(0, {"a": 1.0, "b": 1.0, "added": 9.0})
+    row = rows(client)["speedup"]
+    mean = compare_means({"a": 2.0, "b": 1.0}, {"a": 1.0, "b": 1.0})
+    assert (row["base_value"], row["head_value"]) == (mean.base, mean.head)
+    assert (row["matched"], row["only_base"], row["only_head"]) == (2, 1, 1)
+    assert (row["base"], row["head"]) == ("2026-11-14", "2026-11-21")
+    assert row["low"] == pytest.approx((mean.low or 0) - 1)
+
+
+def test_passes_are_counted_over_the_expected_cases(client: Client) -> None:
+    night(7, {"fails now": 1.0, "fails always": None, "fine": 1.0, "not run": 1.0})
+    night(0, {"fails now": None, "fails always": None, "fine": 1.0})
+    row = rows(client)["speedup"]
+    assert (row["passed"], row["expected"], row["newly_failed"], row["not_run"]) == (1, 4, 1, 1)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(0.9, "regressed"), (1.1, "improved"), (1.002, "unchanged")])
+def test_a_mean_is_coloured_beyond_the_noise_only(client: Client, factor: float, verdict: str) -> None:
+    night(7, models())
+    night(0, models(factor))
+    found = rows(client)
+    assert found["speedup"]["verdict"] == verdict
+    assert found["cold_compile"]["verdict"] == "unchanged"
+
+
+def test_with_many_nights_the_noise_of_the_mean_decides(client: Client) -> None:
+    for days_ago in range(14, 0, -1):
+        night(days_ago, models(1 + days_ago % 3 / 2000))
+    moved = {**models(), "model_3": 1.6}  # one case of eight: no interval over the cases excludes chance
+    night(0, moved)
+    found = rows(client)["speedup"]
+    assert found["low"] < 0 < found["high"]
+    assert found["verdict"] == "regressed"
+
+
+def test_a_side_is_a_run_a_commit_a_branch_or_a_date(client: Client) -> None:
+    first = night(7, {"a": 2.0})
+    night(3, {"a": 3.0}, branch="slow")
+    last = night(0, {"a": 1.0})
+    expected = {
+        f"base=run:{first.pk}&head=run:{last.pk}": (2.0, 1.0),
+        f"base=commit:{last.commit[:12]}&head=commit:{first.commit}": (1.0, 2.0),
+        "base=2026-11-14&head=latest:slow": (2.0, 3.0),
+        "head=latest:": (2.0, 1.0),
+    }
+    for query, values in expected.items():
+        row = rows(client, query)["speedup"]
+        assert (row["base_value"], row["head_value"]) == pytest.approx(values), query
+    assert client.get("/compilers/?base=run:0&head=commit:").status_code == 200
+    for side in ("run:0", "run:x", "commit:", "commit:0badbad", "latest:none", "nothing", "2026-01-01"):
+        assert client.get(f"/compilers.json?head={side}").status_code == 400, side
+
+
+def test_what_is_no_night_is_no_side(client: Client) -> None:
+    night(1, models())
+    slow = create_experiment(suite="huggingface", case="model_1", knobs={}, backend="inductor_cudagraphs")
+    night(0.3, models(0.5), branch="slow")
+    night(0.2, models(0.5), base_interpreter="old", interpreter="new")
+    night(0.1, models(0.5), experiment=slow)
+    night(0, {"model_1": 0.5})  # a few cases that somebody uploaded
+    row = rows(client)["speedup"]
+    assert (row["head"], row["base"]) == ("2026-11-20", None)
+    assert row["expected"] == 8
+
+
+def test_runs_of_one_commit_within_a_day_are_one_night(client: Client) -> None:
+    night(7, {"a": 2.0, "b": 2.0})
+    night(0.5, {"a": 1.0}, commit="c0ffee")
+    night(0, {"b": 4.0}, commit="c0ffee")
+    assert rows(client)["speedup"]["matched"] == 2
+
+
+def test_a_cell_lists_its_cases_the_most_certain_first(client: Client) -> None:
+    steady = {f"model_{number}": 2.0 for number in range(6)}
+    for days_ago in (9, 8, 7):
+        night(days_ago, steady)
+    night(0, {**steady, "model_2": 1.0, "model_4": None})
+    answer = client.get("/compilers.json?cell=huggingface/inductor_cudagraphs").json()
+    assert answer["cases"][0]["case"] == "model_4"
+    verdicts = {case["case"]: case["verdict"] for case in answer["cases"]}
+    assert verdicts["model_4"] == "failed"
+    assert verdicts["model_1"] == "unchanged"
+    assert answer["cases"][0]["nights"] == ["same", "same", "same", "failed"]
+    failed = client.get("/compilers.json?cell=huggingface/inductor_cudagraphs&show=failed").json()
+    assert [case["case"] for case in failed["cases"]] == ["model_4"]
+    page = client.get("/compilers/?cell=huggingface/inductor_cudagraphs&sort=name").content.decode()
+    assert page.index("model_0") < page.index("model_4")
+    assert client.get("/compilers.json?cell=huggingface/none").status_code == 400
+
+
+def test_the_formulas_of_pytorchs_hud_take_each_sides_own_rows(client: Client) -> None:
+    night(7, {"a": 2.0, "gone": 8.0})
+    night(0, {"a": 1.0, "fails": None})
+    row = rows(client, "formulas=hud")["speedup"]
+    assert (row["base_value"], row["head_value"]) == (4.0, 1.0)
+    assert (row["passed"], row["expected"]) == (1, 2)
+    assert row["low"] is None
+    assert rows(client)["speedup"]["matched"] == 1, "the other table is not changed"
+
+
+def test_csv_has_the_rows_of_the_json(client: Client) -> None:
+    night(7, {"a": 2.0})
+    night(0, {"a": 1.0})
+    query = "window=28&arch=h200"
+    lines = client.get(f"/compilers.csv?{query}").content.decode().splitlines()
+    assert len(lines) - 1 == len(client.get(f"/compilers.json?{query}").json()["items"]) == 3
+    assert len(client.get(f"/overview.json?{query}").json()["table"]) == 3
+
+
+def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num_queries: Any) -> None:
+    for days_ago in range(6, -1, -1):
+        night(days_ago, models())
+    with django_assert_num_queries(STATEMENTS + 1):  # nights that this process has not read
+        client.get("/compilers/")
+    with django_assert_num_queries(STATEMENTS):
+        client.get("/compilers/")
