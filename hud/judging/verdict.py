@@ -30,6 +30,7 @@ Reason = Literal[
     "no_direction",
     "few_runs",  # these two by `levels`
     "other_card",
+    "not_judged",  # an operator's rule says so
 ]
 _SHORT = 8  # fewer earlier values than this tell little about their noise
 _NOISE_WINDOW = 100

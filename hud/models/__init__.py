@@ -19,10 +19,11 @@ from hud.models.measurements import (
     compilation_key,
     words_are_reason,
 )
-from hud.models.regressions import Regression, RegressionEvent, SeriesState
+from hud.models.notifications import Delivery, Notice, OverdueSuite, Webhook, WebhookFormat
+from hud.models.regressions import JudgedWeek, Regression, RegressionEvent, SeriesState
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Environment, Experiment, Metric, Series, Target
+from hud.models.series import Environment, Experiment, Metric, Series, Target, Threshold
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
@@ -38,17 +39,21 @@ __all__ = [
     "Audit",
     "Compilation",
     "DailyUse",
+    "Delivery",
     "Environment",
     "Experiment",
     "Heartbeat",
     "Host",
     "IdempotencyKey",
     "Import",
+    "JudgedWeek",
     "Kernel",
     "KernelBinary",
     "KernelCode",
     "Measurement",
     "Metric",
+    "Notice",
+    "OverdueSuite",
     "Regression",
     "RegressionEvent",
     "Run",
@@ -61,9 +66,12 @@ __all__ = [
     "State",
     "Target",
     "Task",
+    "Threshold",
     "UnjudgedRun",
     "Upload",
     "Verdict",
+    "Webhook",
+    "WebhookFormat",
     "compilation_key",
     "kernels_of",
     "words_are_reason",

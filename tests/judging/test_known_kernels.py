@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hud.judging.aggregates import (
+    discoveries,
     HudRow,
     compare_means,
     hud_geometric_mean,
@@ -13,7 +14,6 @@ from hud.judging.aggregates import (
     moved_side,
     pass_rate,
 )
-from hud.judging.discovery import discoveries
 from hud.judging.drift import drift
 from hud.judging.known_kernels import (
     Array,

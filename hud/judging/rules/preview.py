@@ -1,0 +1,126 @@
+"""What a rule would have flagged in the last 60 nights: stored points are judged with and without it, and
+nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db.models import Max
+
+from hud.judging.judge import read_points
+from hud.judging.levels import Level, Point, advance, begin_anew
+from hud.judging.regressions import follow
+from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
+from hud.judging.rules.write import touched
+from hud.models import Metric, Series, Threshold
+
+NIGHTS = 60
+MOST_SERIES = 200  # those with the newest points
+SHOWN = 20
+_WARM_UP = timedelta(days=60)  # before those nights, for a level to begin with
+_AGREE = 2  # points that open a regression, as `follow` has it
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A point that leaves the level for the worse, or misses a target."""
+
+    series: Series
+    run_id: int
+    at: datetime
+    change: float | None
+    value: float | None = None
+
+
+@dataclass
+class Preview:
+    """`flags` are the newest of the `count` that the rule would have raised, `today` how many there are
+    without it. Of the `matching` series `looked_at` were judged."""
+
+    matching: int
+    looked_at: int
+    until: datetime | None = None
+    count: int = 0
+    today: int = 0
+    flags: list[Flag] = field(default_factory=list)
+
+    def add(self, flags: Sequence[Flag], today: int) -> None:
+        self.count += len(flags)
+        self.today += today
+        self.flags = sorted([*self.flags, *flags], key=lambda one: one.at, reverse=True)[:SHOWN]
+
+
+def newest_series(rule: Threshold | Metric) -> tuple[int, list[Series], datetime | None]:
+    """Return how many series a rule matches, those with the newest points, and the time of the last one."""
+    matching = Series.objects.filter(touched(rule), states__isnull=False).distinct()
+    newest = (
+        Series.objects.filter(touched(rule), states__isnull=False)
+        .annotate(latest=Max("states__order_time"))
+        .select_related("experiment", "metric")
+        .order_by("-latest", "pk")
+    )[:MOST_SERIES]
+    found = list(newest)
+    return matching.count(), found, max((one.latest for one in found), default=None)  # type: ignore[attr-defined]
+
+
+def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> Preview:
+    """Return what a threshold or the meaning of a metric would have flagged. `replaces` is the threshold that
+    it changes."""
+    matching, series, until = newest_series(rule)
+    found = Preview(matching, len(series), until)
+    if until is None:
+        return found
+    stored = list(Threshold.objects.all())
+    today = Thresholds(stored)
+    kept = [row for row in stored if replaces is None or row.pk != replaces.pk]
+    then = Thresholds([*kept, rule]) if isinstance(rule, Threshold) else today
+    by_id = {one.pk: one for one in series}
+    present = _metrics_present(series)
+    since = until - timedelta(days=NIGHTS)
+    settled = follow.settled(by_id.keys())
+    for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
+        one, ends = by_id[series_id], settled.get((series_id, class_key), [])
+        metric = rule if isinstance(rule, Metric) else one.metric
+        flags = {}
+        for name, judging, of in (
+            ("today", today.of(one.experiment, one.metric), one.metric),
+            ("then", then.of(one.experiment, metric), metric),
+        ):
+            is_told = isinstance(rule, Metric) and name == "then" and metric.direction != "none"
+            may = is_told and judging.judged is None
+            may = may or opens_regressions(judging, of, present[one.experiment_id])
+            flags[name] = _flags(one, points, judging, ends, since) if may else []
+        found.add(flags["then"], len(flags["today"]))
+    return found
+
+
+def _metrics_present(series: Sequence[Series]) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    experiments = {one.experiment_id for one in series}
+    names = Series.objects.filter(experiment__in=experiments).values_list("experiment_id", "metric__name")
+    for experiment_id, name in names:
+        found.setdefault(experiment_id, set()).add(name)
+    return found
+
+
+def _flags(
+    series: Series, points: Sequence[Point], judging: Judging, ends: Sequence[datetime], since: datetime
+) -> list[Flag]:
+    """Return the moves for the worse that began after `since` and would have opened a regression."""
+    level, flags, left = Level(), [], sorted(ends)
+    for point in points:
+        if not point.is_baseline:
+            continue
+        if left and point.time >= left[0]:
+            left = [end for end in left if end > point.time]
+            begin_anew(level, point)
+            continue
+        verdict = advance(level, point, judging.rule)
+        move = level.move
+        if move is None or not move.worse or move.back or not (move.certain or move.points >= _AGREE):
+            continue
+        if move.time >= since and (not flags or flags[-1].at != move.time):
+            flags.append(Flag(series, move.run_id, move.time, verdict.change, move.latest))
+    return flags
