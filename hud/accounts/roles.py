@@ -74,6 +74,13 @@ ROUTES: dict[str, dict[str, str]] = {
     "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
     "regressions": {"GET": "read"},
     "regression_act": {"POST": "accept"},
+    "rules": {"GET": "read"},
+    "rule_save": {"POST": "rules"},
+    "rule_delete": {"POST": "rules"},
+    "funnel": {"GET": "read"},
+    "notifications": {"GET": "rules"},  # an address may be a secret
+    "webhook_create": {"POST": "rules"},
+    "webhook_act": {"POST": "rules"},
     "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
@@ -111,6 +118,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:get_variant": {"GET": "read"},
     "api:get_regressions": {"GET": "read"},
     "api:post_regression": {"POST": "accept"},
+    "api:get_rules": {"GET": "read", "PUT": "rules"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

@@ -14,7 +14,18 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull, ForeignKeyViolation
 
-from hud.api import agent, attribution, audit, experiments, hosts, regressions, results, runs, schedules
+from hud.api import (
+    agent,
+    attribution,
+    audit,
+    experiments,
+    hosts,
+    regressions,
+    results,
+    rules,
+    runs,
+    schedules,
+)
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
@@ -37,7 +48,7 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
-for module in (results, runs, experiments, attribution, regressions, hosts, schedules, audit, agent):
+for module in (results, runs, experiments, attribution, regressions, rules, hosts, schedules, audit, agent):
     api.add_router("", module.router)
 
 

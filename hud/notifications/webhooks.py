@@ -54,6 +54,17 @@ def save(webhook: Webhook, *, who: str) -> None:
         audit.note(who=who, action=action, subject=f"webhook {webhook.name}", detail=_detail(webhook))
 
 
+def set_active(webhook: Webhook, *, active: bool, who: str) -> None:
+    """Pause or resume a webhook. What waited for it meanwhile is old news, and dropped."""
+    with transaction.atomic():
+        if active and not webhook.active:
+            webhook.deliveries.filter(delivered=None).delete()
+        webhook.active = active
+        webhook.save(update_fields=["active"])
+        action = "webhook.resume" if active else "webhook.pause"
+        audit.note(who=who, action=action, subject=f"webhook {webhook.name}")
+
+
 def delete(webhook: Webhook, *, who: str) -> None:
     with transaction.atomic():
         audit.note(who=who, action="webhook.delete", subject=f"webhook {webhook.name}")

@@ -13,7 +13,7 @@ from hud.models import Regression, SeriesState
 
 
 def groups(regressions: Sequence[Regression]) -> list[Group]:
-    """Return the groups of these regressions, whose series, experiments and metrics are there: 1 statement."""
+    """Return the groups of these regressions, which have their experiments and metrics: 1 statement."""
     runs = {one.first_run_id for one in regressions} - {None}
     counted = dict(
         SeriesState.objects.filter(run__in=runs)

@@ -57,9 +57,8 @@ class Command(BaseCommand):
                     tick()
                     if not once:
                         self.prune()
-                if once:
-                    deliver()
                 if once:  # the connection may live on, and with it the lock
+                    deliver()
                     release_lock(ADVISORY_LOCK)
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
