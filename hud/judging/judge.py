@@ -21,9 +21,8 @@ import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
 
-from hud.judging import funnel
 from hud.judging.levels import Level, Point, advance, begin_anew
-from hud.judging.regressions import follow
+from hud.judging.regressions import follow, funnel
 from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
 from hud.judging.verdict import Verdict
 from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES, Measurement, Series, SeriesState

@@ -50,7 +50,8 @@ def _latest() -> list[Latest]:
             """
             SELECT e.suite, e.arch, max(
                 CASE WHEN r.finished IS NOT NULL AND r.upload_id IS NULL THEN r.finished
-                    WHEN r.order_time_source = 'commit' AND r.created - s.order_time < %s THEN r.created
+                    WHEN r.order_time_source = 'commit'
+                        AND r.created - s.order_time < %s * interval '1 s' THEN r.created
                     ELSE s.order_time END)
             FROM hud_seriesstate s
             JOIN hud_series t ON t.id = s.series_id
@@ -58,7 +59,7 @@ def _latest() -> list[Latest]:
             JOIN hud_run r ON r.id = s.run_id
             GROUP BY e.suite, e.arch HAVING max(cardinality(s.recent)) > 1
             """,
-            [GIVEN_UP],
+            [GIVEN_UP.total_seconds()],
         )
         branch = str(settings.HUD_DEFAULT_BRANCH)
         return [Latest(suite, branch, arch, since) for suite, arch, since in cursor.fetchall()]

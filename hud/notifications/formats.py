@@ -13,7 +13,7 @@ from hud.notifications.messages import OVERDUE
 from hud.notifications.sending import sign
 
 TEST = "test"
-_MOST_TEXT = 3000  # characters of a Slack section
+_LINES = 10  # of a text; the data names more
 _COMMIT = 10  # digits that are shown
 
 
@@ -46,7 +46,7 @@ def slack_text(event: str, data: dict[str, Any]) -> str:
     lines = _lines(
         event, data, lambda text, url: f"<{url}|{text}>" if url.startswith("http") else text, _slack
     )
-    return "\n".join([f"*{_slack(headline(event, data))}*", *lines])[:_MOST_TEXT]
+    return "\n".join([f"*{_slack(headline(event, data))}*", *lines])
 
 
 def markdown(event: str, data: dict[str, Any]) -> str:
@@ -81,11 +81,11 @@ def _lines(
         rows = [
             f"{quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, branch {quoted(one['branch'])}:"
             f" latest result {one['since'][:16].replace('T', ' ')} UTC"
-            for one in data["overdue"]
+            for one in data["overdue"][:_LINES]
         ]
         return [*rows, *_more(data["total"] - len(rows))]
     rows = []
-    for one in data["regressions"]:
+    for one in data["regressions"][:_LINES]:
         where = " ".join(filter(None, (one["backend"], one["mode"], one["dtype"], one["arch"])))
         commits = [one[name][:_COMMIT] for name in ("base_commit", "head_commit") if one[name]]
         between = f", {' to '.join(commits)}" if commits else ""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hud.judging.aggregates import (
-    discoveries,
     HudRow,
     compare_means,
+    discoveries,
     hud_geometric_mean,
     hud_pass_rate,
     moved_side,

@@ -13,8 +13,8 @@ from hud.judging.judge import read_points
 from hud.judging.levels import Level, Point, advance, begin_anew
 from hud.judging.regressions import follow
 from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
-from hud.judging.rules.write import touched
-from hud.models import Metric, Series, Threshold
+from hud.judging.rules.write import Rule, touched
+from hud.models import Metric, Series, SeriesState, Threshold
 
 NIGHTS = 60
 MOST_SERIES = 200  # those with the newest points
@@ -52,17 +52,13 @@ class Preview:
         self.flags = sorted([*self.flags, *flags], key=lambda one: one.at, reverse=True)[:SHOWN]
 
 
-def newest_series(rule: Threshold | Metric) -> tuple[int, list[Series], datetime | None]:
+def newest_series(rule: Rule) -> tuple[int, list[Series], datetime | None]:
     """Return how many series a rule matches, those with the newest points, and the time of the last one."""
-    matching = Series.objects.filter(touched(rule), states__isnull=False).distinct()
-    newest = (
-        Series.objects.filter(touched(rule), states__isnull=False)
-        .annotate(latest=Max("states__order_time"))
-        .select_related("experiment", "metric")
-        .order_by("-latest", "pk")
-    )[:MOST_SERIES]
-    found = list(newest)
-    return matching.count(), found, max((one.latest for one in found), default=None)  # type: ignore[attr-defined]
+    states = SeriesState.objects.filter(series__in=Series.objects.filter(touched(rule)))
+    latest = states.values("series").annotate(latest=Max("order_time")).order_by("-latest", "series")
+    newest = list(latest.values_list("series", "latest")[:MOST_SERIES])
+    series = Series.objects.filter(pk__in=[pk for pk, _time in newest]).select_related("experiment", "metric")
+    return latest.count(), list(series), newest[0][1] if newest else None
 
 
 def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> Preview:
@@ -83,7 +79,7 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
         one, ends = by_id[series_id], settled.get((series_id, class_key), [])
         metric = rule if isinstance(rule, Metric) else one.metric
-        flags = {}
+        flags: dict[str, list[Flag]] = {}
         for name, judging, of in (
             ("today", today.of(one.experiment, one.metric), one.metric),
             ("then", then.of(one.experiment, metric), metric),

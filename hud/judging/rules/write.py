@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
 from hud.models import Metric, Series, SeriesState, Target, Threshold
@@ -82,10 +82,10 @@ def replace(kind: type[_Rule], wanted: Sequence[_Rule], *, who: str) -> None:
 
 def rules_of(kind: type[_Rule]) -> list[_Rule]:
     """Return the stored rules of a kind, by what they match."""
+    found: QuerySet[_Rule] = kind._default_manager.order_by("pk")
     if kind is Metric:
-        return list(kind._default_manager.filter(told=True).order_by("name"))
-    found = kind._default_manager.order_by("pk")
-    return list(found.select_related("metric") if kind is Target else found)
+        found = found.filter(Q(told=True)).order_by("name")
+    return list(found.select_related("metric") if kind is Target else found)  # type: ignore[misc]  # its field
 
 
 def identity(rule: Rule) -> tuple[Any, ...]:

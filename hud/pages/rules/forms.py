@@ -20,7 +20,7 @@ def _text(
 
 
 class RuleForm(forms.Form):
-    """What the forms of rules have in common: `row` returns the rule, `refuse` shows what is wrong with it."""
+    """What the forms have in common: `row` returns the rule, `refuse` shows what is wrong with it."""
 
     def row(self, pk: int | None) -> Rule:
         raise NotImplementedError

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, Max
+from django.db.models import Count
 
-from hud.judging.rules.preview import NIGHTS, Flag, Preview
+from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
 from hud.judging.rules.thresholds import least_change
-from hud.judging.rules.write import Rule, rules_of, touched
-from hud.models import Experiment, Measurement, Metric, Series, Target, Threshold
+from hud.judging.rules.write import Rule, rules_of
+from hud.models import Experiment, Measurement, Metric, Target, Threshold
 from hud.pages.targets import AppliedTarget, Targets
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-MOST_SERIES = 200  # of a target's preview
 _COLUMNS = (
     "kind", "id", "metric", "suite", "case", "backend", "arch", "dtype", "size", "value", "share", "relative",
     "minimum", "judged", "unit", "direction", "note",
@@ -94,13 +93,11 @@ def defaults() -> list[tuple[str, str]]:
 def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     """Return the points of the last 60 nights that a target would have called missed, beside those that are
     missed without it."""
-    matching = Series.objects.filter(touched(rule), states__isnull=False).distinct()
-    newest = matching.annotate(latest=Max("states__order_time")).select_related("experiment", "metric")
-    series = {one.pk: one for one in newest.order_by("-latest", "pk")[:MOST_SERIES]}
-    until = max((one.latest for one in series.values()), default=None)  # type: ignore[attr-defined]
-    found = Preview(matching.count(), len(series), until)
+    matching, newest, until = newest_series(rule)
+    found = Preview(matching, len(newest), until)
     if until is None:
         return found
+    series = {one.pk: one for one in newest}
     today = Targets.read()
     rows = [row for row in today.rows if row.pk != replaces]
     then = Targets([*rows, rule], today.copy_gbps)

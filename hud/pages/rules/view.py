@@ -71,6 +71,7 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     given: dict[str, RuleForm] = {kind: form}
     if not form.is_valid():
         return _page(request, given, editing=editing, status=422)
+    found = None
     try:
         with transaction.atomic():
             rule = form.row(pk)
@@ -78,11 +79,13 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
                 write.check(rule)
                 found = _preview(rule)
                 transaction.set_rollback(True)  # a metric that is new
-                return _page(request, given, editing=editing, found=found)
-            write.save(rule, who=request.user.get_username())
+            else:
+                write.save(rule, who=request.user.get_username())
     except InvalidRule as error:
         form.refuse(error)
         return _page(request, given, editing=editing, status=422)
+    if found:
+        return _page(request, given, editing=editing, found=found)
     again = "" if kind == "target" else " What it touches is judged again in the background."
     messages.success(request, f"Saved the {write.subject(rule)}.{again}")
     return redirect("rules")
