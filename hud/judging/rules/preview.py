@@ -105,7 +105,8 @@ def _flags(
     series: Series, points: Sequence[Point], judging: Judging, ends: Sequence[datetime], since: datetime
 ) -> list[Flag]:
     """Return the moves for the worse that began after `since` and would have opened a regression."""
-    level, flags, left = Level(), [], sorted(ends)
+    level, left = Level(), sorted(ends)
+    flags: list[Flag] = []
     for point in points:
         if not point.is_baseline:
             continue

@@ -81,10 +81,10 @@ def replace(kind: type[_Rule], wanted: Sequence[_Rule], *, who: str) -> None:
 
 
 def rules_of(kind: type[_Rule]) -> list[_Rule]:
-    """Return the stored rules of a kind, by what they match."""
+    """Return the stored rules of a kind, the oldest first."""
     found: QuerySet[_Rule] = kind._default_manager.order_by("pk")
     if kind is Metric:
-        found = found.filter(Q(told=True)).order_by("name")
+        found = found.filter(Q(told=True))
     return list(found.select_related("metric") if kind is Target else found)  # type: ignore[misc]  # its field
 
 
