@@ -72,6 +72,8 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     today = Thresholds(stored)
     kept = [row for row in stored if replaces is None or row.pk != replaces.pk]
     then = Thresholds([*kept, rule]) if isinstance(rule, Threshold) else today
+    if isinstance(rule, Metric):
+        rule.told = True
     by_id = {one.pk: one for one in series}
     present = _metrics_present(series)
     since = until - timedelta(days=NIGHTS)
@@ -79,16 +81,16 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
         one, ends = by_id[series_id], settled.get((series_id, class_key), [])
         metric = rule if isinstance(rule, Metric) else one.metric
-        flags: dict[str, list[Flag]] = {}
-        for name, judging, of in (
-            ("today", today.of(one.experiment, one.metric), one.metric),
-            ("then", then.of(one.experiment, metric), metric),
-        ):
-            is_told = isinstance(rule, Metric) and name == "then" and metric.direction != "none"
-            may = is_told and judging.judged is None
-            may = may or opens_regressions(judging, of, present[one.experiment_id])
-            flags[name] = _flags(one, points, judging, ends, since) if may else []
-        found.add(flags["then"], len(flags["today"]))
+        flags = [
+            _flags(one, points, judging, ends, since)
+            if opens_regressions(judging, of, present[one.experiment_id])
+            else []
+            for judging, of in (
+                (today.of(one.experiment, one.metric), one.metric),
+                (then.of(one.experiment, metric), metric),
+            )
+        ]
+        found.add(flags[1], len(flags[0]))
     return found
 
 
