@@ -27,6 +27,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 class _Matched(StrictBody):
     """What a rule matches; an empty text matches anything."""
 
+    id: int | None = Field(None, exclude=True, description="as `GET` has it; ignored")
     suite: str = Field("", max_length=60)
     case: str = Field("", max_length=200)
     backend: str = Field("", max_length=100)
@@ -54,6 +55,7 @@ class ThresholdIn(_Matched):
 class MetricIn(StrictBody):
     """The meaning of a metric that the registry does not know."""
 
+    id: int | None = Field(None, exclude=True, description="as `GET` has it; ignored")
     metric: str = Field(min_length=1, max_length=200)
     unit: str = Field("", max_length=40)
     direction: Literal["up", "down", "none"]

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -39,22 +39,22 @@ class Answer:
         return 200 <= self.status < 300
 
 
-def check_address(url: str) -> str:
-    """Return the first IP address of a webhook's host. Raise CannotSend if the URL is none of HTTP, does not
-    resolve, or leads to an address that is not public, unless HUD_WEBHOOK_PRIVATE is set."""
+def check_address(url: str) -> None:
+    """Raise CannotSend if a webhook's URL is none of HTTP, does not resolve, or leads to an address that is
+    not public, unless HUD_WEBHOOK_PRIVATE is set."""
     _scheme, host, port = _place(url)
-    return _resolve(host, port)
+    _resolve(host, port)
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
     """Send a body. Raise CannotSend if no answer comes."""
     scheme, host, port = _place(url)
     deadline = time.monotonic() + LIMIT_S
-    address = _resolve(host, port)
+    addresses = _resolve(host, port)
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        plain = socket.create_connection((address, port), timeout=_left_s(deadline))
+        plain = _connect(addresses, port, deadline)
         connection = http.client.HTTPConnection(host, port)
         connection.sock = plain
         with closing(connection):
@@ -70,6 +70,15 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
         late = time.monotonic() >= deadline
         reason = f"no answer within {LIMIT_S:g} s" if late else str(error) or type(error).__name__
         raise CannotSend(reason) from error
+
+
+def _connect(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
+    """Return a connection to the first of these addresses that takes one."""
+    *others, last = addresses
+    for address in others:
+        with suppress(OSError):
+            return socket.create_connection((address, port), timeout=_left_s(deadline) / 2)
+    return socket.create_connection((last, port), timeout=_left_s(deadline))
 
 
 @contextmanager
@@ -111,17 +120,17 @@ def _place(url: str) -> tuple[str, str, int]:
     return parts.scheme, host, port or _PORTS[parts.scheme]
 
 
-def _resolve(host: str, port: int) -> str:
+def _resolve(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise CannotSend(f"{host} has no address: {error}") from error
-    addresses = [str(place[0]) for *_kind, place in found]
+    addresses = list(dict.fromkeys(str(place[0]) for *_kind, place in found))
     if not settings.HUD_WEBHOOK_PRIVATE:
         for address in addresses:  # one private address among public ones is a trap too
             if not _is_public(address):
                 raise CannotSend(f"{host} leads to {address}, which is not public; see HUD_WEBHOOK_PRIVATE")
-    return addresses[0]
+    return addresses
 
 
 def _is_public(address: str) -> bool:

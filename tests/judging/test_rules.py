@@ -197,6 +197,7 @@ def test_put_makes_the_lists_that_it_names_and_the_same_again_changes_nothing(cl
     stored = put(rules).json()
     lines = Audit.objects.filter(action__startswith="rule.").count()
     assert put(rules).json() == stored == client.get("/api/v1/rules").json()
+    assert put(stored).json() == stored, "what GET says can be PUT"
     assert Audit.objects.filter(action__startswith="rule.").count() == lines == 4
     answer = put({"thresholds": [], "metrics": []}).json()
     assert (len(answer["targets"]), answer["thresholds"], answer["metrics"]) == (1, [], [])

@@ -62,7 +62,9 @@ class ThresholdForm(RuleForm):
     backend = _text("Backend", 100, offers="backends")
     arch = _text("Arch", 100, offers="archs")
     relative = forms.FloatField(
-        label="Smallest change, %", required=False, help_text="of the level; smaller ones never count"
+        label="Smallest change, %",
+        required=False,
+        help_text="of the level, for timings; counts take the absolute one",
     )
     minimum = forms.FloatField(
         label="Smallest change, absolute", required=False, help_text="in the metric's unit"
