@@ -30,10 +30,12 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     kind, _dash, number = request.GET.get("edit", "").partition("-")
     rule = _rule(kind, int(number)) if kind in KINDS and number.isdecimal() and len(number) < 10 else None
     if rule is not None:
-        form = FORMS[kind](initial=FORMS[kind].of(rule))  # type: ignore[arg-type]  # the form of its kind
+        said = FORMS[kind].of(rule)  # type: ignore[arg-type]  # the form of its kind
+        form = FORMS[kind](initial=said, auto_id=f"{kind}_%s")
         return _page(request, {kind: form}, editing=rule)
     named = request.GET.get("metric", "")[:200]
-    return _page(request, {"metric": FORMS["metric"](initial={"metric": named})} if named else {})
+    asked = FORMS["metric"](initial={"metric": named}, auto_id="metric_%s")
+    return _page(request, {"metric": asked} if named else {})
 
 
 def _page(
