@@ -17,9 +17,9 @@ from hud.judging.rules.write import Rule, touched
 from hud.models import Metric, Series, SeriesState, Threshold
 
 NIGHTS = 60
-MOST_SERIES = 200  # those with the newest points
+MOST_SERIES = 100  # those with the newest points
 SHOWN = 20
-_WARM_UP = timedelta(days=60)  # before those nights, for a level to begin with
+_WARM_UP = timedelta(days=30)  # before those nights, for a level to begin with
 _AGREE = 2  # points that open a regression, as `follow` has it
 
 

@@ -44,13 +44,14 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(timezone.now())
     if data_format:
         return data.answer(data_format, "funnel", [_row(week) for week in found])
+    columns = _columns(found)
     first = next((place for place, week in enumerate(reversed(found)) if _is_filled(week)), len(found) - 1)
     found = found[: max(len(found) - first, 1)]  # no empty weeks before the first one
     total = {name: sum(getattr(week, name) for week in found) for name in (*_SHOWN, "real")}
     decided = total["real"] + total["dismissed"]
     context = {
         "weeks": found,
-        "columns": _columns(found),
+        "columns": columns,
         "total": total,
         "false_alarms": total["dismissed"] / decided if decided else None,
         "decided": decided,
