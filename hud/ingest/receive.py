@@ -18,17 +18,15 @@ from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs, keep_references
-from hud.ingest.store import Stored, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Metric, Upload
+from hud.ingest.store import Stored, metric_warnings, store, store_targets
+from hud.models import ApiKey, IdempotencyKey, Upload
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format, Skipped
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.schema.metrics import is_known
 
 _MAX_FAULTS = 20
-_MAX_METRIC_WARNINGS = 10
 _PIECE = 5000  # measurements that are stored together; bounds the memory of a large upload
 _PIECE_KERNELS = 50_000  # of their compilations
 _OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
@@ -307,7 +305,7 @@ def _store(
         )
     if parser.unsaid:
         receipt.warnings.append(_unsaid_warning(parser.unsaid))
-    receipt.warnings += _metric_warnings(metrics)
+    receipt.warnings += metric_warnings(metrics)
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
@@ -335,21 +333,6 @@ def _unsaid_warning(names: set[str]) -> str:
         f"nothing says the {', '.join(listed)} of some of these results; they share series with others of "
         f"which that is not known either. Give it with the upload: ?{example}"
     )
-
-
-def _metric_warnings(names: Iterable[str]) -> list[str]:
-    """Return a warning for each metric of which neither the registry nor an operator says the direction."""
-    unknown = sorted(name for name in names if not is_known(name))
-    if unknown:
-        told = set(Metric.objects.filter(name__in=unknown, told=True).values_list("name", flat=True))
-        unknown = [name for name in unknown if name not in told]
-    warnings = [
-        f"nothing says the unit and direction of {name}: it is stored, and never called better or worse until"
-        " an operator says them on /rules/"
-        for name in unknown[:_MAX_METRIC_WARNINGS]
-    ]
-    rest = len(unknown) - len(warnings)
-    return [*warnings, f"and so of {rest} more metrics: see /rules/"] if rest else warnings
 
 
 def keep_key(key: ApiKey, text: str, request_key: str) -> None:
