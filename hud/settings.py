@@ -68,6 +68,8 @@ HUD_WRONG_PASSWORDS = int(
 )  # in five minutes, one account from one address
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
+HUD_PUBLIC_URL = os.environ.get("HUD_PUBLIC_URL", "").rstrip("/")  # of links in messages
+HUD_WEBHOOK_PRIVATE = env_bool("HUD_WEBHOOK_PRIVATE", default=False)  # webhooks may have private addresses
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
 
 # Single sign-on by OpenID Connect; off unless the issuer is set

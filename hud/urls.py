@@ -15,12 +15,15 @@ from hud.pages.compare import view as compare
 from hud.pages.compilers import view as compilers
 from hud.pages.delete import view as delete
 from hud.pages.experiment import view as experiments
+from hud.pages.funnel import view as funnel
 from hud.pages.hosts import view as hosts
 from hud.pages.keys import view as account
 from hud.pages.limits import view as limits
+from hud.pages.notifications import view as notifications
 from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
+from hud.pages.rules import view as rules
 from hud.pages.run import view as runs
 from hud.pages.search import view as search
 from hud.pages.suite import view as suites
@@ -78,6 +81,17 @@ urlpatterns = [
     path("regressions/act", regressions.act_on_several, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),
     path("regressions/<int:pk>/bisect", regressions.bisect, name="regression_bisect"),
+    path("rules/", rules.rule_list, name="rules"),
+    path("rules.<format:data_format>", rules.rule_list, name="rules"),
+    path("rules/<str:kind>", rules.save, name="rule_save"),
+    path("rules/<str:kind>/<int:pk>", rules.save, name="rule_save"),
+    path("rules/<str:kind>/<int:pk>/delete", rules.delete, name="rule_delete"),
+    path("notifications/", notifications.webhook_list, name="notifications"),
+    path("notifications.<format:data_format>", notifications.webhook_list, name="notifications"),
+    path("notifications/create", notifications.create, name="webhook_create"),
+    path("notifications/<int:pk>/<str:action>", notifications.act, name="webhook_act"),
+    path("funnel/", funnel.funnel, name="funnel"),
+    path("funnel.<format:data_format>", funnel.funnel, name="funnel"),
     path("rename/", rename.page, name="rename"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),

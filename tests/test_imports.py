@@ -35,8 +35,9 @@ LAYERS = {
     "hud.runs": 2,
     "hud.ingest": 3,
     "hud.judging": 3,
-    "hud.pages": 4,
-    "hud.api": 4,
+    "hud.notifications": 4,
+    "hud.pages": 5,
+    "hud.api": 5,
 }
 
 

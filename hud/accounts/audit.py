@@ -25,6 +25,8 @@ KINDS = (
     "schedule",
     "task",
     "rename",
+    "rule",
+    "webhook",
 )  # `key` of `key.revoke`
 
 

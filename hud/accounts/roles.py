@@ -79,6 +79,13 @@ ROUTES: dict[str, dict[str, str]] = {
     "regression_act": {"POST": "accept"},
     "regressions_act": {"POST": "accept"},  # of several
     "regression_bisect": {"POST": "run"},
+    "rules": {"GET": "read"},
+    "rule_save": {"POST": "rules"},
+    "rule_delete": {"POST": "rules"},
+    "funnel": {"GET": "read"},
+    "notifications": {"GET": "rules"},  # an address may be a secret
+    "webhook_create": {"POST": "rules"},
+    "webhook_act": {"POST": "rules"},
     "rename": {"GET": "admin", "POST": "admin"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
@@ -119,6 +126,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:post_regression": {"POST": "accept", "GET": "read"},
     "api:post_bisect": {"POST": "run"},
     "api:get_bisect": {"GET": "read"},
+    "api:get_rules": {"GET": "read", "PUT": "rules"},
     "api:get_hosts": {"GET": "read"},
     "api:get_queue": {"GET": "read"},
     "api:post_token": {"POST": "hosts"},

@@ -23,6 +23,7 @@ from hud.api import (
     hosts,
     regressions,
     results,
+    rules,
     runs,
     schedules,
 )
@@ -49,7 +50,19 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
-for module in (results, runs, experiments, attribution, compare, regressions, hosts, schedules, audit, agent):
+for module in (
+    results,
+    runs,
+    experiments,
+    attribution,
+    compare,
+    regressions,
+    rules,
+    hosts,
+    schedules,
+    audit,
+    agent,
+):
     api.add_router("", module.router)
 
 

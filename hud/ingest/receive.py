@@ -18,7 +18,7 @@ from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs, keep_references
-from hud.ingest.store import Stored, store, store_targets
+from hud.ingest.store import Stored, metric_warnings, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Upload
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
@@ -281,7 +281,7 @@ def ingest(
 def _store(
     content: Content, upload_id: int, max_records: int | None, on_progress: Callable[[int], None]
 ) -> Receipt:
-    receipt, done = Receipt(id=upload_id), 0
+    receipt, done, metrics = Receipt(id=upload_id), 0, set[str]()
     parser = RecordParser(content.parameters)
     runs = Runs(content.parameters, upload_id)
     for measurements in content.pieces(parser, max_records):
@@ -290,6 +290,7 @@ def _store(
             measurements, run_ids=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id
         )
         receipt.add_stored(stored)
+        metrics |= {item.metric for item in measurements}
         done += len(measurements)
         on_progress(done)
     changed, known = store_targets(parser.expected, upload_id)
@@ -304,6 +305,7 @@ def _store(
         )
     if parser.unsaid:
         receipt.warnings.append(_unsaid_warning(parser.unsaid))
+    receipt.warnings += metric_warnings(metrics)
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())

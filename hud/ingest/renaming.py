@@ -15,7 +15,7 @@ from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
 from hud.ingest.resolve import changing_references
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Experiment, Host, Regression, Run, Series, Target
+from hud.models import Experiment, Host, Regression, Run, Series, Target, Threshold
 from runner.formats.scalars import nfc
 
 KINDS = ("suite", "case", "arch", "host")
@@ -103,8 +103,9 @@ def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: st
     done.experiments, done.merged_experiments = len(ids), len(twins)
     if kind == "suite":
         done.runs = _rename_titles(old, new)
-    elif not Experiment.objects.filter(**{kind: old}).exists():
-        done.targets = _rename_targets(kind, old, new)
+    if not Experiment.objects.filter(**{kind: old}).exists():
+        done.targets = _rename_rules(Target, kind, old, new)
+        _rename_rules(Threshold, kind, old, new)
 
 
 def _merge(done: Renaming, twins: dict[int, int]) -> None:
@@ -217,12 +218,13 @@ def _merge_regressions(joined: dict[int, int]) -> None:
             one.delete()
 
 
-def _rename_targets(kind: str, old: str, new: str) -> int:
-    """Rename targets that no experiment has any more; one with the new name stays. Return how many."""
-    identity = {name: OuterRef(name) for name in ("metric", "case", "dtype", "arch", "size")} | {kind: new}
-    found = Target.objects.filter(**{kind: old})
+def _rename_rules(rules: type[Target | Threshold], kind: str, old: str, new: str) -> int:
+    """Rename what rules match, once no experiment has the old name; one with the new name stays. Return how
+    many."""
+    identity = {name: OuterRef(name) for name in rules.IDENTITY} | {kind: new}
+    found = rules._default_manager.filter(**{kind: old})
     count = found.count()
-    found.filter(Exists(Target.objects.filter(**identity))).delete()
+    found.filter(Exists(rules._default_manager.filter(**identity))).delete()
     found.update(**{kind: new})
     return count
 

@@ -13,7 +13,7 @@ is itself never set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -25,12 +25,12 @@ from django.utils import timezone
 
 from hud.judging.levels import Level, Point, advance, begin_anew
 from hud.judging.points import ClassKey, read_points
-from hud.judging.regressions import follow
+from hud.judging.regressions import follow, funnel
 from hud.judging.regressions.canaries import IS_CANARY
-from hud.judging.verdict import Rule, Verdict
-from hud.models import ACTIVE, Measurement, Metric, Series, SeriesState
+from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
+from hud.judging.verdict import Verdict
+from hud.models import ACTIVE, Measurement, Series, SeriesState
 from hud.models import Verdict as VerdictRow
-from runner.schema.metrics import role_of
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class _Present:
     """A series in one class of environments, while it is judged."""
 
     series: Series
-    rule: Rule
+    judging: Judging
     is_headline: bool
     level: Level = field(default_factory=Level)
     recent: list[float | None] = field(default_factory=list)
@@ -155,28 +155,35 @@ def judge_series(pending: Sequence[Series]) -> None:
         taken = _take(pending)
         if not taken:
             return
-        headline = _headline(taken)
-        present = _stored(taken, headline)
+        thresholds = Thresholds.read()
+        judging = {series.pk: thresholds.of(series.experiment, series.metric) for series in taken}
+        headline = _headline(taken, judging)
+        present = _stored(taken, judging, headline)
         replayed = {series.pk for series in taken} - {series_id for series_id, _class in present}
         for (series_id, _class), one in present.items():
             if one.newest and one.newest.time >= _since(one.series):
                 replayed.add(series_id)
+        judged_until = {key: one.newest.time for key, one in present.items() if one.newest}
         settled = follow.settled(replayed)
         for key in [key for key in present if key[0] in replayed]:
-            present[key] = _Present(present[key].series, present[key].rule, present[key].is_headline)
+            present[key] = _Present(present[key].series, present[key].judging, present[key].is_headline)
         begin = {series.pk: _EVER if series.pk in replayed else _since(series) for series in taken}
         rows: list[VerdictRow] = []
         by_id = {series.pk: series for series in taken}
         seen = {series_id for (series_id, _class), one in present.items() if one.newest}
+        new_points = 0
         for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
             one = present.setdefault(
-                (series_id, class_key), _Present(series, rule_of(series.metric), series_id in headline)
+                (series_id, class_key), _Present(series, judging[series_id], series_id in headline)
             )
+            until = judged_until.get((series_id, class_key), _EVER)
+            new_points += sum(point.time > until for point in points)
             ends = settled.get((series_id, class_key), [])
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
         _write(taken, present, rows)
+        funnel.count_points(new_points)
         follow.update(
             [
                 follow.Judged(
@@ -209,7 +216,7 @@ def _take(pending: Sequence[Series]) -> list[Series]:
     return [series for series in pending if series.pk in ids]
 
 
-def _headline(taken: Iterable[Series]) -> set[int]:
+def _headline(taken: Iterable[Series], judging: Mapping[int, Judging]) -> set[int]:
     """Return the series that may open a regression; call time only where there is no device time."""
     experiments = {series.experiment_id for series in taken}
     present: dict[int, set[str]] = {}
@@ -220,11 +227,13 @@ def _headline(taken: Iterable[Series]) -> set[int]:
     return {
         series.pk
         for series in taken
-        if role_of(series.metric.name, present[series.experiment_id]) == "headline"
+        if opens_regressions(judging[series.pk], series.metric, present[series.experiment_id])
     }
 
 
-def _stored(taken: Iterable[Series], headline: Container[int]) -> dict[ClassKey, _Present]:
+def _stored(
+    taken: Iterable[Series], judging: Mapping[int, Judging], headline: Container[int]
+) -> dict[ClassKey, _Present]:
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
@@ -233,9 +242,8 @@ def _stored(taken: Iterable[Series], headline: Container[int]) -> dict[ClassKey,
     for pk, class_key, recent, value, run_id, environment_id, time, text in states.values_list(
         *names, "text"
     ):
-        series = by_id[pk]
         level = msgspec.json.decode(text, type=Level)
-        one = _Present(series, rule_of(series.metric), pk in headline, level, recent)
+        one = _Present(by_id[pk], judging[pk], pk in headline, level, recent)
         one.newest = Point(run_id, environment_id, time, () if value is None else (value,))
         found[pk, class_key] = one
     return found
@@ -253,7 +261,9 @@ def _judge_points(
             begin_anew(one.level, point)
             verdict = Verdict("unchanged")
         else:
-            verdict = advance(one.level, point, one.rule)
+            verdict = advance(one.level, point, one.judging.rule)
+        if one.judging.judged is False:
+            verdict = Verdict("unchanged", reason="not_judged")
         if point.is_baseline:
             one.recent = [*one.recent, median(point.values) if point.values else None][-_RECENT:]
             one.newest, one.verdict = point, verdict
@@ -341,28 +351,3 @@ def _state(key: ClassKey, one: _Present) -> SeriesState:
         points=one.level.points,
         recent=one.recent,
     )
-
-
-def rule_of(metric: Metric) -> Rule:
-    """Return the rule of a metric of the registry."""
-    return Rule(
-        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
-        kind=metric.kind,  # type: ignore[arg-type]
-        relative_floor=_floor(metric.floor),
-        prior_noise=prior_noise(metric.floor),
-    )
-
-
-def _floor(floor: float) -> float:
-    """Return the least relative change that may be a suspect: noise decides above it, so that it is smaller
-    than the floors of PyTorch's HUD (3 % and 5 % for running time, 15 % for compile time and memory)."""
-    return 0.02 if floor <= 0.05 else floor / 3
-
-
-def prior_noise(floor: float) -> float:
-    """Return the assumed relative noise between processes of a short series, by its metric's floor.
-
-    Measured on H200 cards: device time (floor 3 %) repeats within 0.2 %, but 1 % over two cards; call time
-    (5 %) of small kernels moves by 3 to 7 % with its host; compile time (15 %) by 5 % and more.
-    """
-    return 0.01 if floor <= 0.03 else 0.03 if floor <= 0.05 else floor / 3

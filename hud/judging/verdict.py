@@ -30,6 +30,7 @@ Reason = Literal[
     "no_direction",
     "few_runs",  # these two by `levels`
     "other_card",
+    "not_judged",  # an operator's rule says so
 ]
 _SHORT = 8  # fewer earlier values than this tell little about their noise
 _NOISE_WINDOW = 100
@@ -261,9 +262,11 @@ def _lag_1(logs: Array) -> float:
 
 
 def _judge_exact(history: Sequence[float], value: float, rule: Rule) -> Verdict:
-    """Judge a count, such as graph breaks or kernels: any change from the latest value counts."""
+    """Judge a count, such as graph breaks or kernels: any change from the latest value counts, if it exceeds
+    the absolute floor."""
     baseline = history[-1]
-    word: Word = "unchanged" if value == baseline else _word(value - baseline, rule)
+    is_same = abs(value - baseline) <= rule.absolute_floor
+    word: Word = "unchanged" if is_same else _word(value - baseline, rule)
     return Verdict(word, _relative(baseline, value), 0.0, None, baseline, len(history))
 
 

@@ -19,10 +19,18 @@ from hud.models.measurements import (
     compilation_key,
     words_are_reason,
 )
-from hud.models.regressions import Bisect, BisectStep, Regression, RegressionEvent, SeriesState
+from hud.models.notifications import Delivery, Notice, OverdueSuite, Webhook, WebhookFormat
+from hud.models.regressions import (
+    Bisect,
+    BisectStep,
+    JudgedWeek,
+    Regression,
+    RegressionEvent,
+    SeriesState,
+)
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Environment, Experiment, Metric, Series, Target
+from hud.models.series import Environment, Experiment, Metric, Series, Target, Threshold
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
@@ -40,17 +48,21 @@ __all__ = [
     "BisectStep",
     "Compilation",
     "DailyUse",
+    "Delivery",
     "Environment",
     "Experiment",
     "Heartbeat",
     "Host",
     "IdempotencyKey",
     "Import",
+    "JudgedWeek",
     "Kernel",
     "KernelBinary",
     "KernelCode",
     "Measurement",
     "Metric",
+    "Notice",
+    "OverdueSuite",
     "Regression",
     "RegressionEvent",
     "Run",
@@ -63,9 +75,12 @@ __all__ = [
     "State",
     "Target",
     "Task",
+    "Threshold",
     "UnjudgedRun",
     "Upload",
     "Verdict",
+    "Webhook",
+    "WebhookFormat",
     "compilation_key",
     "kernels_of",
     "words_are_reason",

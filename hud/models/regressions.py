@@ -117,6 +117,9 @@ class RegressionEvent(models.Model):
     )  # of a decision that makes what moved the level: its first point
     run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
 
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["at"], name="regression_event_at")]
+
     def __str__(self) -> str:
         return f"{self.event}: {self.before} to {self.after}"
 
@@ -178,3 +181,14 @@ class BisectStep(models.Model):
 
     def __str__(self) -> str:
         return f"step {self.pk} of bisect {self.bisect_id}"
+
+
+class JudgedWeek(models.Model):
+    """How many points the judge judged for the first time in a week. Counted as it goes, because verdicts
+    that say nothing have no row."""
+
+    week = models.DateField(primary_key=True)  # its Monday
+    points = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"week of {self.week}"

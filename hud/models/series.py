@@ -65,6 +65,8 @@ class Metric(models.Model):
     kind = models.CharField(max_length=20, default="timing")
     precision = models.SmallIntegerField(default=4)
     floor = models.FloatField(default=0.05)
+    # an operator said the unit and direction of a name that the registry does not know
+    told = models.BooleanField(default=False, db_default=False)
 
     def __str__(self) -> str:
         return self.name
@@ -94,6 +96,8 @@ class Target(models.Model):
     """A value that an operator wants a metric to reach. Empty identity fields mean any."""
 
     metric = models.ForeignKey(Metric, models.CASCADE)
+    suite = models.CharField(max_length=60, blank=True, default="", db_default="")
+    backend = models.CharField(max_length=100, blank=True, default="", db_default="")
     case = models.CharField(max_length=200, blank=True)
     dtype = models.CharField(max_length=40, blank=True)
     arch = models.CharField(max_length=100, blank=True)
@@ -102,10 +106,13 @@ class Target(models.Model):
     fraction = models.FloatField(null=True)  # of the arch's measured copy bandwidth
     note = models.CharField(max_length=300, blank=True)
 
+    IDENTITY: ClassVar = ("metric", "suite", "case", "backend", "arch", "dtype", "size")
+
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["metric", "case", "dtype", "arch", "size"], name="target_identity"
+                fields=["metric", "suite", "case", "backend", "arch", "dtype", "size"],
+                name="target_identity",
             ),
             models.CheckConstraint(
                 condition=Q(value__isnull=False, fraction__isnull=True)
@@ -116,3 +123,29 @@ class Target(models.Model):
 
     def __str__(self) -> str:
         return f"target of {self.metric_id}"
+
+
+class Threshold(models.Model):
+    """How an operator wants series to be judged. Empty identity fields mean any, NULL leaves it as it is."""
+
+    metric = models.CharField(max_length=200, blank=True)
+    suite = models.CharField(max_length=60, blank=True)
+    case = models.CharField(max_length=200, blank=True)
+    backend = models.CharField(max_length=100, blank=True)
+    arch = models.CharField(max_length=100, blank=True)
+    relative = models.FloatField(null=True)  # smallest change that counts, 0.02 for 2 %
+    minimum = models.FloatField(null=True)  # smallest change that counts, in the metric's unit
+    judged = models.BooleanField(null=True)  # False: no verdicts; True: opens regressions
+    note = models.CharField(max_length=300, blank=True)
+
+    IDENTITY: ClassVar = ("metric", "suite", "case", "backend", "arch")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["metric", "suite", "case", "backend", "arch"], name="threshold_identity"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"threshold {self.pk}"

@@ -95,12 +95,8 @@ class Targets:
 
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
         """Return the operator's most specific row; an empty field matches any value."""
-        said = {
-            "case": experiment.case,
-            "dtype": experiment.dtype,
-            "arch": experiment.arch,
-            "size": size_of(experiment),
-        }
+        names = ("suite", "case", "backend", "arch", "dtype")
+        said = {**{name: getattr(experiment, name) for name in names}, "size": size_of(experiment)}
         fitting = [
             row
             for row in self.rows

@@ -67,7 +67,8 @@ class Options:
         return self.data / "logs"
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "HUD_DATA": str(self.data), "PORT": str(self.port), "BIND": self.bind}
+        own = {"HUD_DATA": str(self.data), "PORT": str(self.port), "BIND": self.bind}
+        return {"HUD_PUBLIC_URL": self.url, **os.environ, **own}
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:

@@ -50,6 +50,7 @@ _REASONS = {  # of verdicts, as the judge has them
     "unknown_variant": "choices of the autotuner that this level has never seen",
     "other_card": "a card that has no result at this level",
     "other_class": "the first result in this class of environments",
+    "not_judged": "a rule excludes it from judging",
     "no_direction": "neither larger nor smaller is better",
 }
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}

@@ -8,13 +8,13 @@ import pytest
 from hud.judging.aggregates import (
     HudRow,
     compare_means,
+    discoveries,
     hud_geometric_mean,
     hud_pass_rate,
     moved_side,
     pass_rate,
 )
 from hud.judging.change_points.drift import drift
-from hud.judging.discovery import discoveries
 from hud.judging.known_kernels import (
     Array,
     Ids,

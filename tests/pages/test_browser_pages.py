@@ -106,6 +106,9 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
         "/audit/",
         "/code/",
         "/limits/",
+        "/rules/",
+        "/notifications/",
+        "/funnel/",
     )
     for address in (*pages, *ours, _compared()):
         answer = quiet.goto(f"{live_hud.url}{address}")

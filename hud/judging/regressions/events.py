@@ -1,13 +1,17 @@
-"""The events of a regression: each changes its state by the table, and is written down."""
+"""The events of a regression: each changes its state by the table, is written down, and is put into the
+outbox for those who are to be told, all in the caller's transaction."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from django.utils import timezone
 
 from hud.judging.regressions.states import Event, next_state
-from hud.models import Regression, RegressionEvent
+from hud.models import Notice, Regression, RegressionEvent, Run
 
 State = Regression.State
+_NEWS = timedelta(days=2)  # an event about older points is one of a backfill
 
 
 def apply(
@@ -47,3 +51,21 @@ def record(
         run_id=run_id,
         level_since=regression.since if is_level and before != after else None,
     )
+    if _is_told(regression, before, after) and (who or _is_news(regression, run_id)):
+        Notice.objects.create(regression=regression, state=after, note=note, who=who)
+
+
+def _is_told(regression: Regression, before: str, after: str) -> bool:
+    """Return whether webhooks are told of this change. Of suspects they hear nothing, nor of their end."""
+    if regression.muted_until and regression.muted_until > timezone.now():
+        return False
+    was_told = before not in {"", State.SUSPECT}
+    return before != after and (
+        after in {State.OPEN, State.CONFIRMED} or (was_told and after != State.SUSPECT)
+    )
+
+
+def _is_news(regression: Regression, run_id: int | None) -> bool:
+    """Return whether the newest run of the event is recent."""
+    recent = Run.objects.filter(order_time__gt=timezone.now() - _NEWS)
+    return recent.filter(pk__in=[run_id, regression.latest_run_id]).exists()

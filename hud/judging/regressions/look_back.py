@@ -19,14 +19,14 @@ from hud.judging.change_points import change_points
 from hud.judging.change_points.drift import climbs, drift
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
-from hud.models import Metric, Regression, Series, SeriesState
+from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
+from hud.models import Regression, Series, SeriesState
 from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
 MOST_POINTS = 200  # that one look reads of a series
 _FEWEST_POINTS = 12
 _RECENT = 10  # points whose median stands for now in a drift
-_LEAST_STEP = 0.01  # relative
 _LASTS = 10  # points of a level that is better than the accepted one, for what follows to be worse
 
 
@@ -53,28 +53,28 @@ def look_back(limit: int = 50) -> int:
     """Look at up to `limit` series, those with the newest points first; return how many."""
     timings = SeriesState.objects.filter(headline=True, series__metric__kind="timing")
     unseen = timings.exclude(seen_run=F("run_id")).order_by("-order_time", "pk")
-    states = list(unseen.select_related("series__metric")[:limit])
-    points = _read(states)
+    states = list(unseen.select_related("series__metric", "series__experiment")[:limit])
+    points, thresholds = _read(states), Thresholds.read()
     for state in states:
         with transaction.atomic():
             Series.objects.select_for_update().get(pk=state.series_id)  # the judge takes it first too
             active = Regression.objects.filter(series=state.series_id, class_key=state.class_key)
             known = active.filter(state__in=ACTIVE).select_for_update().first()
-            _look(state, points.get(state.pk), known)
+            _look(state, points.get(state.pk), known, thresholds)
             SeriesState.objects.filter(pk=state.pk, run=state.run_id).update(seen_run=state.run_id)
     return len(states)
 
 
-def find(values: Sequence[float], direction: str) -> Found | None:
+def find(values: Sequence[float], direction: str, least: float = SMALL_STEP) -> Found | None:
     """Return a drift for the worse, or the newest step for the worse that the last level still shows."""
-    step, climbed = _step(values, direction), _drift(values, direction)
+    step, climbed = _step(values, direction, least), _drift(values, direction)
     return climbed if climbed and (step is None or climbs(values)) else step
 
 
-def _step(values: Sequence[float], direction: str) -> Found | None:
+def _step(values: Sequence[float], direction: str, least: float) -> Found | None:
     if len(values) < _FEWEST_POINTS or direction == "none":
         return None
-    starts = change_points(list(values), min_relative=_LEAST_STEP)
+    starts = change_points(list(values), min_relative=least)
     if not starts:
         return None
     bounds = [0, *starts, len(values)]
@@ -84,7 +84,7 @@ def _step(values: Sequence[float], direction: str) -> Found | None:
     best = min(usual) if direction == "down" else max(usual)
     place = len(levels) - 2 - levels[-2::-1].index(best)  # the last level that was the best one
     is_worse = (levels[-1] > best) == (direction == "down")
-    if not is_worse or best == 0 or abs(levels[-1] / best - 1) < _LEAST_STEP:
+    if not is_worse or best == 0 or abs(levels[-1] / best - 1) < least:
         return None
     return Found(starts[place], best, levels[-1])
 
@@ -99,11 +99,14 @@ def _drift(values: Sequence[float], direction: str) -> Found | None:
     return Found(first, after / (1 + found.change), after, RegressionKind.DRIFT)
 
 
-def _look(state: SeriesState, points: _Points | None, known: Regression | None) -> None:
+def _look(
+    state: SeriesState, points: _Points | None, known: Regression | None, thresholds: Thresholds
+) -> None:
     if known and (known.kind in AT_ONCE or state.level.get("move")):
         return  # the judge follows it
-    metric: Metric = state.series.metric
-    found = find(points.values, metric.direction) if points else None
+    judging = thresholds.of(state.series.experiment, state.series.metric)
+    direction = judging.rule.direction
+    found = find(points.values, direction, judging.small_step) if points else None
     if not points or not found:
         if known:
             is_suspect = known.state == Regression.State.SUSPECT

@@ -1,4 +1,5 @@
-"""`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds; prune daily.
+"""`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds, deliver
+messages beside it; prune daily.
 
 Any number may be started: the holder of an advisory lock works, the others wait to take over.
 """
@@ -20,6 +21,7 @@ from hud import retention
 from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
+from hud.notifications.deliver import Deliverer, deliver
 from hud.runs import schedules, tasks, wakeup
 from hud.server.locks import hold_lock, release_lock
 
@@ -44,6 +46,8 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         started = False
         self.start_pruning()
+        if not once:
+            Deliverer(stop).start()
         while not stop.is_set():
             try:
                 if hold_lock(ADVISORY_LOCK):
@@ -55,6 +59,7 @@ class Command(BaseCommand):
                     if not once:
                         self.prune()
                 if once:  # the connection may live on, and with it the lock
+                    deliver()
                     release_lock(ADVISORY_LOCK)
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")

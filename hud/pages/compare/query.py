@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Func, IntegerField
 
-from hud.judging.judge import rule_of
+from hud.judging.rules.thresholds import default_rule
 from hud.models import Compilation, Environment, Experiment, Metric, Run
 from hud.pages.compare import points as points_of
 from hud.pages.compare.environment import Fact, differences
@@ -184,7 +184,7 @@ def _judged(
     by_side: list[dict[int, _BY_METRIC]], metrics: Mapping[int, Metric], filters: Filters, places: _Places
 ) -> _Pairs:
     known = _known({point.series_id for points in by_side[0].values() for point in points.values()})
-    rules = {pk: rule_of(metric) for pk, metric in metrics.items()}
+    rules = {pk: default_rule(metric) for pk, metric in metrics.items()}
     found: _Pairs = {}
     for place, side in enumerate(by_side[1:]):
         for pk in by_side[0].keys() & side.keys():

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.judging.discovery import discoveries
+from hud.judging.aggregates import discoveries
 from hud.judging.regressions.causes import CERTAIN
 from hud.models import Experiment, SeriesState
 from hud.pages.compilers.nights import COMPILE, SPEEDUP, Block, Night, day

@@ -13,12 +13,12 @@ from hud.judging.aggregates import (
     HudRow,
     PassRate,
     compare_means,
+    discoveries,
     hud_geometric_mean,
     hud_pass_rate,
     pass_rate,
 )
-from hud.judging.discovery import discoveries
-from hud.judging.judge import prior_noise
+from hud.judging.rules.thresholds import prior_noise
 from hud.pages.compilers.nights import (
     COMPILE,
     MEMORY,

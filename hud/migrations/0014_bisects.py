@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hud', '0011_points_of_histories'),
+        ('hud', '0013_notifications'),
     ]
 
     operations = [

@@ -1,0 +1,65 @@
+"""Suites without results: what had results in the last two weeks, and has none for a day and a half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+LATE = timedelta(hours=36)
+GIVEN_UP = timedelta(days=14)  # with the latest result this old, nobody expects another
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The latest result of a suite on an arch, in a followed branch."""
+
+    suite: str
+    branch: str
+    arch: str
+    since: datetime
+
+    def to_row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def overdue(latest: Iterable[Latest], now: datetime) -> list[Latest]:
+    """Return those that are late, the longest first."""
+    late = [one for one in latest if LATE < now - one.since <= GIVEN_UP]
+    return sorted(late, key=lambda one: (one.since, one.suite, one.arch))
+
+
+def overdue_suites(now: datetime) -> list[Latest]:
+    """Return what is overdue: 1 statement over the states of series, no history."""
+    return overdue(_latest(), now)
+
+
+def _latest() -> list[Latest]:
+    """Return the latest result of each suite and arch on the default branch, whose series have states. Where
+    every series of a suite has a single point, it was uploaded once, and nobody waits for more.
+
+    The time is that of the measurement: of a run of ours its end, of an upload what it says. Where it says a
+    commit's alone, it is the time of the upload, unless the commit is so old that this is a backfill.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT e.suite, e.arch, max(
+                CASE WHEN r.finished IS NOT NULL AND r.upload_id IS NULL THEN r.finished
+                    WHEN r.order_time_source = 'commit'
+                        AND r.created - s.order_time < %s * interval '1 s' THEN r.created
+                    ELSE s.order_time END)
+            FROM hud_seriesstate s
+            JOIN hud_series t ON t.id = s.series_id
+            JOIN hud_experiment e ON e.id = t.experiment_id
+            JOIN hud_run r ON r.id = s.run_id
+            GROUP BY e.suite, e.arch HAVING max(cardinality(s.recent)) > 1
+            """,
+            [GIVEN_UP.total_seconds()],
+        )
+        branch = str(settings.HUD_DEFAULT_BRANCH)
+        return [Latest(suite, branch, arch, since) for suite, arch, since in cursor.fetchall()]

@@ -1,0 +1,108 @@
+"""The funnel of judgement by ISO week: how many points, and what became of those that moved.
+
+Points are counted as they are judged (`JudgedWeek`), because a verdict that says nothing has no row, and
+counting measurements would read the history. The rest comes from the events of regressions, by their index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+
+from django.db import connection
+
+from hud.judging.regressions.states import RegressionState
+
+WEEKS = 26  # that are shown
+_S = RegressionState
+
+
+@dataclass
+class Week:
+    """`start` is its Monday. `noise` are suspects that a second point did not show; `dismissed` are
+    regressions that were listed and turned out to be none."""
+
+    start: date
+    points: int = 0
+    suspects: int = 0
+    repeats: int = 0
+    noise: int = 0
+    opened: int = 0
+    confirmed: int = 0
+    dismissed: int = 0
+    resolved: int = 0
+    accepted: int = 0
+    real: int = 0  # confirmed, or accepted while open
+
+    @property
+    def name(self) -> str:
+        year, week, _day = self.start.isocalendar()
+        return f"{year}-W{week:02}"
+
+    @property
+    def false_alarms(self) -> float | None:
+        """Return the share of dismissed regressions among those that this week found to be real or not; None
+        where there was none."""
+        decided = self.real + self.dismissed
+        return self.dismissed / decided if decided else None
+
+
+def count_points(points: int) -> None:
+    """Add to this week's count of points that were judged for the first time: 1 statement."""
+    if points:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO hud_judgedweek (week, points)
+                VALUES (date_trunc('week', now() AT TIME ZONE 'UTC')::date, %s)
+                ON CONFLICT (week) DO UPDATE SET points = hud_judgedweek.points + excluded.points
+                """,
+                [points],
+            )
+
+
+def read(now: datetime, weeks: int = WEEKS) -> list[Week]:
+    """Return the weeks up to now, the newest first: 1 statement, which reads the weeks' own rows, their
+    events and the repeats that were requested in them."""
+    monday = (now.astimezone(timezone.utc) - timedelta(days=now.astimezone(timezone.utc).weekday())).date()
+    first = monday - timedelta(weeks=weeks - 1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT week, 'points', '', points FROM hud_judgedweek WHERE week >= %(first)s
+            UNION ALL
+            SELECT date_trunc('week', at AT TIME ZONE 'UTC')::date, before, after, count(*)
+            FROM hud_regressionevent
+            WHERE at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND before <> after GROUP BY 1, 2, 3
+            UNION ALL
+            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'repeats', '', count(DISTINCT r.id)
+            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id
+            WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
+            """,
+            {"first": first},
+        )
+        return _weeks(monday, weeks, cursor.fetchall())
+
+
+def _weeks(monday: date, weeks: int, rows: Iterable[tuple[date, str, str, int]]) -> list[Week]:
+    found: Mapping[date, Week] = {
+        start: Week(start) for start in (monday - timedelta(weeks=back) for back in range(weeks))
+    }
+    for start, before, after, count in rows:
+        week = found.get(start)
+        if week is None:  # a clock that runs ahead
+            continue
+        if before in {"points", "repeats"}:
+            setattr(week, before, count)
+        elif after == _S.SUSPECT:
+            week.suspects += count
+        elif after == _S.DISMISSED and before == _S.SUSPECT:
+            week.noise += count
+        elif after == _S.OPEN:
+            week.opened += count
+        elif after in {_S.CONFIRMED, _S.DISMISSED, _S.RESOLVED, _S.ACCEPTED}:
+            week.opened += count * (before == _S.SUSPECT)  # pairs confirmed it at once
+            week.real += count * (after == _S.CONFIRMED or (before, after) == (_S.OPEN, _S.ACCEPTED))
+            setattr(week, after, getattr(week, after) + count)
+    return list(found.values())

@@ -1,0 +1,125 @@
+"""What a rule would have flagged in the last 60 nights: stored points are judged with and without it, and
+nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db.models import Max
+
+from hud.judging.levels import Level, Point, advance, begin_anew
+from hud.judging.points import read_points
+from hud.judging.regressions import follow
+from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
+from hud.judging.rules.write import Rule, touched
+from hud.models import Metric, Series, SeriesState, Threshold
+
+NIGHTS = 60
+MOST_SERIES = 100  # those with the newest points
+SHOWN = 20
+_WARM_UP = timedelta(days=30)  # before those nights, for a level to begin with
+_AGREE = 2  # points that open a regression, as `follow` has it
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A point that leaves the level for the worse, or misses a target."""
+
+    series: Series
+    run_id: int
+    at: datetime
+    change: float | None
+    value: float | None = None
+
+
+@dataclass
+class Preview:
+    """`flags` are the newest of the `count` that the rule would have raised, `today` how many there are
+    without it. Of the `matching` series `looked_at` were judged."""
+
+    matching: int
+    looked_at: int
+    until: datetime | None = None
+    count: int = 0
+    today: int = 0
+    flags: list[Flag] = field(default_factory=list)
+
+    def add(self, flags: Sequence[Flag], today: int) -> None:
+        self.count += len(flags)
+        self.today += today
+        self.flags = sorted([*self.flags, *flags], key=lambda one: one.at, reverse=True)[:SHOWN]
+
+
+def newest_series(rule: Rule) -> tuple[int, list[Series], datetime | None]:
+    """Return how many series a rule matches, those with the newest points, and the time of the last one."""
+    states = SeriesState.objects.filter(series__in=Series.objects.filter(touched(rule)))
+    latest = states.values("series").annotate(latest=Max("order_time")).order_by("-latest", "series")
+    newest = list(latest.values_list("series", "latest")[:MOST_SERIES])
+    series = Series.objects.filter(pk__in=[pk for pk, _time in newest]).select_related("experiment", "metric")
+    return latest.count(), list(series), newest[0][1] if newest else None
+
+
+def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> Preview:
+    """Return what a threshold or the meaning of a metric would have flagged. `replaces` is the threshold that
+    it changes."""
+    matching, series, until = newest_series(rule)
+    found = Preview(matching, len(series), until)
+    if until is None:
+        return found
+    stored = list(Threshold.objects.all())
+    today = Thresholds(stored)
+    kept = [row for row in stored if replaces is None or row.pk != replaces.pk]
+    then = Thresholds([*kept, rule]) if isinstance(rule, Threshold) else today
+    if isinstance(rule, Metric):
+        rule.told = True
+    by_id = {one.pk: one for one in series}
+    present = _metrics_present(series)
+    since = until - timedelta(days=NIGHTS)
+    settled = follow.settled(by_id.keys())
+    for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
+        one, ends = by_id[series_id], settled.get((series_id, class_key), [])
+        metric = rule if isinstance(rule, Metric) else one.metric
+        flags = [
+            _flags(one, points, judging, ends, since)
+            if opens_regressions(judging, of, present[one.experiment_id])
+            else []
+            for judging, of in (
+                (today.of(one.experiment, one.metric), one.metric),
+                (then.of(one.experiment, metric), metric),
+            )
+        ]
+        found.add(flags[1], len(flags[0]))
+    return found
+
+
+def _metrics_present(series: Sequence[Series]) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    experiments = {one.experiment_id for one in series}
+    names = Series.objects.filter(experiment__in=experiments).values_list("experiment_id", "metric__name")
+    for experiment_id, name in names:
+        found.setdefault(experiment_id, set()).add(name)
+    return found
+
+
+def _flags(
+    series: Series, points: Sequence[Point], judging: Judging, ends: Sequence[datetime], since: datetime
+) -> list[Flag]:
+    """Return the moves for the worse that began after `since` and would have opened a regression."""
+    level, left = Level(), sorted(ends)
+    flags: list[Flag] = []
+    for point in points:
+        if not point.is_baseline:
+            continue
+        if left and point.time >= left[0]:
+            left = [end for end in left if end > point.time]
+            begin_anew(level, point)
+            continue
+        verdict = advance(level, point, judging.rule)
+        move = level.move
+        if move is None or not move.worse or move.back or not (move.certain or move.points >= _AGREE):
+            continue
+        if move.time >= since and (not flags or flags[-1].at != move.time):
+            flags.append(Flag(series, move.run_id, move.time, verdict.change, move.latest))
+    return flags

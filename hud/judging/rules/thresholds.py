@@ -1,0 +1,98 @@
+"""How a series is judged: the defaults of its metric, and the thresholds that operators set.
+
+An operator's threshold names suite, case, metric, backend and arch, or leaves them empty for any. Each
+setting comes from the row that says it and names the most; of rows that name as many, from the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+
+from hud.judging.verdict import Rule
+from hud.models import Experiment, Metric, Threshold
+from runner.schema.metrics import is_known, role_of
+
+LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
+SMALL_STEP = 0.01  # of many points, which a look back finds
+
+
+@dataclass(frozen=True)
+class Judging:
+    """The rule of a series. `judged` False: it has no verdicts; True: it opens regressions whatever its
+    metric's role is; None: its role decides. `small_step` is the smallest step of many points."""
+
+    rule: Rule
+    judged: bool | None = None
+    small_step: float = SMALL_STEP
+
+
+class Thresholds:
+    """The thresholds of all operators, for the series that they match."""
+
+    def __init__(self, rows: Iterable[Threshold]) -> None:
+        self.rows = sorted(rows, key=lambda row: (specificity(row), row.pk or float("inf")))
+
+    @classmethod
+    def read(cls) -> Thresholds:
+        """Return what is stored: 1 statement."""
+        return cls(Threshold.objects.all())
+
+    def of(self, experiment: Experiment, metric: Metric) -> Judging:
+        rule, judged, small_step = default_rule(metric), None, SMALL_STEP
+        for row in self.rows:
+            if not matches(row, experiment, metric):
+                continue
+            if row.relative is not None:
+                rule, small_step = replace(rule, relative_floor=row.relative), row.relative
+            if row.minimum is not None:
+                rule = replace(rule, absolute_floor=row.minimum)
+            if row.judged is not None:
+                judged = row.judged
+        return Judging(rule, judged, small_step)
+
+
+def specificity(row: Threshold) -> int:
+    return sum(bool(getattr(row, name)) for name in Threshold.IDENTITY)
+
+
+def matches(row: Threshold, experiment: Experiment, metric: Metric) -> bool:
+    names = ("suite", "case", "backend", "arch")
+    return row.metric in ("", metric.name) and all(
+        getattr(row, name) in ("", getattr(experiment, name)) for name in names
+    )
+
+
+def opens_regressions(judging: Judging, metric: Metric, present: Container[str]) -> bool:
+    """Return whether a series may open a regression, in an experiment with the metrics `present`. One whose
+    metric only an operator knows may: saying which way is worse asks for that."""
+    if judging.judged is not None:
+        return judging.judged
+    if metric.told and metric.direction != "none" and not is_known(metric.name):
+        return True
+    return role_of(metric.name, present) == "headline"
+
+
+def default_rule(metric: Metric) -> Rule:
+    """Return the rule of a metric where no operator says otherwise."""
+    return Rule(
+        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
+        kind=metric.kind,  # type: ignore[arg-type]
+        relative_floor=least_change(metric.floor),
+        prior_noise=prior_noise(metric.floor),
+    )
+
+
+def least_change(floor: float) -> float:
+    """Return the least relative change that may be a suspect, by the metric's floor of PyTorch's HUD. It is
+    smaller, because noise decides above it: 2 % of times and rates, 5 % of compile time and memory (15 %)."""
+    return min(floor, LEAST_CHANGE) if floor <= 0.05 else floor / 3
+
+
+def prior_noise(floor: float) -> float:
+    """Return the assumed relative noise between processes of a short series, by its metric's floor.
+
+    Measured on H200 cards: device time (floor 3 %) repeats within 0.2 %, but 1 % over two cards; call time
+    (5 %) of small kernels moves by 3 to 7 % with its host; compile time (15 %) by 5 % and more.
+    """
+    return 0.01 if floor <= 0.03 else 0.03 if floor <= 0.05 else floor / 3

@@ -1,0 +1,207 @@
+"""Write rules: targets, thresholds, and what an unknown metric means. Each write has an audit line, and marks
+the series that it touches for the judge, which judges them again in the background."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from django.db import connection, transaction
+from django.db.models import Q, QuerySet
+
+from hud.accounts import audit
+from hud.models import Metric, Series, SeriesState, Target, Threshold
+from runner.schema.metrics import is_known, metric_info
+
+Rule = Target | Threshold | Metric
+_Rule = TypeVar("_Rule", Target, Threshold, Metric)
+_FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)  # before every point
+_LOCK = 7_014_003
+_MOST = 1e300  # as of a measurement
+MOST_RELATIVE = 10.0
+
+
+class InvalidRule(ValueError):
+    """A rule that makes no sense. `field` is the one to change."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def metric_of(name: str) -> Metric:
+    """Return the metric of this name; one that no upload has brought yet is stored."""
+    info = metric_info(name).to_row()
+    return Metric.objects.get_or_create(name=info.pop("name"), defaults=info)[0]
+
+
+def save(rule: Rule, *, who: str) -> None:
+    """Store a new or changed rule. Raise InvalidRule."""
+    with transaction.atomic():
+        _lock()
+        check(rule)
+        stored = _stored(rule)
+        if stored is not None and stored.pk != rule.pk:
+            raise InvalidRule("metric", "there is a rule for exactly this already; change that one")
+        earlier = type(rule)._default_manager.filter(pk=rule.pk).first() if rule.pk else None
+        _write(rule, earlier, who)
+
+
+def delete(rule: Rule, *, who: str) -> None:
+    """Delete a rule; a metric stays, without unit and direction."""
+    with transaction.atomic():
+        _lock()
+        _delete(rule, who)
+
+
+def replace(kind: type[_Rule], wanted: Sequence[_Rule], *, who: str) -> None:
+    """Make these the only rules of their kind; those that stay as they are touch nothing. Raise InvalidRule,
+    with the place of the rule in its field."""
+    with transaction.atomic():
+        _lock()
+        stored: dict[tuple[Any, ...], _Rule] = {identity(rule): rule for rule in rules_of(kind)}
+        seen = set()
+        for place, rule in enumerate(wanted):
+            if identity(rule) in seen:
+                raise InvalidRule(f"{place}/metric", "an earlier rule of this list is for exactly the same")
+            try:
+                check(rule)
+            except InvalidRule as error:
+                raise InvalidRule(f"{place}/{error.field}", str(error)) from error
+            seen.add(identity(rule))
+            earlier = stored.get(identity(rule))
+            rule.pk = earlier.pk if earlier else rule.pk
+            if earlier is None or settings_of(earlier) != settings_of(rule):
+                _write(rule, earlier, who)
+        for key, rule in stored.items():
+            if key not in seen:
+                _delete(rule, who)
+
+
+def rules_of(kind: type[_Rule]) -> list[_Rule]:
+    """Return the stored rules of a kind, the oldest first."""
+    found: QuerySet[_Rule] = kind._default_manager.order_by("pk")
+    if kind is Metric:
+        found = found.filter(Q(told=True))
+    return list(found.select_related("metric") if kind is Target else found)  # type: ignore[misc]  # its field
+
+
+def identity(rule: Rule) -> tuple[Any, ...]:
+    """Return what a rule matches: no two of a kind match exactly the same."""
+    if isinstance(rule, Metric):
+        return (rule.name,)
+    return tuple(getattr(rule, f"{name}_id" if name == "metric" and isinstance(rule, Target) else name)
+                 for name in rule.IDENTITY)  # fmt: skip
+
+
+def settings_of(rule: Rule) -> dict[str, Any]:
+    """Return what a rule says, as the audit shows it."""
+    names: tuple[str, ...] = ("unit", "direction")
+    if isinstance(rule, Target):
+        names = ("value", "fraction", "note")
+    elif isinstance(rule, Threshold):
+        names = ("relative", "minimum", "judged", "note")
+    return {name: getattr(rule, name) for name in names}
+
+
+def subject(rule: Rule) -> str:
+    """Return a rule in words: ``threshold of speedup, suite timm``."""
+    if isinstance(rule, Metric):
+        return f"metric {rule.name}"
+    matched = [f"{name} {getattr(rule, name)}" for name in rule.IDENTITY[1:] if getattr(rule, name)]
+    metric = rule.metric.name if isinstance(rule, Target) else rule.metric or "any metric"
+    return ", ".join([f"{type(rule).__name__.lower()} of {metric}", *matched])
+
+
+def check(rule: Rule) -> None:
+    """Raise InvalidRule for a rule that makes no sense."""
+    if isinstance(rule, Metric):
+        if is_known(rule.name):
+            known = metric_info(rule.name)
+            text = f"{rule.name} is known: {known.unit or 'no unit'}, {known.direction}"
+            raise InvalidRule("metric", text)
+        if rule.direction not in {"up", "down", "none"}:
+            raise InvalidRule("direction", "it is up, down or none")
+    elif isinstance(rule, Target):
+        if (rule.value is None) == (rule.fraction is None):
+            raise InvalidRule("value", "a target is a value or a share of the ceiling, one of them")
+        _check_number("value", rule.value, -_MOST, _MOST)
+        _check_number("share", rule.fraction, 0, MOST_RELATIVE)
+        if rule.fraction is not None and rule.metric.unit != "GB/s":
+            raise InvalidRule("share", "the ceiling is a copy bandwidth; the metric is not in GB/s")
+    else:
+        if rule.relative is None and rule.minimum is None and rule.judged is None:
+            raise InvalidRule("relative", "a threshold says at least one thing")
+        _check_number("relative", rule.relative, 0, MOST_RELATIVE)
+        _check_number("minimum", rule.minimum, 0, _MOST)
+
+
+def _check_number(field: str, value: float | None, least: float, most: float) -> None:
+    if value is not None and not (math.isfinite(value) and least <= value <= most):
+        raise InvalidRule(field, f"it must be a number from {least:g} to {most:g}")
+
+
+def _stored(rule: Rule) -> Rule | None:
+    found = type(rule)._default_manager.filter(
+        **({"name": rule.name} if isinstance(rule, Metric) else {n: getattr(rule, n) for n in rule.IDENTITY})
+    )
+    return found.first()
+
+
+def _write(rule: Rule, earlier: Rule | None, who: str) -> None:
+    is_new = earlier is None or (isinstance(earlier, Metric) and not earlier.told)
+    if isinstance(rule, Metric):
+        rule.told = True
+    rule.save()
+    detail = settings_of(rule)
+    if earlier and not is_new:
+        detail["before"] = {"rule": subject(earlier), **settings_of(earlier)}
+    audit.note(
+        who=who, action="rule.create" if is_new else "rule.change", subject=subject(rule), detail=detail
+    )
+    _judge_again([rule, *([earlier] if earlier else [])])
+
+
+def _delete(rule: Rule, who: str) -> None:
+    audit.note(who=who, action="rule.delete", subject=subject(rule), detail=settings_of(rule))
+    _judge_again([rule])
+    if isinstance(rule, Metric):
+        Metric.objects.filter(pk=rule.pk).update(told=False, unit="", direction="none")
+    else:
+        rule.delete()
+
+
+def touched(rule: Rule) -> Q:
+    """Return the series that a rule matches."""
+    if isinstance(rule, Metric):
+        return Q(metric=rule.pk)
+    name = rule.metric.name if isinstance(rule, Target) else rule.metric
+    wanted = Q(metric__name=name) if name else Q()
+    for field in ("suite", "case", "backend", "arch", *(["dtype"] if isinstance(rule, Target) else [])):
+        if said := getattr(rule, field):
+            wanted &= Q(**{f"experiment__{field}": said})
+    if isinstance(rule, Target) and rule.size:
+        wanted &= Q(experiment__knobs__D=rule.size) | (
+            Q(experiment__knobs__D=int(rule.size)) if rule.size.isdecimal() else Q()
+        )
+    return wanted
+
+
+def _judge_again(rules: Sequence[Rule]) -> None:
+    """Mark the series of these rules for the judge, from their first points on. It has no use for targets."""
+    wanted = Q(pk__in=[])
+    for rule in rules:
+        if not isinstance(rule, Target):
+            wanted |= touched(rule)
+    ids = sorted(Series.objects.filter(wanted).values_list("pk", flat=True))
+    if ids:
+        Series.objects.filter(pk__in=ids).update(touched_at=_FIRST)
+        SeriesState.objects.filter(series__in=ids).update(seen_run=0)  # for the next look back
+
+
+def _lock() -> None:
+    """Let writers of rules wait for each other until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

@@ -1,0 +1,123 @@
+"""The text of a message: for Slack, and as a comment on GitHub. Standard Webhooks carry the data itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from hud.models import Delivery, WebhookFormat
+from hud.notifications.messages import OVERDUE
+from hud.notifications.sending import sign
+
+TEST = "test"
+_LINES = 10  # of a text; the data names more
+_COMMIT = 10  # digits that are shown
+
+
+@dataclass(frozen=True)
+class Request:
+    body: bytes
+    headers: dict[str, str]
+
+
+def request_of(delivery: Delivery, now: datetime) -> Request:
+    """Return what to send, signed as of now. Raise ValueError for a secret that cannot sign."""
+    webhook = delivery.webhook
+    headers = {"Content-Type": "application/json"}
+    if webhook.format == WebhookFormat.SLACK:
+        return Request(_json({"text": slack_text(delivery.event, delivery.data)}), headers)
+    if webhook.format == WebhookFormat.GITHUB:
+        headers |= {"Authorization": f"Bearer {webhook.secret}", "Accept": "application/vnd.github+json"}
+        return Request(_json({"body": markdown(delivery.event, delivery.data)}), headers)
+    kind = delivery.event if delivery.event in {OVERDUE, TEST} else f"regression.{delivery.event}"
+    # the time of the event, and in the header that of the attempt
+    said = {"type": kind, "timestamp": delivery.created.astimezone(timezone.utc).isoformat()}
+    body, message_id = _json({**said, "data": delivery.data}), f"msg_{delivery.message_id.hex}"
+    timestamp = int(now.timestamp())
+    headers |= {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
+    return Request(body, headers | {"webhook-signature": sign(webhook.secret, message_id, timestamp, body)})
+
+
+def slack_text(event: str, data: dict[str, Any]) -> str:
+    """Return the message in Slack's mrkdwn."""
+    lines = _lines(
+        event, data, lambda text, url: f"<{url}|{text}>" if url.startswith("http") else text, _slack
+    )
+    return "\n".join([f"*{_slack(headline(event, data))}*", *lines])
+
+
+def markdown(event: str, data: dict[str, Any]) -> str:
+    """Return the message as GitHub's Markdown."""
+    lines = _lines(
+        event, data, lambda text, url: f"[{text}]({url})" if url.startswith("http") else text, _plain
+    )
+    return "\n".join([f"**{_plain(headline(event, data))}**", "", *(f"- {line}" for line in lines)])
+
+
+def headline(event: str, data: dict[str, Any]) -> str:
+    """Return the message in one sentence."""
+    if event == TEST:
+        return "Compiler HUD: this webhook works"
+    if event == OVERDUE:
+        return f"{data['total']} suite{'s' * (data['total'] != 1)} without results for 36 hours"
+    rows = data["regressions"]
+    words = {"open": "Regression", "confirmed": "Regression confirmed"}.get(event, f"Regression {event}")
+    by = f" by {data['who']}" if data["who"] else ""
+    if data["experiments"] == 1:
+        return f"{words}{by}: {rows[0]['suite']} {rows[0]['case']} {_change(rows[0])}"
+    cause = {"host": ", probably their host", "backend": f" of {rows[0]['suite']} on {rows[0]['backend']}"}
+    return f"{words}{by}: {data['experiments']} experiments{cause.get(data['cause'], '')}"
+
+
+def _lines(
+    event: str, data: dict[str, Any], link: Callable[[str, str], str], quoted: Callable[[str], str]
+) -> Sequence[str]:
+    if event == TEST:
+        return []
+    if event == OVERDUE:
+        rows = [
+            f"{quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, branch {quoted(one['branch'])}:"
+            f" latest result {one['since'][:16].replace('T', ' ')} UTC"
+            for one in data["overdue"][:_LINES]
+        ]
+        return [*rows, *_more(data["total"] - len(rows))]
+    rows = []
+    for one in data["regressions"][:_LINES]:
+        where = " ".join(filter(None, (one["backend"], one["mode"], one["dtype"], one["arch"])))
+        commits = [one[name][:_COMMIT] for name in ("base_commit", "head_commit") if one[name]]
+        between = f", {' to '.join(commits)}" if commits else ""
+        title = link(quoted(f"{one['suite']} {one['case']}"), one["url"])
+        rows.append(f"{title} ({quoted(where)}) {quoted(one['metric'])}: {_change(one)}{quoted(between)}")
+    note = [quoted(data["note"])] if data["note"] else []
+    return [*note, *rows, *_more(data["total"] - len(rows))]
+
+
+def _more(count: int) -> list[str]:
+    return [f"and {count} more"] if count > 0 else []
+
+
+def _change(row: dict[str, Any]) -> str:
+    if row["kind"] == "failure":
+        return "failed"
+    if row["change"] is None or row["before"] is None or row["after"] is None:
+        return "moved"
+    unit = f" {row['unit']}" if row["unit"] else ""
+    return f"{row['before']:.4g} to {row['after']:.4g}{unit} ({row['change']:+.1%})".replace("-", "−")
+
+
+def _slack(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown takes as it stands: no markup, no mention of people."""
+    for char in "\\`*_[]<>#|~":
+        text = text.replace(char, f"\\{char}")
+    return text.replace("@", "@\u200b").replace("\n", " ")
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

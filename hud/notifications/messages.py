@@ -1,0 +1,128 @@
+"""Notices become messages: one for each cause and change of state, in the words of each format.
+
+A message is kept as data; its text is made when it is sent. Notices wait until the judge has nothing left to
+judge, so that what one cause moved is one message, but never longer than two minutes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from hud.judging.overdue import overdue_suites
+from hud.judging.regressions.causes import Group
+from hud.judging.regressions.groups import groups
+from hud.judging.regressions.states import RegressionState
+from hud.models import Delivery, Notice, OverdueSuite, Regression, Series, UnjudgedRun, Webhook
+
+OVERDUE = "overdue"
+EVENTS = (*(state.value for state in RegressionState if state != RegressionState.SUSPECT), OVERDUE)
+_LONGEST_WAIT = timedelta(minutes=2)
+_MOST_NOTICES = 2000  # at once
+_LISTED = 20  # regressions or suites that a message names
+
+
+def queue_messages() -> int:
+    """Turn what is in the outbox into deliveries, in one transaction; return how many deliveries."""
+    with transaction.atomic():
+        notices = list(
+            Notice.objects.select_for_update(skip_locked=True, of=("self",))
+            .select_related("regression__series__experiment", "regression__series__metric")
+            .select_related("regression__first_run", "regression__last_good_run")
+            .order_by("pk")[:_MOST_NOTICES]
+        )
+        if not notices or not _is_ripe(notices[0]):
+            return 0
+        Notice.objects.filter(pk__in=[notice.pk for notice in notices]).delete()
+        webhooks = list(Webhook.objects.filter(active=True))
+        now = timezone.now()
+        deliveries: list[Delivery] = []
+        for state in dict.fromkeys(notice.state for notice in notices):
+            same = {
+                notice.regression_id: notice
+                for notice in notices
+                if notice.state == state
+                and not (notice.regression.muted_until and notice.regression.muted_until > now)
+            }
+            for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
+                data = _regression_data(state, group, [same[key] for key in group.keys])
+                deliveries += _deliveries(webhooks, state, data)
+        Delivery.objects.bulk_create(deliveries)
+    return len(deliveries)
+
+
+def queue_overdue(now: datetime) -> int:
+    """Queue a message about suites that became overdue, each once in a period; return how many deliveries."""
+    with transaction.atomic():
+        OverdueSuite.objects.filter(since__lt=now - timedelta(days=30)).delete()
+        new = []
+        for one in overdue_suites(now):
+            _row, is_new = OverdueSuite.objects.get_or_create(
+                suite=one.suite, branch=one.branch, arch=one.arch, since=one.since
+            )
+            if is_new:
+                new.append(one)
+        if not new:
+            return 0
+        data = {
+            "total": len(new),
+            "overdue": [{**one.to_row(), "since": one.since.isoformat()} for one in new[:_LISTED]],
+            "url": f"{settings.HUD_PUBLIC_URL}/",
+        }
+        deliveries = _deliveries(list(Webhook.objects.filter(active=True)), OVERDUE, data)
+        Delivery.objects.bulk_create(deliveries)
+    return len(deliveries)
+
+
+def _is_ripe(oldest: Notice) -> bool:
+    if timezone.now() - oldest.created > _LONGEST_WAIT:
+        return True
+    return not (UnjudgedRun.objects.exists() or Series.objects.filter(touched_at__isnull=False).exists())
+
+
+def _deliveries(webhooks: Iterable[Webhook], event: str, data: dict[str, Any]) -> list[Delivery]:
+    message_id = uuid.uuid4()
+    return [
+        Delivery(webhook=webhook, message_id=message_id, event=event, data=data)
+        for webhook in webhooks
+        if event in webhook.events
+    ]
+
+
+def _regression_data(state: str, group: Group, notices: Sequence[Notice]) -> dict[str, Any]:
+    first = notices[0]
+    url = f"{settings.HUD_PUBLIC_URL}/regressions/?id={first.regression_id}"
+    return {
+        "state": state,
+        "cause": group.why,
+        "total": len(notices),
+        "experiments": len({notice.regression.series.experiment_id for notice in notices}),
+        "who": first.who,
+        "note": first.note,
+        "regressions": [_row(notice.regression) for notice in notices[:_LISTED]],
+        "url": url,
+    }
+
+
+def _row(one: Regression) -> dict[str, Any]:
+    experiment, metric = one.series.experiment, one.series.metric
+    names = ("suite", "mode", "dtype", "backend", "arch")
+    return {
+        "id": one.pk,
+        **{name: getattr(experiment, name) for name in names},
+        "case": experiment.title,
+        "metric": metric.name,
+        "unit": metric.unit,
+        "kind": one.kind,
+        **{name: getattr(one, name) for name in ("before", "after", "change", "factor")},
+        "since": one.since.isoformat(),
+        "base_commit": one.last_good_run.commit if one.last_good_run else "",
+        "head_commit": one.first_run.commit if one.first_run else "",
+        "url": f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}",
+    }

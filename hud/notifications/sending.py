@@ -1,0 +1,151 @@
+"""Send one request to a webhook. Its host is resolved once, and the connection goes to just the address that
+was checked: no private one, no redirect, ten seconds, a bounded answer."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+LIMIT_S = 10.0  # for all of a request
+_MOST_ANSWER_BYTES = 4096
+_PORTS = {"http": 80, "https": 443}
+SECRET_PREFIX = "whsec_"  # noqa: S105 - of Standard Webhooks, no secret
+
+
+class CannotSend(Exception):
+    """No answer came. The text says why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    text: str
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def check_address(url: str) -> None:
+    """Raise CannotSend if a webhook's URL is none of HTTP, does not resolve, or leads to an address that is
+    not public, unless HUD_WEBHOOK_PRIVATE is set."""
+    _scheme, host, port = _place(url)
+    _resolve(host, port)
+
+
+def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    """Send a body. Raise CannotSend if no answer comes."""
+    scheme, host, port = _place(url)
+    deadline = time.monotonic() + LIMIT_S
+    addresses = _resolve(host, port)
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        plain = _connect(addresses, port, deadline)
+        connection = http.client.HTTPConnection(host, port)
+        connection.sock = plain
+        with closing(connection):
+            if scheme == "https":  # the certificate is that of the name, the connection that of the address
+                connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+            with _ended_at(deadline, connection.sock):
+                headers = {"Host": parts.netloc, "User-Agent": "compiler-hud", **headers}
+                connection.request("POST", path, body, headers)
+                answer = connection.getresponse()
+                text = answer.read(_MOST_ANSWER_BYTES).decode("utf-8", "replace").replace("\0", "")
+                return Answer(answer.status, text)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        late = time.monotonic() >= deadline
+        reason = f"no answer within {LIMIT_S:g} s" if late else str(error) or type(error).__name__
+        raise CannotSend(reason) from error
+
+
+def _connect(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
+    """Return a connection to the first of these addresses that takes one."""
+    *others, last = addresses
+    for address in others:
+        with suppress(OSError):
+            return socket.create_connection((address, port), timeout=_left_s(deadline) / 2)
+    return socket.create_connection((last, port), timeout=_left_s(deadline))
+
+
+@contextmanager
+def _ended_at(deadline: float, stream: socket.socket) -> Iterator[None]:
+    """End the connection at the deadline: a socket's own limit begins anew with each byte."""
+
+    def end() -> None:
+        with suppress(OSError):
+            stream.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_left_s(deadline), end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the header `webhook-signature` of Standard Webhooks."""
+    signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
+    digest = hmac.new(secret_key(secret), signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def secret_key(secret: str) -> bytes:
+    """Return the bytes of a secret, `whsec_` and base64. Raise ValueError for another one."""
+    return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+
+
+def _place(url: str) -> tuple[str, str, int]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise CannotSend(f"this is no URL: {error}") from error
+    if parts.scheme not in _PORTS or not host or parts.username or parts.password:
+        raise CannotSend("the URL must begin with https:// or http:// and a host, without a login")
+    return parts.scheme, host, port or _PORTS[parts.scheme]
+
+
+def _resolve(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise CannotSend(f"{host} has no address: {error}") from error
+    addresses = list(dict.fromkeys(str(place[0]) for *_kind, place in found))
+    if not settings.HUD_WEBHOOK_PRIVATE:
+        for address in addresses:  # one private address among public ones is a trap too
+            if not _is_public(address):
+                raise CannotSend(f"{host} leads to {address}, which is not public; see HUD_WEBHOOK_PRIVATE")
+    return addresses
+
+
+def _is_public(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
+        if inner is not None:
+            found = inner
+        elif found in ipaddress.ip_network("64:ff9b::/96"):  # NAT64
+            found = ipaddress.ip_address(int(found) & 0xFFFFFFFF)
+    return found.is_global and not found.is_multicast
+
+
+def _left_s(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(f"no answer within {LIMIT_S:g} s")
+    return left

@@ -1,0 +1,99 @@
+"""Create, change, test and delete webhooks, each with an audit line."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from hud.accounts import audit
+from hud.models import Delivery, Webhook, WebhookFormat
+from hud.notifications.deliver import attempt
+from hud.notifications.formats import TEST
+from hud.notifications.messages import EVENTS
+from hud.notifications.sending import SECRET_PREFIX, CannotSend, check_address, secret_key
+
+_KEY_BYTES = (24, 64)  # of Standard Webhooks
+
+
+class InvalidWebhook(ValueError):
+    """A webhook that cannot work. `field` is the one to change."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def new_secret() -> str:
+    """Return a secret that signs messages."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def save(webhook: Webhook, *, who: str) -> None:
+    """Store a new or changed webhook; one of the standard format without a secret gets one. Raise
+    InvalidWebhook, also for an address that is not public."""
+    if webhook.format == WebhookFormat.STANDARD:
+        webhook.secret = webhook.secret or new_secret()
+        _check_secret(webhook.secret)
+    elif webhook.format == WebhookFormat.GITHUB and not webhook.secret:
+        raise InvalidWebhook("secret", "a comment on GitHub needs a token that may write it")
+    if unknown := set(webhook.events) - set(EVENTS):
+        raise InvalidWebhook("events", f"no such event: {', '.join(sorted(unknown))}")
+    try:
+        check_address(webhook.url)
+    except CannotSend as error:
+        raise InvalidWebhook("url", str(error)) from error
+    with transaction.atomic():
+        if Webhook.objects.exclude(pk=webhook.pk).filter(name=webhook.name).exists():
+            raise InvalidWebhook("name", "another webhook has this name")
+        action = "webhook.change" if webhook.pk else "webhook.create"
+        webhook.save()
+        audit.note(who=who, action=action, subject=f"webhook {webhook.name}", detail=_detail(webhook))
+
+
+def set_active(webhook: Webhook, *, active: bool, who: str) -> None:
+    """Pause or resume a webhook. What waited for it meanwhile is old news, and dropped."""
+    with transaction.atomic():
+        if active and not webhook.active:
+            webhook.deliveries.filter(delivered=None).delete()
+        webhook.active = active
+        webhook.save(update_fields=["active"])
+        action = "webhook.resume" if active else "webhook.pause"
+        audit.note(who=who, action=action, subject=f"webhook {webhook.name}")
+
+
+def delete(webhook: Webhook, *, who: str) -> None:
+    with transaction.atomic():
+        audit.note(who=who, action="webhook.delete", subject=f"webhook {webhook.name}")
+        webhook.delete()
+
+
+def test(webhook: Webhook, *, who: str) -> bool:
+    """Send a message now, once; return whether it was received. The webhook has the result."""
+    audit.note(who=who, action="webhook.test", subject=f"webhook {webhook.name}")
+    data: dict[str, Any] = {"webhook": webhook.name, "who": who}
+    delivery = Delivery.objects.create(
+        webhook=webhook, event=TEST, data=data, attempts=1, given_up=timezone.now()
+    )
+    delivery.refresh_from_db()
+    received = attempt(delivery)
+    webhook.refresh_from_db()
+    return received
+
+
+def _check_secret(secret: str) -> None:
+    try:
+        size = len(secret_key(secret))
+    except ValueError as error:
+        raise InvalidWebhook("secret", "it is whsec_ and base64, or empty for a new one") from error
+    if not _KEY_BYTES[0] <= size <= _KEY_BYTES[1]:
+        raise InvalidWebhook("secret", f"it stands for {size} bytes; it must be 24 to 64")
+
+
+def _detail(webhook: Webhook) -> dict[str, Any]:
+    """Return what the audit shows: neither the secret nor the path, which may be one."""
+    names = ("format", "events", "active")
+    return {"host": webhook.url.split("/")[2], **{name: getattr(webhook, name) for name in names}}

@@ -1,0 +1,78 @@
+"""The funnel of judgement: how many points become suspects, and how many of those are real."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from hud.judging.regressions import funnel as weeks
+from hud.judging.regressions.funnel import Week
+from hud.pages import data
+
+_HEIGHT = 100  # units of the chart
+_SHOWN = (
+    "points",
+    "suspects",
+    "repeats",
+    "noise",
+    "opened",
+    "confirmed",
+    "dismissed",
+    "resolved",
+    "accepted",
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A week in the chart; heights in units of it."""
+
+    week: Week
+    x: int
+    suspects: float
+    opened: float
+    dismissed: float
+
+
+@require_safe
+def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    found = weeks.read(timezone.now())
+    if data_format:
+        return data.answer(data_format, "funnel", [_row(week) for week in found])
+    columns = _columns(found)
+    first = next((place for place, week in enumerate(reversed(found)) if _is_filled(week)), len(found) - 1)
+    found = found[: max(len(found) - first, 1)]  # no empty weeks before the first one
+    total = {name: sum(getattr(week, name) for week in found) for name in (*_SHOWN, "real")}
+    decided = total["real"] + total["dismissed"]
+    context = {
+        "weeks": found,
+        "columns": columns,
+        "total": total,
+        "false_alarms": total["dismissed"] / decided if decided else None,
+        "decided": decided,
+    }
+    return render(request, "funnel/funnel.html", context)
+
+
+def _is_filled(week: Week) -> bool:
+    return any(getattr(week, name) for name in _SHOWN)
+
+
+def _row(week: Week) -> dict[str, Any]:
+    counts = {name: getattr(week, name) for name in _SHOWN}
+    return {"week": week.name, "start": week.start, **counts, "false_alarm_rate": week.false_alarms}
+
+
+def _columns(found: list[Week]) -> list[Column]:
+    """Return the chart's columns, oldest first."""
+    most = max((max(week.suspects, week.opened, week.dismissed) for week in found), default=0) or 1
+    scale = _HEIGHT / most
+    return [
+        Column(week, place, week.suspects * scale, week.opened * scale, week.dismissed * scale)
+        for place, week in enumerate(reversed(found))
+    ]

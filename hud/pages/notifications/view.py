@@ -1,0 +1,146 @@
+"""Webhooks, for operators."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from hud.accounts.access import after_login
+from hud.models import Webhook, WebhookFormat
+from hud.notifications import webhooks
+from hud.notifications.messages import EVENTS
+from hud.notifications.webhooks import InvalidWebhook
+from hud.pages import data
+
+_back = after_login(lambda _request, **_kwargs: reverse("notifications"))
+_USUAL = ("open", "confirmed", "resolved", "overdue")
+
+
+class WebhookForm(forms.Form):
+    name = forms.CharField(label="Name", max_length=100, help_text="who is told")
+    url = forms.URLField(label="URL", max_length=500, assume_scheme="https")
+    format = forms.ChoiceField(
+        label="Format",
+        choices=[
+            (WebhookFormat.STANDARD.value, "Standard Webhooks: signed JSON"),
+            (WebhookFormat.SLACK.value, "Slack: an incoming webhook"),
+            (WebhookFormat.GITHUB.value, "GitHub: a comment on an issue or pull request"),
+        ],
+    )
+    secret = forms.CharField(
+        label="Secret",
+        max_length=300,
+        required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text="standard: whsec_…, empty for a new one; GitHub: a token that may comment; Slack: none",
+    )
+    events = forms.MultipleChoiceField(
+        label="Events",
+        choices=[(event, event) for event in EVENTS],
+        initial=_USUAL,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+
+@require_safe
+def webhook_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    if data_format:
+        return data.answer(data_format, "notifications", [_row(webhook) for webhook in _webhooks()])
+    number = request.GET.get("edit", "")
+    editing = next((one for one in _webhooks() if str(one.pk) == number), None)
+    form = WebhookForm(initial=_values(editing)) if editing else WebhookForm()
+    return _page(request, form, editing=editing)
+
+
+def _page(
+    request: HttpRequest,
+    form: WebhookForm,
+    *,
+    editing: Webhook | None = None,
+    secret: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context = {"webhooks": _webhooks(), "form": form, "editing": editing, "secret": secret}
+    response = render(request, "notifications/notifications.html", context, status=status)
+    if secret:
+        response["Cache-Control"] = "no-store"
+    return response
+
+
+def _webhooks() -> list[Webhook]:
+    waiting = Count("deliveries", filter=Q(deliveries__delivered=None, deliveries__given_up=None))
+    return list(Webhook.objects.annotate(waiting=waiting).order_by("name"))
+
+
+def _values(webhook: Webhook) -> dict[str, Any]:
+    return {name: getattr(webhook, name) for name in ("name", "url", "format", "events")}
+
+
+def _row(webhook: Webhook) -> dict[str, Any]:
+    """Return a webhook without what may be a secret of its receiver: the path of its address."""
+    names = ("name", "format", "events", "active", "created", "last_at", "last_ok", "last_result", "waiting")
+    host = urlsplit(webhook.url).hostname
+    return {"id": webhook.pk, "host": host, **{name: getattr(webhook, name) for name in names}}
+
+
+@require_POST
+@_back
+def create(request: HttpRequest) -> HttpResponse:
+    return _save(request, Webhook())
+
+
+@require_POST
+@_back
+def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
+    """Change, test, pause, resume or delete a webhook."""
+    webhook, who = get_object_or_404(Webhook, pk=pk), request.user.get_username()
+    if action == "change":
+        return _save(request, webhook)
+    if action == "test":
+        if webhooks.test(webhook, who=who):
+            messages.success(request, f"{webhook.name} answered {webhook.last_result[:100]}")
+        else:
+            messages.error(request, f"{webhook.name} did not take the message: {webhook.last_result}")
+    elif action == "delete":
+        webhooks.delete(webhook, who=who)
+        messages.success(request, f"Deleted the webhook {webhook.name}.")
+    elif action in {"pause", "resume"}:
+        webhooks.set_active(webhook, active=action == "resume", who=who)
+    else:
+        raise Http404(f"a webhook knows no {action[:60]}")
+    return redirect("notifications")
+
+
+def _save(request: HttpRequest, webhook: Webhook) -> HttpResponse:
+    """Store what the form says, and show a secret that was made for it once."""
+    form, editing = WebhookForm(request.POST), webhook if webhook.pk else None
+    if not form.is_valid():
+        return _page(request, form, editing=editing, status=422)
+    said = form.cleaned_data
+    given = said.pop("secret")
+    is_other = (said["format"], urlsplit(said["url"]).hostname) != (
+        webhook.format,
+        urlsplit(webhook.url).hostname,
+    )
+    if webhook.pk and is_other:
+        webhook.secret = ""  # it was made for another receiver
+    for name, value in {**said, **({"secret": given} if given else {})}.items():
+        setattr(webhook, name, value)
+    had = webhook.secret
+    try:
+        webhooks.save(webhook, who=request.user.get_username())
+    except InvalidWebhook as error:
+        form.add_error(error.field, str(error))
+        return _page(request, form, editing=editing, status=422)
+    messages.success(request, f"Saved the webhook {webhook.name}.")
+    if webhook.secret != had:
+        return _page(request, WebhookForm(), secret=webhook.secret)
+    return redirect("notifications")

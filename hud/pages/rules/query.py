@@ -1,0 +1,122 @@
+"""The rules that operators set, and the metrics of which nothing is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count
+
+from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
+from hud.judging.rules.thresholds import least_change
+from hud.judging.rules.write import Rule, rules_of
+from hud.models import Experiment, Measurement, Metric, Target, Threshold
+from hud.pages.targets import AppliedTarget, Targets
+from runner.schema.metrics import METRICS, is_known
+
+MOST_UNKNOWN = 50
+_COLUMNS = (
+    "kind", "id", "metric", "suite", "case", "backend", "arch", "dtype", "size", "value", "share", "relative",
+    "minimum", "judged", "unit", "direction", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A metric of which neither the registry nor an operator says unit and direction."""
+
+    metric: Metric
+    series: int
+
+
+@dataclass(frozen=True)
+class RulesPage:
+    targets: list[Target]
+    thresholds: list[Threshold]
+    metrics: list[Metric]
+    unknown: list[Unknown]
+    more_unknown: int
+    offers: dict[str, list[str]]  # for the fields of forms, by name
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        rules: list[Rule] = [*self.targets, *self.thresholds, *self.metrics]
+        return [dict.fromkeys(_COLUMNS) | {"kind": kind_of(rule), **to_row(rule)} for rule in rules]
+
+
+def kind_of(rule: Rule) -> str:
+    return type(rule).__name__.lower()
+
+
+def to_row(rule: Rule) -> dict[str, Any]:
+    """Return a rule as the API shows it."""
+    if isinstance(rule, Metric):
+        return {"id": rule.pk, "metric": rule.name, "unit": rule.unit, "direction": rule.direction}
+    names = ("suite", "case", "backend", "arch")
+    if isinstance(rule, Target):
+        said = {name: getattr(rule, name) for name in (*names, "dtype", "size", "value", "note")}
+        return {"id": rule.pk, "metric": rule.metric.name, **said, "share": rule.fraction}
+    said = {name: getattr(rule, name) for name in (*names, "relative", "minimum", "judged", "note")}
+    return {"id": rule.pk, "metric": rule.metric, **said}
+
+
+def read() -> RulesPage:
+    """Return the page, in 6 statements."""
+    nameless = Metric.objects.filter(told=False, direction="none", kind="timing")
+    counted = nameless.annotate(count=Count("series")).filter(count__gt=0).order_by("-count", "name")
+    unknown = [Unknown(metric, metric.count) for metric in counted if not is_known(metric.name)]
+    names = ("suite", "backend", "arch")
+    experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
+    offers = {f"{name}s": sorted({row[place] for row in experiments}) for place, name in enumerate(names)}
+    stored = Metric.objects.filter(series__isnull=False).distinct().order_by("name")
+    offers["metrics"] = list(stored.values_list("name", flat=True)[:500])
+    offers["unknown"] = [one.metric.name for one in unknown]
+    return RulesPage(
+        targets=rules_of(Target),
+        thresholds=rules_of(Threshold),
+        metrics=rules_of(Metric),
+        unknown=unknown[:MOST_UNKNOWN],
+        more_unknown=max(len(unknown) - MOST_UNKNOWN, 0),
+        offers=offers,
+    )
+
+
+def defaults() -> list[tuple[str, str]]:
+    """Return the smallest changes that count where no threshold says otherwise, with their metrics."""
+    by_change: dict[float, list[str]] = {}
+    for info in METRICS.values():
+        if info.kind == "timing" and info.role == "headline":
+            by_change.setdefault(least_change(info.floor), []).append(info.name)
+    return [(f"{change * 100:.3g} %", ", ".join(names)) for change, names in sorted(by_change.items())]
+
+
+def preview_target(rule: Target, *, replaces: int | None) -> Preview:
+    """Return the points of the last 60 nights that a target would have called missed, beside those that are
+    missed without it."""
+    matching, newest, until = newest_series(rule)
+    found = Preview(matching, len(newest), until)
+    if until is None:
+        return found
+    series = {one.pk: one for one in newest}
+    today = Targets.read()
+    rows = [row for row in today.rows if row.pk != replaces]
+    then = Targets([*rows, rule], today.copy_gbps)
+    points = Measurement.objects.filter(
+        series__in=series,
+        order_time__gte=until - timedelta(days=NIGHTS),
+        value__isnull=False,
+        run__base_interpreter="",
+    ).order_by("order_time", "run_id")
+    known: dict[tuple[Any, ...], tuple[AppliedTarget | None, ...]] = {}
+    for point in points.iterator():
+        one, said = series[point.series_id], (point.target, point.target_arch)
+        key = (one.pk, *said)
+        if key not in known:
+            known[key] = tuple(which.own(one.experiment, one.metric, *said) for which in (today, then))
+        is_missed, would_be = (
+            own is not None and own.met_by(point.value, one.metric.direction) == "missed"
+            for own in known[key]
+        )
+        flag = [Flag(one, point.run_id, point.order_time, None, point.value)] if would_be else []
+        found.add(flag, int(is_missed))
+    return found

@@ -1,0 +1,301 @@
+"""Messages reach a webhook at least once, signed, one for each cause; nothing private is asked."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from hud.judging.overdue import Latest, overdue, overdue_suites
+from hud.judging.regressions import decide
+from hud.judging.regressions.events import apply, record
+from hud.judging.regressions.states import Event
+from hud.models import Audit, Delivery, Notice, Regression, Run, SeriesState, Webhook
+from hud.notifications import sending, webhooks
+from hud.notifications.deliver import BACKOFF_S, deliver
+from hud.notifications.messages import EVENTS, queue_overdue
+from hud.notifications.sending import CannotSend
+from tests.support.factories import create_experiment, create_measurement, create_regression, create_user
+
+pytestmark = pytest.mark.django_db
+
+
+class Receiver:
+    """A server that notes what it gets, and answers with `status`."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.status = 200
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(receiver.status)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(b"thanks")
+
+            def log_message(self, *_given: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def texts(self, name: str) -> list[str]:
+        return [json.loads(body)[name] for _headers, body in self.got]
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    settings.HUD_WEBHOOK_PRIVATE = True
+    settings.HUD_PUBLIC_URL = "https://hud.example.org"
+    found = Receiver()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def webhook(receiver: Receiver, kind: str = "standard", **over: Any) -> Webhook:
+    made = Webhook(name=kind, url=receiver.url, format=kind, events=list(EVENTS), **over)
+    webhooks.save(made, who="olga")
+    return made
+
+
+def regress(case: str = "layer_norm", **over: Any) -> Regression:
+    """A regression that was just opened by the judge."""
+    measurement = create_measurement(create_experiment(case=case), value=2000, **over)
+    found = create_regression(measurement, state="suspect", before=2500, change=-0.2)
+    record(found, "", "suspect")
+    apply(found, Event.AGREED, run_id=measurement.run_id)
+    return found
+
+
+def test_a_message_is_signed_and_repeated_until_it_was_received(receiver: Receiver) -> None:
+    made = webhook(receiver)
+    regression = regress()
+    receiver.status = 500
+    assert deliver() == 1
+    assert deliver() == 0, "the next attempt is not due"
+    made.refresh_from_db()
+    assert (made.last_ok, made.last_result) == (False, "500 thanks")
+    Delivery.objects.update(due=timezone.now())
+    receiver.status = 302
+    assert deliver() == 1, "a redirect is not followed"
+    Delivery.objects.update(due=timezone.now())
+    receiver.status = 204
+    call_command("tick", "--once")
+    assert deliver() == 0
+    assert len({headers["webhook-id"] for headers, _body in receiver.got}) == 1
+    assert len(receiver.got) == 3
+    headers, body = receiver.got[-1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    key = base64.b64decode(made.secret.removeprefix("whsec_"))
+    wanted = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{wanted}"
+    said = json.loads(body)
+    assert (said["type"], said["data"]["total"]) == ("regression.open", 1)
+    (row,) = said["data"]["regressions"]
+    assert (row["id"], row["after"], row["change"]) == (regression.pk, 2000, -0.2)
+    assert row["url"] == f"https://hud.example.org/regressions/?id={regression.pk}"
+    receiver.status = 500
+    regress("gemv")
+    for _attempt in range(len(BACKOFF_S) + 3):
+        Delivery.objects.update(due=timezone.now())
+        deliver()
+    assert len(receiver.got) == 3 + len(BACKOFF_S) + 1, "then it is given up"
+
+
+def test_one_message_for_a_cause_and_each_change_of_state(receiver: Receiver) -> None:
+    webhook(receiver, "slack")
+    webhook(receiver, "github", secret="a token")
+    run = Run.objects.create(state="succeeded", finished=timezone.now(), host_name="h200-a")
+    found = [regress(f"case *{number}*", run=run) for number in range(25)]
+    for one in found:
+        SeriesState.objects.create(
+            series=one.series,
+            class_key=one.class_key,
+            level={},
+            run=run,
+            environment=create_measurement(metric="speedup").environment,
+            order_time=run.order_time,
+            verdict="regressed",
+            recent=[1.0],
+        )
+    assert deliver() == 2
+    decide.act(regression=found[0], event=Event.ACKNOWLEDGE, who="olga", note="mine @all")
+    deliver()
+    slack = [body for headers, body in receiver.got if "authorization" not in headers]
+    github = [body for headers, body in receiver.got if headers.get("authorization") == "Bearer a token"]
+    first, second = (json.loads(body)["text"] for body in slack)
+    assert "25 experiments" in first
+    assert f"<https://hud.example.org/regressions/?id={found[0].pk}|" in first
+    assert "and 15 more" in first
+    assert "olga" in second
+    markdown = json.loads(github[-1])["body"]
+    assert r"case \*0\*" in markdown
+    assert "@all" not in markdown
+
+
+def test_suspects_muted_ones_and_backfills_send_nothing(receiver: Receiver) -> None:
+    webhook(receiver)
+    suspect = create_regression(create_measurement(), state="suspect")
+    record(suspect, "", "suspect")
+    apply(suspect, Event.DISAGREED)
+    regress("old", at=timezone.now() - timedelta(days=3))
+    assert not Notice.objects.exists()
+    muted = regress("muted")
+    decide.mute(regression=muted, who="olga", until=timezone.now() + timedelta(days=1))
+    apply(muted, Event.RECOVERED, run_id=muted.latest_run_id)
+    assert Notice.objects.count() == 1
+    assert deliver() == 0
+    assert not receiver.got
+
+
+def test_a_webhook_hears_what_it_asked_for_and_nothing_while_it_is_paused(receiver: Receiver) -> None:
+    made = webhook(receiver)
+    Webhook.objects.update(events=["confirmed"])
+    one = regress()
+    decide.decide_by_pairs(regression=one, confirmed=True, run_id=one.latest_run_id or 0)
+    deliver()
+    assert receiver.texts("type") == ["regression.confirmed"]
+    webhooks.set_active(made, active=False, who="olga")
+    Webhook.objects.update(events=list(EVENTS))
+    regress("gemv")
+    assert deliver() == 0
+    webhooks.set_active(made, active=True, who="olga")
+    assert deliver() == 0
+    receiver.status = 410
+    regress("mlp")
+    deliver()
+    made.refresh_from_db()
+    assert not made.active, "the receiver is gone"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/",
+        "http://localhost:9/",
+        "https://[::1]/",
+        "http://10.1.2.3/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::ffff:192.168.1.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[fe80::1]/",
+        "http://0.0.0.0/",
+        "http://224.0.0.1/",
+        "http://2130706433/",
+        "https://user:word@example.org/",
+        "ftp://example.org/",
+    ],
+)
+def test_private_addresses_are_refused(url: str) -> None:
+    with pytest.raises(webhooks.InvalidWebhook):
+        webhooks.save(Webhook(name="w", url=url, events=["open"]), who="olga")
+    with pytest.raises(CannotSend):
+        sending.post(url, b"", {})
+
+
+def test_a_name_that_leads_to_a_private_address_later_is_not_asked(
+    receiver: Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = webhook(receiver)
+    settings.HUD_WEBHOOK_PRIVATE = False
+    regress()
+    assert deliver() == 1
+    assert not receiver.got
+    made.refresh_from_db()
+    assert "not public" in made.last_result
+
+
+def test_a_receiver_that_does_not_end_is_left(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "LIMIT_S", 0.3)
+    left = threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            for _ in range(1000):
+                try:
+                    self.wfile.write(b"H")  # a byte at a time, and never a whole line
+                except OSError:
+                    break
+                if left.wait(0.05):
+                    break
+
+        def log_message(self, *_given: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with pytest.raises(CannotSend):
+        sending.post(f"http://127.0.0.1:{server.server_port}/", b"{}", {})
+    left.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_operator_makes_tests_and_deletes_a_webhook(client: Client, receiver: Receiver) -> None:
+    client.force_login(create_user())
+    given = {"name": "team", "url": receiver.url, "format": "standard", "events": ["open", "overdue"]}
+    shown = client.post("/notifications/create", given)
+    made = Webhook.objects.get()
+    assert made.secret.encode() in shown.content, "shown once"
+    assert made.secret.encode() not in client.get(f"/notifications/?edit={made.pk}").content
+    (row,) = client.get("/notifications.json").json()["items"]
+    assert made.secret not in str(row)
+    assert "hook" not in str(row), "a path may be a secret"
+    client.post(f"/notifications/{made.pk}/test")
+    assert receiver.texts("type") == ["test"]
+    assert client.post(f"/notifications/{made.pk}/change", {**given, "events": ["no"]}).status_code == 422
+    client.post(f"/notifications/{made.pk}/change", {**given, "events": ["open"]})
+    assert Webhook.objects.get().secret == made.secret
+    other = client.post(
+        f"/notifications/{made.pk}/change",
+        {**given, "format": "github", "url": "https://api.github.invalid/comments"},
+    )
+    assert other.status_code == 422, "its secret does not go to another host"
+    client.post(f"/notifications/{made.pk}/delete")
+    assert not Webhook.objects.exists()
+    actions = list(Audit.objects.filter(action__startswith="webhook").values_list("action", flat=True))
+    assert actions == ["webhook.create", "webhook.test", "webhook.change", "webhook.delete"]
+
+
+def test_what_had_results_and_has_none_for_36_hours_is_overdue_once(receiver: Receiver) -> None:
+    now = timezone.now()
+    ages = {"late": 37, "on time": 35, "given up": 15 * 24}
+    latest = [Latest(name, "main", "h200", now - timedelta(hours=age)) for name, age in ages.items()]
+    assert [one.suite for one in overdue(latest, now)] == ["late"]
+
+    webhook(receiver)
+    for hours, suite, values in ((40, "micro", [1.0, 1.0]), (1, "timm", [1.0, 1.0]), (40, "once", [1.0])):
+        at = now - timedelta(hours=hours)
+        measurement = create_measurement(create_experiment(suite=suite), at=at)
+        Run.objects.filter(pk=measurement.run_id).update(finished=at, created=at)
+        SeriesState.objects.create(
+            series=measurement.series,
+            class_key="",
+            level={},
+            run=measurement.run,
+            environment=measurement.environment,
+            order_time=at,
+            verdict="unchanged",
+            recent=values,
+        )
+    assert [(one.suite, one.branch, one.arch) for one in overdue_suites(now)] == [("micro", "main", "h200")]
+    assert (queue_overdue(now), queue_overdue(now)) == (1, 0)
+    deliver()
+    assert receiver.texts("type") == ["overdue"]
