@@ -1,0 +1,433 @@
+"""TORCH_TRACE: the structured log that torch.compile writes for each process,
+`dedicated_log_torch_trace_*.log`, and the `raw.jsonl` that tlparse makes of it.
+
+Source: `torch/_logging/_internal.py`, trace_structured, and `torch/_dynamo/utils.py`, CompilationMetrics. A
+line has glog's head and one JSON object; the lines of its payload begin with a tab.
+
+A trace is one process: an experiment with the sums over all that it compiled, called by the user's script,
+and one for each function with its own. The sums come with the facts of its graphs, which pages show like
+those of our own runner: breaks, recompiles, skipped CUDA graphs, phases, caches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.formats import compile_notes, reasons
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import finite, shortened, text
+from runner.schema.compilations import COMPILATION, COMPILED, Compiled, Note
+from runner.schema.records import Benchmark, Metric, Model, Record
+
+_BENCHMARK = "TORCH_TRACE"
+_HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]{1,500}:\d+\] (?=\{)")
+_KEY = re.compile(rb'\{"(\w+)"')
+_READ = {  # keys of the lines that say something for us
+    b"compilation_metrics", b"compilation_metrics_runtime", b"artifact", b"str", b"dynamo_start",
+    b"describe_tensor", b"inductor_output_code", b"aot_inference_graph", b"aot_joint_graph",
+    b"aot_backward_graph", b"chromium_event", b"string_table",
+}  # fmt: skip
+_BESIDE = {b"attempt", b"compiled_autograd_id", b"frame_compile_id", b"frame_id"}  # may stand before them
+_ARTIFACTS = {"dynamo_graph_break_reason", "recompile_reasons"}
+_CACHED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss)")
+_KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
+_CARD = re.compile(rb"system_info\[device\]: \{'name': '([^']{1,100})'")
+_DEVICE = re.compile(r"device\(type='(\w+)'")
+_RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
+_MOST_FUNCTIONS = 100
+_MOST_PAYLOAD_BYTES = 1 << 20
+# Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
+_TIMES = {
+    "dynamo_cumulative_compile_time_us": "entire_frame_compile_time_s",
+    "aot_autograd_cumulative_compile_time_us": "backend_compile_time_s",
+    "inductor_cumulative_compile_time_us": "inductor_compile_time_s",
+    "inductor_code_gen_cumulative_compile_time_us": "code_gen_time_s",
+    "backward_cumulative_compile_time_us": "backward_compile_time_s",
+    "triton_compile_time_us": "triton_compile_time_s",
+    "compile_time_autotune_time_us": "autotune_time_s",
+    "runtime_triton_autotune_time_us": "runtime_autotune_time_s",
+    "runtime_cudagraphify_time_us": "cudagraphify_time_s",
+    "pre_grad_pass_time_us": "pre_grad_pass_time_s",
+    "joint_graph_pass_time_us": "joint_graph_pass_time_s",
+    "post_grad_pass_time_us": "post_grad_pass_time_s",
+    "dynamo_compile_time_before_restart_us": "time_before_restart_s",
+}
+_OLDER = {
+    "entire_frame_compile_time_s": "entire_frame_compile_time_s",
+    "backend_compile_time_s": "backend_compile_time_s",
+    "inductor_compile_time_s": "inductor_compile_time_s",
+    "code_gen_time_s": "code_gen_time_s",
+    "dynamo_time_before_restart_s": "time_before_restart_s",
+}
+_TOTAL = "entire_frame_compile_time_s"
+_COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
+_OF_A_BREAK = re.compile(
+    r"graph.?break|unsupported|skip function|call_function|generic_jump|fail", re.IGNORECASE
+)
+
+_NO_COMPILES = (
+    "the trace has no compilation_metrics: nothing was compiled in this process, or it ended before. Upload"
+    " the log of a process that compiled; torch.export alone writes none"
+)
+
+
+@dataclass
+class _Function:
+    """What was compiled of one function of the user's code."""
+
+    time_s: float = 0.0
+    compiles: int = 0
+    failure: tuple[str, str] | None = None  # type and reason of the last one
+    line: int = 0
+
+
+@dataclass
+class _Trace:
+    """The facts of a process, as its lines tell them one after the other."""
+
+    strings: dict[int, str] = field(default_factory=dict)
+    functions: dict[str, _Function] = field(default_factory=lambda: defaultdict(_Function))
+    times_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
+    breaks: list[Note] = field(default_factory=list)
+    restarts: list[Note] = field(default_factory=list)  # of torch that does not tell breaks apart
+    counted_breaks: int | None = None
+    recompiles: list[Note] = field(default_factory=list)
+    skips: list[Note] = field(default_factory=list)
+    caches: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    phases_us: Counter[str] = field(default_factory=Counter)
+    begun_us: dict[tuple[Any, ...], list[float]] = field(default_factory=lambda: defaultdict(list))
+    versions: dict[str, str] = field(default_factory=dict)
+    script: str = ""
+    device: str = ""
+    card: str = ""
+    rank: int | None = None
+    kernels: int = 0
+    started_s: float | None = None
+    compiled_by_inductor: bool = False
+    graphs: set[str] = field(default_factory=set)  # kinds: aot_inference_graph, …
+    frame: compile_notes.Frame | None = None  # the function that is being compiled
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    import msgspec
+
+    trace, decode = _Trace(), msgspec.json.decode
+    lines = 0
+    for number, head, payload in _entries(body):
+        lines += 1
+        key = _KEY.match(head)
+        if key and key[1] not in _READ | _BESIDE:
+            continue
+        try:
+            said = decode(head)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            yield Skipped("", reasons.BAD_JSON, number)
+            continue
+        if isinstance(said, dict):
+            _take(trace, said, _Line(payload, number, decode))
+    if not lines:
+        detail = "its lines begin as: V1122 12:00:00.000000 1 torch/_dynamo/utils.py:1] {"
+        raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
+    if not trace.counts["compiles"]:
+        raise BadUpload("this TORCH_TRACE has nothing to store", [Fault("", _NO_COMPILES)])
+    yield from _items(trace)
+
+
+def _entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the number of each line with JSON, its JSON, and its payload (of up to a MiB)."""
+    number, head, payload, size = 0, b"", [], 0
+    for count, line in enumerate(io.BytesIO(body.removeprefix(b"\xef\xbb\xbf")), start=1):
+        if line.startswith(b"\t"):
+            if size < _MOST_PAYLOAD_BYTES:
+                payload.append(line[1:])
+                size += len(line)
+            continue
+        if head:
+            yield number, head, b"".join(payload)
+        found = _HEAD.match(line)
+        number, head, payload, size = count, line[found.end() :] if found else b"", [], 0
+        if not found and line.startswith(b"{"):
+            head = line  # tlparse's raw.jsonl
+    if head:
+        yield number, head, b"".join(payload)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line's payload and number, and a decoder of JSON."""
+
+    payload: bytes
+    number: int
+    decode: Callable[[bytes], Any]
+
+
+def _take(trace: _Trace, said: dict[str, Any], line: _Line) -> None:
+    """Add what one line says."""
+    if isinstance(said.get("rank"), int):
+        trace.rank = said["rank"]
+    for key, value in said.items():
+        if taker := _TAKERS.get(key):
+            taker(trace, value, line)
+        elif key.startswith("aot_"):
+            trace.graphs.add(key)
+
+
+def _take_string(trace: _Trace, value: Any, line: _Line) -> None:
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], int):
+        trace.strings[value[1]] = text(value[0])
+
+
+def _take_strings(trace: _Trace, value: Any, line: _Line) -> None:
+    names = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else [])
+    trace.strings = {int(number): text(name) for number, name in names if str(number).isdecimal()}
+
+
+def _take_tensor(trace: _Trace, value: Any, line: _Line) -> None:
+    found = _DEVICE.search(text(value.get("device"))) if isinstance(value, dict) else None
+    if found and found[1] != "meta" and trace.device in {"", "cpu"}:
+        trace.device = found[1]
+
+
+def _take_code(trace: _Trace, value: Any, line: _Line) -> None:
+    trace.compiled_by_inductor = True
+    trace.kernels += len(_KERNEL.findall(line.payload))
+
+
+def _take_start(trace: _Trace, value: Any, line: _Line) -> None:
+    frames = []
+    stack = value.get("stack") if isinstance(value, dict) else None
+    for frame in stack if isinstance(stack, list) else []:
+        if isinstance(frame, dict) and isinstance(frame.get("line"), int):
+            number = frame.get("filename")
+            frames.append((trace.strings.get(number, "") if isinstance(number, int) else "", frame["line"]))
+    trace.frame = frames[-1] if frames else None
+    named = (compile_notes.short_path(file) for file, _line in frames if file and not file.startswith("<"))
+    trace.script = trace.script or next((file for file in named if not file.startswith("torch/")), "")
+
+
+def _take_metrics(trace: _Trace, metrics: Any, line: _Line) -> None:
+    """Add the compile of one frame."""
+    if not isinstance(metrics, dict):
+        return
+    times_s = _times_of(metrics)
+    _add(trace.times_s, times_s)
+    if metrics.get("is_runtime") or metrics.get("co_name") is None:
+        return
+    file = compile_notes.short_path(text(metrics.get("co_filename")))
+    name = _RESUMED.sub("", text(metrics.get("co_name")))
+    function = trace.functions[f"{file}:{name}" if file else name]
+    function.time_s += times_s.get(_TOTAL, 0.0)
+    function.compiles += 1
+    function.line = function.line or line.number
+    trace.counts["compiles"] += 1
+    if kind := text(metrics.get("fail_type")):
+        trace.counts["compile_failures"] += 1
+        function.failure = (kind, compile_notes.plain(text(metrics.get("fail_reason"))))
+    for key, count in _COUNTS.items():
+        trace.counts[count] += _integer(metrics.get(key))
+    if isinstance(metrics.get("num_graph_breaks"), int):
+        trace.counted_breaks = (trace.counted_breaks or 0) + metrics["num_graph_breaks"]
+    listed = metrics.get("restart_reasons")
+    place = compile_notes.place([(text(metrics.get("co_filename")), _integer(metrics.get("co_firstlineno")))])
+    for reason in listed if isinstance(listed, list) else []:
+        if _OF_A_BREAK.search(text(reason)):
+            trace.restarts.append(Note(compile_notes.plain(reason.strip("'")), place))
+    if reason := text(metrics.get("cudagraph_skip_reason")):
+        trace.skips.append(compile_notes.cudagraph_skip(reason))
+    _take_environment(trace, metrics)
+
+
+def _take_environment(trace: _Trace, metrics: Mapping[str, Any]) -> None:
+    for name in ("pytorch_version", "triton_version", "cuda_version", "python_version"):
+        if said := text(metrics.get(name)).split(" ")[0]:
+            trace.versions[name.removesuffix("_version")] = said
+    started_us = finite(metrics.get("start_time_us"))
+    started_s = started_us / 1e6 if started_us else finite(metrics.get("start_time"))
+    if trace.started_s is None and started_s:
+        trace.started_s = started_s
+    if metrics.get("is_forward") is False:
+        trace.graphs.add("aot_backward_graph")
+
+
+def _add(sums: dict[str, float], values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        sums[name] += value
+
+
+def _times_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of a compile by our names."""
+    found = {}
+    for older, name in _OLDER.items():
+        if (seconds := finite(metrics.get(older))) is not None and seconds >= 0:
+            found[name] = seconds
+    for newer, name in _TIMES.items():
+        if (microseconds := finite(metrics.get(newer))) is not None and microseconds >= 0:
+            found[name] = microseconds / 1e6
+    return found
+
+
+def _take_artifact(trace: _Trace, value: Any, line: _Line) -> None:
+    name = text(value.get("name")) if isinstance(value, dict) else ""
+    if cached := _CACHED.fullmatch(name):
+        trace.caches[cached["cache"]][cached["end"] == "miss"] += 1
+        if card := _CARD.search(line.payload):
+            trace.card = card[1].decode(errors="replace")
+    if name not in _ARTIFACTS:
+        return
+    said: Any = line.payload.decode(errors="replace").strip()
+    if name == "dynamo_graph_break_reason":
+        trace.breaks.append(compile_notes.graph_break_of_trace(said))
+        return
+    with contextlib.suppress(ValueError):  # torch writes a single reason as plain text
+        said = line.decode(line.payload)
+    guards = said if isinstance(said, list) else [said]
+    if guards and text(guards[0]):  # the entry that was used last comes first
+        trace.recompiles.append(compile_notes.recompile(guards[0], trace.frame))
+
+
+def _take_event(trace: _Trace, value: Any, line: _Line) -> None:
+    """Add the time between the begin and the end of one of dynamo's phases, under the phase's own name."""
+    try:
+        event = line.decode(line.payload)
+    except ValueError:
+        return
+    if not isinstance(event, dict) or event.get("ph") not in {"B", "E"} or not text(event.get("name")):
+        return
+    at_us = finite(event.get("ts"))
+    if at_us is None:
+        return
+    begun = trace.begun_us[str(event.get("pid")), str(event.get("tid")), event["name"]]
+    if event["ph"] == "B":
+        begun.append(at_us)
+    elif begun:
+        trace.phases_us[event["name"]] += round(max(at_us - begun.pop(), 0))
+
+
+_TAKERS: dict[str, Callable[[_Trace, Any, _Line], None]] = {
+    "str": _take_string,
+    "string_table": _take_strings,
+    "dynamo_start": _take_start,
+    "compilation_metrics": _take_metrics,
+    "compilation_metrics_runtime": _take_metrics,
+    "artifact": _take_artifact,
+    "describe_tensor": _take_tensor,
+    "inductor_output_code": _take_code,
+    "chromium_event": _take_event,
+}
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
+
+
+# ---- records
+
+
+def _items(trace: _Trace) -> Iterator[Item]:
+    knobs = {} if trace.rank is None else {"rank": trace.rank}
+    first = next(iter(trace.functions))
+    case = shortened(_plain(trace.script or first.rpartition(":")[0] or first) or "a process")
+    compiled = _compiled(trace)
+    counts = trace.counts
+    counts["graph_breaks"] = max(sum(note.count for note in compiled.graph_breaks), trace.counted_breaks or 0)
+    counts["recompiles"] = len(trace.recompiles)
+    counts["cudagraph_skips"] = len(trace.skips)
+    counts["compile_failures"] += 0
+    counts["functions_compiled"] = len(trace.functions)
+    said = {COMPILATION: 0}
+    facts = Metric("kernel_count", [trace.kernels], extra_info={**said, COMPILED: compiled.to_json()})
+    yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
+    for name, seconds in trace.times_s.items():
+        metric = Metric(name, [round(seconds, 6)], extra_info=dict(said))
+        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
+    for name, count in counts.items():
+        metric = Metric(name, [count], extra_info=dict(said))
+        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
+    longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
+    for name, function in longest[:_MOST_FUNCTIONS]:
+        of_function = {**knobs, "function": shortened(_plain(name) or "?")}
+        metrics = [Metric("compiles", [function.compiles])]
+        if function.failure:
+            code, reason = function.failure
+            failed = {"status": "failed", "code": _plain(code)[:200], "reason": _plain(reason)}
+            metrics.append(Metric(_TOTAL, extra_info=failed))
+        else:
+            metrics.append(Metric(_TOTAL, [round(function.time_s, 6)]))
+        for metric in metrics:
+            yield LocatedRecord(_record(trace, case, of_function, metric), f"/{metric.name}", function.line)
+    if rest := longest[_MOST_FUNCTIONS:]:
+        seconds = sum(function.time_s for _name, function in rest)
+        yield FileWarning(
+            f"{len(longest)} functions were compiled: the {_MOST_FUNCTIONS} longest are listed, the other"
+            f" {len(rest)} with {seconds:.3f} s are only in the sums"
+        )
+
+
+def _compiled(trace: _Trace) -> Compiled:
+    breaks = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
+    phases_s = {name: round(us / 1e6, 4) for name, us in trace.phases_us.items() if us >= 1000}
+    times_s = {name: round(seconds, 4) for name, seconds in trace.times_s.items() if seconds >= 0.001}
+    return Compiled(
+        graph_breaks=compile_notes.summed(map(_clean, compile_notes.without_twins(breaks))),
+        recompiles=compile_notes.summed(map(_clean, trace.recompiles)),
+        cudagraph_skips=compile_notes.summed(map(_clean, trace.skips)),
+        phases_s={_plain(name): seconds for name, seconds in (phases_s or times_s).items()},
+        caches={name: (hits, misses) for name, (hits, misses) in trace.caches.items()},
+    )
+
+
+def _clean(note: Note) -> Note:
+    return Note(_plain(note.reason), _plain(note.place), note.count)
+
+
+def _plain(said: str) -> str:
+    """Return a text without NUL characters, which PostgreSQL does not store."""
+    return said.replace("\0", "")
+
+
+def _record(trace: _Trace, case: str, knobs: dict[str, Any], metric: Metric) -> Record:
+    training = trace.graphs & {"aot_joint_graph", "aot_backward_graph"}
+    mode = "training" if training else "inference" if "aot_inference_graph" in trace.graphs else None
+    info = {"device": trace.device, "arch": _plain(trace.card), "knobs": dict(knobs)}
+    versions = {"torch": trace.versions.get("pytorch"), "triton": trace.versions.get("triton")}
+    facts = {name: trace.versions[name] for name in ("cuda", "python") if name in trace.versions}
+    return Record(
+        Benchmark(_BENCHMARK, mode, extra_info=info),
+        Model(case, "torch.compile", "inductor" if trace.compiled_by_inductor else None),
+        metric,
+        runners=[{"extra_info": facts}] if facts else None,
+        dependencies={name: {"version": _plain(said)} for name, said in versions.items() if said},
+        timestamp=trace.started_s,
+    )
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Take the suite of the upload, so that a benchmark's own traces stand beside its results."""
+    measurement.suite = given.suite or "torch_trace"
+    measurement.knobs = knobs_of(record)
+
+
+def _matches(preview: Preview) -> bool:
+    if _HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
+        return True
+    return preview.is_json and b'"frame_compile_id"' in preview.start and _is_raw(preview.first_value)
+
+
+def _is_raw(value: Any) -> bool:
+    """Return whether this is the first line of tlparse's raw.jsonl."""
+    return isinstance(value, dict) and bool(
+        value.keys() & {"string_table", "str", "compilation_metrics", "dynamo_start"}
+    )
+
+
+FORMAT = Format("torch_trace", matches=_matches, read=read, describe={_BENCHMARK: describe})
