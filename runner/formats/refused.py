@@ -108,12 +108,9 @@ REFUSED = (
         "upload the log that tlparse read, dedicated_log_torch_trace_*.log, or its raw.jsonl",
     ),
     # CSV
-    Refused(
-        "Liger-Kernel's benchmark data", _columns("kernel_name", "kernel_provider", "y_value_50"), _AS_V3
-    ),
-    Refused(
-        "torchao's results of a micro-benchmark", _columns("quantization", "high_precision_dtype"), _AS_V3
-    ),
+    Refused("Liger-Kernel's benchmark data", _columns("kernel_name", "kernel_provider"), _AS_V3),
+    Refused("Liger-Kernel's benchmark data", lambda preview: "Liger" in preview.header[1:], _AS_V3),
+    Refused("torchao's micro-benchmark", _columns("quantization", "high_precision_dtype"), _AS_V3),
     Refused("torchao's results of Segment Anything", _columns("batchsize", "compile", "memory"), _AS_V3),
     Refused("torchao's results of Segment Anything", _columns("sam_model_type", "img_s(avg)"), _AS_V3),
     Refused("pytest-benchmark's CSV", _columns("name", "min", "max", "mean", "stddev", "rounds"), _AS_V3),

@@ -221,10 +221,10 @@ def _take_metrics(trace: _Trace, metrics: Any, line: _Line) -> None:
         return
     times_s = _times_of(metrics)
     _add(trace.times_s, times_s)
-    if metrics.get("is_runtime") or metrics.get("co_name") is None:
+    if metrics.get("is_runtime"):
         return
     file = compile_notes.short_path(text(metrics.get("co_filename")))
-    name = _RESUMED.sub("", text(metrics.get("co_name")))
+    name = _RESUMED.sub("", text(metrics.get("co_name"))) or "an exported program"
     function = trace.functions[f"{file}:{name}" if file else name]
     function.time_s += times_s.get(_TOTAL, 0.0)
     function.compiles += 1
@@ -235,8 +235,8 @@ def _take_metrics(trace: _Trace, metrics: Any, line: _Line) -> None:
         function.failure = (kind, compile_notes.plain(text(metrics.get("fail_reason"))))
     for key, count in _COUNTS.items():
         trace.counts[count] += _integer(metrics.get(key))
-    if isinstance(metrics.get("num_graph_breaks"), int):
-        trace.counted_breaks = (trace.counted_breaks or 0) + metrics["num_graph_breaks"]
+    if isinstance(metrics.get("num_graph_breaks"), int):  # of the process so far
+        trace.counted_breaks = max(trace.counted_breaks or 0, metrics["num_graph_breaks"])
     listed = metrics.get("restart_reasons")
     place = compile_notes.place([(text(metrics.get("co_filename")), _integer(metrics.get("co_firstlineno")))])
     for reason in listed if isinstance(listed, list) else []:
@@ -273,6 +273,9 @@ def _times_of(metrics: Mapping[str, Any]) -> dict[str, float]:
     for newer, name in _TIMES.items():
         if (microseconds := finite(metrics.get(newer))) is not None and microseconds >= 0:
             found[name] = microseconds / 1e6
+    start_us, end_us = (finite(metrics.get(f"{name}_time_us")) for name in ("start", "end"))
+    if metrics.get("co_name") is None and not metrics.get("is_runtime") and start_us and end_us:
+        found.setdefault(_TOTAL, max(end_us - start_us, 0) / 1e6)  # AOTInductor has no frame
     return found
 
 

@@ -48,6 +48,7 @@ _SHAPE = re.compile(
     r"tritonbench_(?P<operator>\w+?)\[x_(?P<shape>.+)-(?P<kernel>[\w.+]+)\]_(?P<metric>[\w-]+)"
     r"|tritonbench_(?P<operator_old>\w+?)\[(?P<shape_old>.+)-(?P<kernel_old>\w+)-(?P<metric_old>[a-z_]+)\]"
 )
+_PARTS = ("operator", "shape", "kernel", "metric")
 _AVERAGE = re.compile(r"tritonbench_\w+\[.+\]-.+-avg")
 _PASS = re.compile(r"tritonbench_(?P<operator>\w+)-pass")
 _TARGET = re.compile(r"tritonbench_.+-target")
@@ -178,10 +179,10 @@ def _of_entry(name: str, value: Json, whole: Mapping[str, Json], place: str, lin
     if said is None or _AVERAGE.fullmatch(name) or _TARGET.fullmatch(name):
         average = reasons.AVERAGE_ROW if _AVERAGE.fullmatch(name) else reasons.UNKNOWN_NAME
         return Skipped(place, reasons.TARGET if _TARGET.fullmatch(name) else average, line)
-    parts = [said[part] or said[f"{part}_old"] for part in ("operator", "shape", "kernel", "metric")]
-    if parts[1] in _NO_SHAPES:
-        return Skipped(place, _NO_SHAPES[parts[1]], line)
-    return _item(_Value(*parts, value), whole, place, line)
+    operator, shape, kernel, metric = (said[part] or said[f"{part}_old"] for part in _PARTS)
+    if shape in _NO_SHAPES:
+        return Skipped(place, _NO_SHAPES[shape], line)
+    return _item(_Value(operator, shape, kernel, metric, value), whole, place, line)
 
 
 # ---- both
