@@ -14,7 +14,7 @@ from runner.formats.format import Preview
 
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _PROFILE = "a profile has no results"
-_AS_V3 = "write its numbers as v3 records (docs/uploading.md, “Your own benchmark”)"
+_AS_V3 = "write its numbers as v3 records (docs/formats.md, “Your own benchmark”)"
 
 
 @dataclass(frozen=True)

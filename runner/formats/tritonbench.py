@@ -45,11 +45,11 @@ _TEXTS = {  # columns without numbers
 _OTHERS = ("hw_roofline", "nsys_gpu_speedup")
 _COLUMN = re.compile(rf"(?P<kernel>.+)-(?P<metric>{'|'.join((*_METRICS, *_TEXTS, *_OTHERS))})")
 _SHAPE = re.compile(
-    r"tritonbench_(?P<operator>\w+?)\[x_(?P<shape>.+)-(?P<kernel>[\w.+]+)\]_(?P<metric>[\w-]+)"
+    r"tritonbench_(?P<operator>\w+?)\[x_(?P<shape>.+)-(?P<kernel>[\w.+]+)\]_(?P<metric>[\w-]*)"
     r"|tritonbench_(?P<operator_old>\w+?)\[(?P<shape_old>.+)-(?P<kernel_old>\w+)-(?P<metric_old>[a-z_]+)\]"
 )
 _PARTS = ("operator", "shape", "kernel", "metric")
-_AVERAGE = re.compile(r"tritonbench_\w+\[.+\]-.+-avg")
+_AVERAGE = re.compile(r"tritonbench_\w+\[.+\]-.*-avg")
 _PASS = re.compile(r"tritonbench_(?P<operator>\w+)-pass")
 _TARGET = re.compile(r"tritonbench_.+-target")
 _MODE = re.compile(r"_(?P<mode>fwd|bwd|fwd_bwd|fwd_no_grad)$")
@@ -180,6 +180,8 @@ def _of_entry(name: str, value: Json, whole: Mapping[str, Json], place: str, lin
         average = reasons.AVERAGE_ROW if _AVERAGE.fullmatch(name) else reasons.UNKNOWN_NAME
         return Skipped(place, reasons.TARGET if _TARGET.fullmatch(name) else average, line)
     operator, shape, kernel, metric = (said[part] or said[f"{part}_old"] for part in _PARTS)
+    if metric is None:  # a column without a kernel is of the shape alone, as `hw_roofline`
+        kernel, metric = "", kernel
     if shape in _NO_SHAPES:
         return Skipped(place, _NO_SHAPES[shape], line)
     return _item(_Value(operator, shape, kernel, metric, value), whole, place, line)

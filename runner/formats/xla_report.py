@@ -97,6 +97,8 @@ def _experiment(said: Mapping[str, Any]) -> tuple[Benchmark, Model]:
     """Return the same identity as that of the line of results.jsonl."""
     experiment = {name: None if str(said.get(name)) in _NONE else said.get(name) for name in _AXES}
     experiment = {name: value for name, value in experiment.items() if value not in (None, "False")}
+    if "run_status" in said and experiment.get("accelerator") == experiment.get("accelerator_model"):
+        experiment["accelerator"] = ""  # the lines have the model's name there
     size = _number(said.get("batch_size"))
     if size is not None and size > 0:
         experiment["batch_size"] = int(size)

@@ -301,7 +301,8 @@ def test_the_report_of_xla_has_the_identities_of_its_lines() -> None:
 
 
 def test_the_report_of_xla_as_lines() -> None:
-    said = {"suite_name": "torchbench", "model_name": "dlrm", "accelerator": "cuda", "xla": "None"}
+    said = {"suite_name": "torchbench", "model_name": "dlrm", "xla": "None"}
+    said |= {"accelerator": "NVIDIA A100", "accelerator_model": "NVIDIA A100"}
     said |= {"dynamo": "inductor", "test": "eval", "run_status": "success"}
     line = {"metrics": {"batch_size": -1, "median_total_time": 0.5}, "dimensions": said}
     failed: dict[str, Any] = {
@@ -313,6 +314,7 @@ def test_the_report_of_xla_as_lines() -> None:
     assert format_of("", body.encode()).name == "xla_report"
     found = {item.case: item for item in observe(body).measurements}
     assert (found["dlrm"].samples, found["dlrm"].knobs) == ([0.5], {"origin": "torchbench"})
+    assert found["dlrm"].device == ""
     assert (found["sam"].status, found["sam"].code) == ("failed", "RuntimeError: a")
 
 
