@@ -1,13 +1,4 @@
-"""TORCH_TRACE: the structured log that torch.compile writes for each process,
-`dedicated_log_torch_trace_*.log`, and the `raw.jsonl` that tlparse makes of it.
-
-Source: `torch/_logging/_internal.py`, trace_structured, and `torch/_dynamo/utils.py`, CompilationMetrics. A
-line has glog's head and one JSON object; the lines of its payload begin with a tab.
-
-A trace is one process: an experiment with the sums over all that it compiled, called by the user's script,
-and one for each function with its own. The sums come with the facts of its graphs, which pages show like
-those of our own runner: breaks, recompiles, skipped CUDA graphs, phases, caches.
-"""
+"""The facts of one process, out of the lines of its TORCH_TRACE."""
 
 from __future__ import annotations
 
@@ -19,31 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.formats import compile_notes, reasons
-from runner.formats.errors import BadUpload, Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Preview, Skipped
-from runner.formats.measurement import ParsedMeasurement, knobs_of
-from runner.formats.parameters import Parameters
-from runner.formats.scalars import finite, shortened, text
-from runner.schema.compilations import COMPILATION, COMPILED, Compiled, Note
-from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.formats import compile_notes
+from runner.formats.scalars import finite, text
+from runner.schema.compilations import Compiled, Note
 
-_BENCHMARK = "TORCH_TRACE"
-_HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]{1,500}:\d+\] (?=\{)")
-_KEY = re.compile(rb'\{"(\w+)"')
-_READ = {  # keys of the lines that say something for us
-    b"compilation_metrics", b"compilation_metrics_runtime", b"artifact", b"str", b"dynamo_start",
-    b"describe_tensor", b"inductor_output_code", b"aot_inference_graph", b"aot_joint_graph",
-    b"aot_backward_graph", b"chromium_event", b"string_table",
-}  # fmt: skip
-_BESIDE = {b"attempt", b"compiled_autograd_id", b"frame_compile_id", b"frame_id"}  # may stand before them
+HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]{1,500}:\d+\] (?=\{)")
 _ARTIFACTS = {"dynamo_graph_break_reason", "recompile_reasons"}
 _CACHED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss)")
 _KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
 _CARD = re.compile(rb"system_info\[device\]: \{'name': '([^']{1,100})'")
 _DEVICE = re.compile(r"device\(type='(\w+)'")
 _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
-_MOST_FUNCTIONS = 100
 _MOST_PAYLOAD_BYTES = 1 << 20
 # Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
 _TIMES = {
@@ -61,27 +38,17 @@ _TIMES = {
     "post_grad_pass_time_us": "post_grad_pass_time_s",
     "dynamo_compile_time_before_restart_us": "time_before_restart_s",
 }
-_OLDER = {
-    "entire_frame_compile_time_s": "entire_frame_compile_time_s",
-    "backend_compile_time_s": "backend_compile_time_s",
-    "inductor_compile_time_s": "inductor_compile_time_s",
-    "code_gen_time_s": "code_gen_time_s",
-    "dynamo_time_before_restart_s": "time_before_restart_s",
-}
-_TOTAL = "entire_frame_compile_time_s"
+_OLDER = {name: name for name in list(_TIMES.values())[:4]}
+_OLDER["dynamo_time_before_restart_s"] = "time_before_restart_s"
+TOTAL = "entire_frame_compile_time_s"
 _COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
 _OF_A_BREAK = re.compile(
     r"graph.?break|unsupported|skip function|call_function|generic_jump|fail", re.IGNORECASE
 )
 
-_NO_COMPILES = (
-    "the trace has no compilation_metrics: nothing was compiled in this process, or it ended before. Upload"
-    " the log of a process that compiled; torch.export alone writes none"
-)
-
 
 @dataclass
-class _Function:
+class Function:
     """What was compiled of one function of the user's code."""
 
     time_s: float = 0.0
@@ -91,11 +58,11 @@ class _Function:
 
 
 @dataclass
-class _Trace:
+class Trace:
     """The facts of a process, as its lines tell them one after the other."""
 
     strings: dict[int, str] = field(default_factory=dict)
-    functions: dict[str, _Function] = field(default_factory=lambda: defaultdict(_Function))
+    functions: dict[str, Function] = field(default_factory=lambda: defaultdict(Function))
     times_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)
     breaks: list[Note] = field(default_factory=list)
@@ -118,32 +85,7 @@ class _Trace:
     frame: compile_notes.Frame | None = None  # the function that is being compiled
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    import msgspec
-
-    trace, decode = _Trace(), msgspec.json.decode
-    lines = 0
-    for number, head, payload in _entries(body):
-        lines += 1
-        key = _KEY.match(head)
-        if key and key[1] not in _READ | _BESIDE:
-            continue
-        try:
-            said = decode(head)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            yield Skipped("", reasons.BAD_JSON, number)
-            continue
-        if isinstance(said, dict):
-            _take(trace, said, _Line(payload, number, decode))
-    if not lines:
-        detail = "its lines begin as: V1122 12:00:00.000000 1 torch/_dynamo/utils.py:1] {"
-        raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
-    if not trace.counts["compiles"]:
-        raise BadUpload("this TORCH_TRACE has nothing to store", [Fault("", _NO_COMPILES)])
-    yield from _items(trace)
-
-
-def _entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield the number of each line with JSON, its JSON, and its payload (of up to a MiB)."""
     number, head, payload, size = 0, b"", [], 0
     for count, line in enumerate(io.BytesIO(body.removeprefix(b"\xef\xbb\xbf")), start=1):
@@ -154,7 +96,7 @@ def _entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             continue
         if head:
             yield number, head, b"".join(payload)
-        found = _HEAD.match(line)
+        found = HEAD.match(line)
         number, head, payload, size = count, line[found.end() :] if found else b"", [], 0
         if not found and line.startswith(b"{"):
             head = line  # tlparse's raw.jsonl
@@ -163,7 +105,7 @@ def _entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """A line's payload and number, and a decoder of JSON."""
 
     payload: bytes
@@ -171,7 +113,7 @@ class _Line:
     decode: Callable[[bytes], Any]
 
 
-def _take(trace: _Trace, said: dict[str, Any], line: _Line) -> None:
+def take(trace: Trace, said: dict[str, Any], line: Line) -> None:
     """Add what one line says."""
     if isinstance(said.get("rank"), int):
         trace.rank = said["rank"]
@@ -182,28 +124,28 @@ def _take(trace: _Trace, said: dict[str, Any], line: _Line) -> None:
             trace.graphs.add(key)
 
 
-def _take_string(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_string(trace: Trace, value: Any, line: Line) -> None:
     if isinstance(value, list) and len(value) == 2 and isinstance(value[1], int):
         trace.strings[value[1]] = text(value[0])
 
 
-def _take_strings(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_strings(trace: Trace, value: Any, line: Line) -> None:
     names = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else [])
     trace.strings = {int(number): text(name) for number, name in names if str(number).isdecimal()}
 
 
-def _take_tensor(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_tensor(trace: Trace, value: Any, line: Line) -> None:
     found = _DEVICE.search(text(value.get("device"))) if isinstance(value, dict) else None
     if found and found[1] != "meta" and trace.device in {"", "cpu"}:
         trace.device = found[1]
 
 
-def _take_code(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_code(trace: Trace, value: Any, line: Line) -> None:
     trace.compiled_by_inductor = True
     trace.kernels += len(_KERNEL.findall(line.payload))
 
 
-def _take_start(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_start(trace: Trace, value: Any, line: Line) -> None:
     frames = []
     stack = value.get("stack") if isinstance(value, dict) else None
     for frame in stack if isinstance(stack, list) else []:
@@ -215,7 +157,7 @@ def _take_start(trace: _Trace, value: Any, line: _Line) -> None:
     trace.script = trace.script or next((file for file in named if not file.startswith("torch/")), "")
 
 
-def _take_metrics(trace: _Trace, metrics: Any, line: _Line) -> None:
+def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
     """Add the compile of one frame."""
     if not isinstance(metrics, dict):
         return
@@ -226,7 +168,7 @@ def _take_metrics(trace: _Trace, metrics: Any, line: _Line) -> None:
     file = compile_notes.short_path(text(metrics.get("co_filename")))
     name = _RESUMED.sub("", text(metrics.get("co_name"))) or "an exported program"
     function = trace.functions[f"{file}:{name}" if file else name]
-    function.time_s += times_s.get(_TOTAL, 0.0)
+    function.time_s += times_s.get(TOTAL, 0.0)
     function.compiles += 1
     function.line = function.line or line.number
     trace.counts["compiles"] += 1
@@ -247,7 +189,7 @@ def _take_metrics(trace: _Trace, metrics: Any, line: _Line) -> None:
     _take_environment(trace, metrics)
 
 
-def _take_environment(trace: _Trace, metrics: Mapping[str, Any]) -> None:
+def _take_environment(trace: Trace, metrics: Mapping[str, Any]) -> None:
     for name in ("pytorch_version", "triton_version", "cuda_version", "python_version"):
         if said := text(metrics.get(name)).split(" ")[0]:
             trace.versions[name.removesuffix("_version")] = said
@@ -275,11 +217,11 @@ def _times_of(metrics: Mapping[str, Any]) -> dict[str, float]:
             found[name] = microseconds / 1e6
     start_us, end_us = (finite(metrics.get(f"{name}_time_us")) for name in ("start", "end"))
     if metrics.get("co_name") is None and not metrics.get("is_runtime") and start_us and end_us:
-        found.setdefault(_TOTAL, max(end_us - start_us, 0) / 1e6)  # AOTInductor has no frame
+        found.setdefault(TOTAL, max(end_us - start_us, 0) / 1e6)  # AOTInductor has no frame
     return found
 
 
-def _take_artifact(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_artifact(trace: Trace, value: Any, line: Line) -> None:
     name = text(value.get("name")) if isinstance(value, dict) else ""
     if cached := _CACHED.fullmatch(name):
         trace.caches[cached["cache"]][cached["end"] == "miss"] += 1
@@ -298,7 +240,7 @@ def _take_artifact(trace: _Trace, value: Any, line: _Line) -> None:
         trace.recompiles.append(compile_notes.recompile(guards[0], trace.frame))
 
 
-def _take_event(trace: _Trace, value: Any, line: _Line) -> None:
+def _take_event(trace: Trace, value: Any, line: Line) -> None:
     """Add the time between the begin and the end of one of dynamo's phases, under the phase's own name."""
     try:
         event = line.decode(line.payload)
@@ -316,7 +258,7 @@ def _take_event(trace: _Trace, value: Any, line: _Line) -> None:
         trace.phases_us[event["name"]] += round(max(at_us - begun.pop(), 0))
 
 
-_TAKERS: dict[str, Callable[[_Trace, Any, _Line], None]] = {
+_TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
     "str": _take_string,
     "string_table": _take_strings,
     "dynamo_start": _take_start,
@@ -333,50 +275,7 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
-# ---- records
-
-
-def _items(trace: _Trace) -> Iterator[Item]:
-    knobs = {} if trace.rank is None else {"rank": trace.rank}
-    first = next(iter(trace.functions))
-    case = shortened(_plain(trace.script or first.rpartition(":")[0] or first) or "a process")
-    compiled = _compiled(trace)
-    counts = trace.counts
-    counts["graph_breaks"] = max(sum(note.count for note in compiled.graph_breaks), trace.counted_breaks or 0)
-    counts["recompiles"] = len(trace.recompiles)
-    counts["cudagraph_skips"] = len(trace.skips)
-    counts["compile_failures"] += 0
-    counts["functions_compiled"] = len(trace.functions)
-    said = {COMPILATION: 0}
-    facts = Metric("kernel_count", [trace.kernels], extra_info={**said, COMPILED: compiled.to_json()})
-    yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
-    for name, seconds in trace.times_s.items():
-        metric = Metric(name, [round(seconds, 6)], extra_info=dict(said))
-        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
-    for name, count in counts.items():
-        metric = Metric(name, [count], extra_info=dict(said))
-        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
-    longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
-    for name, function in longest[:_MOST_FUNCTIONS]:
-        of_function = {**knobs, "function": shortened(_plain(name) or "?")}
-        metrics = [Metric("compiles", [function.compiles])]
-        if function.failure:
-            code, reason = function.failure
-            failed = {"status": "failed", "code": _plain(code)[:200], "reason": _plain(reason)}
-            metrics.append(Metric(_TOTAL, extra_info=failed))
-        else:
-            metrics.append(Metric(_TOTAL, [round(function.time_s, 6)]))
-        for metric in metrics:
-            yield LocatedRecord(_record(trace, case, of_function, metric), f"/{metric.name}", function.line)
-    if rest := longest[_MOST_FUNCTIONS:]:
-        seconds = sum(function.time_s for _name, function in rest)
-        yield FileWarning(
-            f"{len(longest)} functions were compiled: the {_MOST_FUNCTIONS} longest are listed, the other"
-            f" {len(rest)} with {seconds:.3f} s are only in the sums"
-        )
-
-
-def _compiled(trace: _Trace) -> Compiled:
+def compiled_of(trace: Trace) -> Compiled:
     breaks = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
     phases_s = {name: round(us / 1e6, 4) for name, us in trace.phases_us.items() if us >= 1000}
     times_s = {name: round(seconds, 4) for name, seconds in trace.times_s.items() if seconds >= 0.001}
@@ -384,53 +283,15 @@ def _compiled(trace: _Trace) -> Compiled:
         graph_breaks=compile_notes.summed(map(_clean, compile_notes.without_twins(breaks))),
         recompiles=compile_notes.summed(map(_clean, trace.recompiles)),
         cudagraph_skips=compile_notes.summed(map(_clean, trace.skips)),
-        phases_s={_plain(name): seconds for name, seconds in (phases_s or times_s).items()},
+        phases_s={without_nul(name): seconds for name, seconds in (phases_s or times_s).items()},
         caches={name: (hits, misses) for name, (hits, misses) in trace.caches.items()},
     )
 
 
 def _clean(note: Note) -> Note:
-    return Note(_plain(note.reason), _plain(note.place), note.count)
+    return Note(without_nul(note.reason), without_nul(note.place), note.count)
 
 
-def _plain(said: str) -> str:
+def without_nul(said: str) -> str:
     """Return a text without NUL characters, which PostgreSQL does not store."""
     return said.replace("\0", "")
-
-
-def _record(trace: _Trace, case: str, knobs: dict[str, Any], metric: Metric) -> Record:
-    training = trace.graphs & {"aot_joint_graph", "aot_backward_graph"}
-    mode = "training" if training else "inference" if "aot_inference_graph" in trace.graphs else None
-    info = {"device": trace.device, "arch": _plain(trace.card), "knobs": dict(knobs)}
-    versions = {"torch": trace.versions.get("pytorch"), "triton": trace.versions.get("triton")}
-    facts = {name: trace.versions[name] for name in ("cuda", "python") if name in trace.versions}
-    return Record(
-        Benchmark(_BENCHMARK, mode, extra_info=info),
-        Model(case, "torch.compile", "inductor" if trace.compiled_by_inductor else None),
-        metric,
-        runners=[{"extra_info": facts}] if facts else None,
-        dependencies={name: {"version": _plain(said)} for name, said in versions.items() if said},
-        timestamp=trace.started_s,
-    )
-
-
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Take the suite of the upload, so that a benchmark's own traces stand beside its results."""
-    measurement.suite = given.suite or "torch_trace"
-    measurement.knobs = knobs_of(record)
-
-
-def _matches(preview: Preview) -> bool:
-    if _HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
-        return True
-    return preview.is_json and b'"frame_compile_id"' in preview.start and _is_raw(preview.first_value)
-
-
-def _is_raw(value: Any) -> bool:
-    """Return whether this is the first line of tlparse's raw.jsonl."""
-    return isinstance(value, dict) and bool(
-        value.keys() & {"string_table", "str", "compilation_metrics", "dynamo_start"}
-    )
-
-
-FORMAT = Format("torch_trace", matches=_matches, read=read, describe={_BENCHMARK: describe})
