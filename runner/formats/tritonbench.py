@@ -172,9 +172,9 @@ def _read_json(body: bytes) -> Iterator[Item]:
 
 def _of_entry(name: str, value: Json, whole: Mapping[str, Json], place: str, line: int | None) -> Item:
     if passed := _PASS.fullmatch(name):
-        metric = _outcome("pass", "ok") if value else _outcome("fail_to_run", "failed")
+        outcome = _outcome("pass", "ok") if value else _outcome("fail_to_run", "failed")
         found = _Value(passed["operator"], "", "", "accuracy", None)
-        return LocatedRecord(_record(found, metric, whole), place, line)
+        return LocatedRecord(_record(found, outcome, whole), place, line)
     said = _SHAPE.fullmatch(name)
     if said is None or _AVERAGE.fullmatch(name) or _TARGET.fullmatch(name):
         average = reasons.AVERAGE_ROW if _AVERAGE.fullmatch(name) else reasons.UNKNOWN_NAME
