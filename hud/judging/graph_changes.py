@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from runner.schema.compilations import Compiled, Note
@@ -72,6 +72,11 @@ def note_changes(base: Sequence[Compiled], head: Sequence[Compiled]) -> list[Not
             if before[key] != after[key]
         ]
     return sorted(found, key=lambda one: -abs(one.head - one.base))
+
+
+def notes_of(side: Sequence[Compiled]) -> list[NoteChange]:
+    """Return all reasons of one side, as of a point that is compared with itself, the most frequent first."""
+    return [replace(one, base=one.head) for one in note_changes([], side)]
 
 
 def note_counts(side: Sequence[Compiled]) -> dict[str, float]:

@@ -14,11 +14,17 @@ from importlib import import_module
 from runner.formats import v3
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Describe, Format, Preview, Writer
+from runner.formats.refused import refused
 from runner.schema.suite import BadRequest
 
 _MODULES = (  # in the order in which they are asked; v3 takes whatever is JSON
     "ours",
+    "torch_trace",
     "xla",
+    "xla_report",
+    "tritonbench",
+    "helion",
+    "kernelbench",
     "userbenchmark",
     "v3",
     "cachebench",
@@ -27,6 +33,7 @@ _MODULES = (  # in the order in which they are asked; v3 takes whatever is JSON
     "expected_accuracy",
     "gpt_fast",
     "operatorbench",
+    "operator_benchmark",
     "pr_time",
 )
 FORMATS: dict[str, Format] = {}
@@ -37,16 +44,19 @@ WRITERS = {suite: item.writer for item in FORMATS.values() if item.writer for su
 
 
 def format_of(name: str, body: bytes) -> Format:
-    """Return the named format, or the first that recognises the body. Raise BadUpload for none."""
+    """Return the named format, or the first that recognises the body. Raise BadUpload for none, and for a
+    file that is known and not read."""
     if name:
         if name not in FORMATS:
             known = ", ".join(FORMATS)
             raise BadUpload(f"no format is called {name!r}", [Fault("?format", f"one of: {known}")])
         return FORMATS[name]
     preview = Preview(body)
-    for candidate in FORMATS.values():
-        if candidate.matches(preview):
-            return candidate
+    found = next((candidate for candidate in FORMATS.values() if candidate.matches(preview)), None)
+    if (found is None or found is v3.FORMAT) and (kind := refused(preview)):
+        raise BadUpload(f"this is {kind.name}, which is not read here", [Fault("", kind.instead)])
+    if found:
+        return found
     raise MalformedUpload(
         "this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")]
     )

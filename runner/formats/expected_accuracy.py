@@ -2,11 +2,16 @@
 
 Source: `benchmarks/dynamo/check_accuracy.py` and `check_graph_breaks.py`. The oldest files have the graph
 breaks alone. They become a run of their own source, to be compared with real ones.
+
+Intel's list for XPU (torch-xpu-ops, `.github/ci_expected_accuracy/`) has a column for each dtype, and
+comments between the rows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -19,40 +24,69 @@ from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TorchInductor, expected by CI"
 _HEADERS = (["name", "accuracy", "graph_breaks"], ["name", "accuracy"], ["name", "graph_breaks"])
+_DTYPE = re.compile(
+    r"(?:(?P<mode>inference|training)_)?(?P<dtype>float32|bfloat16|float16|amp|amp_bf16|amp_fp16|int8|quant)"
+    r"(?:_(?P<mode_after>inference|training))?"
+)
+_AMP = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
+_COMMENT = re.compile(rb"^#[^\r\n]*", re.MULTILINE)
 _WARNING = "these are the results that CI expects; they were not measured"
 
 
+def _is_header(columns: list[str]) -> bool:
+    return columns in _HEADERS or _is_by_dtype(columns)
+
+
+def _is_by_dtype(columns: list[str]) -> bool:
+    outcomes = [column for column in columns if column not in {"suite", "name"}]
+    return "name" in columns[:2] and bool(outcomes) and all(map(_DTYPE.fullmatch, outcomes))
+
+
 def read(body: bytes, filename: str) -> Iterator[Item]:
-    columns, lines = table(
-        body, _HEADERS.__contains__, "list of expected results", "name,accuracy,graph_breaks"
-    )
+    header = "name,accuracy,graph_breaks or name,float32,bfloat16,…"
+    body = _COMMENT.sub(b"", body)
+    columns, lines = table(body, _is_header, "list of expected results", header)
     yield FileWarning(_WARNING)
     hints = file_hints(filename)
+    if by_dtype := _is_by_dtype(columns):
+        hints = {**hints, "device": "xpu"}
     for row in lines:
         if isinstance(row, Fault):
             yield row
             continue
         cells = dict(zip(columns, row.cells, strict=False))
-        for column in columns[1:]:
+        suite = cells.get("suite")
+        for column in columns:
+            if column in {"suite", "name"}:
+                continue
             cell = cells.get(column, "")
-            metric = Metric(column, extra_info={"benchmark_values": [cell]})
             if not cell:
                 yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
                 continue
+            mode, dtype, info = _said_by_column(column) if by_dtype else (None, None, {})
+            metric = Metric("accuracy", extra_info={"benchmark_values": [cell]})
             if column == "graph_breaks":
                 value = number(cell)
                 if value is None:
                     yield row.not_a_number(column, cell)
                     continue
                 metric = Metric(column, [value])
-            benchmark = Benchmark(_BENCHMARK, extra_info={"accuracy": True})
-            record = Record(benchmark, Model(cells["name"], "OSS model"), metric)
-            yield LocatedRecord(record, pointer(column), row.line, hints)
+            benchmark = Benchmark(_BENCHMARK, mode, dtype, {"accuracy": True, **info})
+            model = Model(cells["name"], "OSS model", origins=[suite] if suite else None)
+            yield LocatedRecord(Record(benchmark, model, metric), pointer(column), row.line, hints)
+
+
+def _said_by_column(column: str) -> tuple[str | None, str, dict[str, Any]]:
+    """Return mode, dtype and arguments that the column of a dtype means."""
+    found = _DTYPE.fullmatch(column)
+    assert found is not None
+    mode, dtype = found["mode"] or found["mode_after"], found["dtype"]
+    return (mode, "amp", {"amp_dtype": _AMP[dtype]}) if dtype in _AMP else (mode, dtype, {})
 
 
 FORMAT = Format(
     "expected_accuracy",
-    matches=lambda preview: preview.header in _HEADERS,
+    matches=lambda preview: _is_header(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
     said_by_name=file_hints,

@@ -84,6 +84,11 @@ class Preview:
 
         return first_value(self._body)
 
+    @property
+    def start(self) -> bytes:
+        """Return the first 64 KiB."""
+        return self._start
+
     def names(self, *keys: str) -> bool:
         """Return whether the body begins like JSON and its first 64 KiB name all of these keys."""
         return self.is_json and all(f'"{key}"'.encode() in self._start for key in keys)

@@ -2,6 +2,7 @@
 are v3 records. For the suites micro and gpt_fast.
 
 Source: `benchmarks/gpt_fast/benchmark.py`, output_csv. Rows of several runs stand in one file: it appends.
+The first version had the dtype as `mode` and no metric: it measured tokens per second alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 
 _BENCHMARK = "PyTorch gpt-fast benchmark"
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
+_FIRST = {"name", "mode", "target", "actual", "percentage"}
 _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 # gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
@@ -38,13 +40,19 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     if is_json(body):
         yield from v3.read(body, filename)
         return
-    columns, lines = table(body, _NEEDED.issubset, "CSV of gpt-fast", "columns name,metric,target,actual,…")
+    columns, lines = table(body, _is_header, "CSV of gpt-fast", "columns name,metric,target,actual,…")
     for row in lines:
         yield row if isinstance(row, Fault) else _record_of(row, columns)
 
 
+def _is_header(columns: list[str]) -> bool:
+    return _NEEDED.issubset(columns) or set(columns) == _FIRST
+
+
 def _record_of(row: Row, columns: list[str]) -> Item:
     cells = dict(zip(columns, row.cells, strict=False))
+    if "metric" not in columns:
+        cells |= {"metric": "token_per_sec", "dtype": cells.get("mode", ""), "is_model": "true"}
     if not cells.get("name") or not cells.get("metric"):
         return row.fault("a row has a name and a metric")
     if not cells.get("actual"):
@@ -157,7 +165,7 @@ def _json(row: dict[str, str]) -> dict[str, Json]:
 
 FORMAT = Format(
     "gpt_fast",
-    matches=lambda preview: _NEEDED.issubset(preview.header),
+    matches=lambda preview: _is_header(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
     writer=Writer(

@@ -59,7 +59,7 @@ STATUS_WORDS = {
     "skip": "not_run", "skipped": "not_run", "disabled": "not_run",
 }  # fmt: skip
 _ERRORS = (
-    ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED", re.IGNORECASE)),
+    ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|\bCUDA OOM\b", re.IGNORECASE)),
     ("timed_out", re.compile(r"timed out|TimeoutExpired|TimeoutError", re.IGNORECASE)),
     ("unsupported", re.compile(r"NotImplementedError")),
 )

@@ -114,7 +114,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _records(item: Value) -> Iterator[Item]:
     value = item.value
-    benchmark, model, moment = _benchmark(value), _model(value), value.get("timestamp")
+    benchmark, model, moment = benchmark_of(value), model_of(value), value.get("timestamp")
     timestamp = number(moment) if isinstance(moment, str) else finite(moment)
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
@@ -165,7 +165,7 @@ def _map(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _benchmark(value: dict[str, Any]) -> Benchmark:
+def benchmark_of(value: dict[str, Any]) -> Benchmark:
     """Return the experiment's axes: those that are columns in their places, the others as knobs."""
     experiment = value["experiment"]
     knobs = {
@@ -195,7 +195,7 @@ def _benchmark(value: dict[str, Any]) -> Benchmark:
     )
 
 
-def _model(value: dict[str, Any]) -> Model:
+def model_of(value: dict[str, Any]) -> Model:
     """Return the model; without dynamo its backend is XLA's lazy tensors, torchax, or eager."""
     experiment = value["experiment"]
     plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"

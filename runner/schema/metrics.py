@@ -241,12 +241,50 @@ _OURS = (
     _timing("autotune_regret", "Autotune regret", "ratio", "down", 4, 0.05),
     _count("kernel_variants", "Kernel variants", "none"),
 )
+_OF_FORMATS = (  # of outside formats, by their modules in runner/formats
+    # torch_trace
+    _timing("entire_frame_compile_time_s", "Compile time, all functions", "s", "down", 3, 0.15),
+    _timing("backend_compile_time_s", "Compile time, AOT autograd and inductor", "s", "down", 3, 0.15),
+    _timing("inductor_compile_time_s", "Compile time, inductor", "s", "down", 3, 0.15),
+    _timing("code_gen_time_s", "Compile time, code generation", "s", "down", 3, 0.15),
+    _timing("backward_compile_time_s", "Compile time, backward", "s", "down", 3, 0.15),
+    _timing("triton_compile_time_s", "Compile time, Triton", "s", "down", 3, 0.15),
+    _timing("autotune_time_s", "Autotuning while compiling", "s", "down", 3, 0.15),
+    _timing("runtime_autotune_time_s", "Autotuning at the first call", "s", "down", 3, 0.15),
+    _timing("cudagraphify_time_s", "Recording of CUDA graphs", "s", "down", 3, 0.15),
+    _timing("pre_grad_pass_time_s", "Graph passes before autograd", "s", "down", 3, 0.15),
+    _timing("joint_graph_pass_time_s", "Graph passes on the joint graph", "s", "down", 3, 0.15),
+    _timing("post_grad_pass_time_s", "Graph passes after autograd", "s", "down", 3, 0.15),
+    _timing("time_before_restart_s", "Tracing that was begun anew", "s", "down", 3, 0.15),
+    _count("compiles", "Compiles"),
+    _count("functions_compiled", "Functions compiled", "none"),
+    _count("compile_failures", "Failed compiles"),
+    _count("guards", "Guards", "none"),
+    _count("graph_ops", "Operations in graphs", "none"),
+    # operator_benchmark
+    _timing("peak memory", "Peak memory", "KB", "down", 1, 0.15),
+    _timing("memory bandwidth", "Memory bandwidth", "GB/s", "up", 2, 0.05),
+    # kernelbench
+    _timing("latency_ms", "Latency", "ms", "down", 4, 0.05),
+    _timing("latency_min_ms", "Latency, least", "ms", "down", 4, 0.05),
+    _timing("latency_max_ms", "Latency, largest", "ms", "none", 4, 0.05),
+    _timing("latency_std_ms", "Latency, standard deviation", "ms", "none", 4, 0.15),
+    # tritonbench
+    _timing("tflops", "Throughput", "TFLOP/s", "up", 2, 0.05),
+    _timing("gbps", "Memory bandwidth", "GB/s", "up", 2, 0.05),
+    _timing("walltime", "Wall time", "ms", "down", 4, 0.05),
+    _timing("compile_time_ms", "Compile time", "ms", "down", 1, 0.15),
+    # xla_report
+    _timing("xla_compile_time", "Compile time (largest less median run), XLA", "s", "down", 3, 0.15),
+    _timing("dynamo_compile_time", "Compile time (largest less median run), dynamo", "s", "down", 3, 0.15),
+)
 _HEADLINE = {
     "device_latency_ms", "gpu_busy_ms", "device_bandwidth_gbps", "device_speedup", "token_per_sec",
     "same_choice_ratio", "cold_compile_s", "warm_compile_s", "compilation_latency", "compilation_time(s)",
     "Cold compile time (s)", "Warm compile time (s)", "compiled_peak_memory_bytes", "dynamo_peak_mem",
     "peak_rss_bytes", "gpu_peak_mem", "cpu_peak_mem", "accuracy", "verification_code", "graph_breaks",
-    "50th", "latency_us", "total_time", "latencies",
+    "50th", "latency_us", "total_time", "latencies", "entire_frame_compile_time_s", "latency_ms",
+    "median_total_time",
 }  # fmt: skip
 # By call time: headline only where the experiment has no device time (`role_of`).
 _CALL_TIME = {"speedup": ("device_speedup",), "abs_latency": ("device_latency_ms", "gpu_busy_ms")}
@@ -258,7 +296,8 @@ _DIAGNOSTIC = {
     "elapsed", "baseline", "triton_time_share", "cache_bytes", "cache_entries", "cache_hits", "cache_misses",
     "kernel_variants", "kernel_count", "num_of_calls", "xla_ExecuteTime_number", "calls_captured",
     "autograd_captures", "autograd_compiles", "total_aot_graphs", "ok_aot_graphs", "graphs", "graph_calls",
-    "captured_ops", "total_ops", "model_coverage_ratio",
+    "captured_ops", "total_ops", "model_coverage_ratio", "functions_compiled", "guards", "graph_ops",
+    "latency_min_ms", "latency_max_ms", "latency_std_ms",
 }  # fmt: skip
 
 
@@ -271,7 +310,8 @@ def _role(name: str) -> Role:
 METRICS: dict[str, MetricInfo] = {
     metric.name: replace(metric, role=_role(metric.name))
     for metric in (
-        *_UPSTREAM, *_HUD, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS
+        *_UPSTREAM, *_HUD, *_COUNTS, *_LISTED, *_XLA, *_TORCHBENCH, *_INSTRUCTIONS, *_KERNELS, *_OURS,
+        *_OF_FORMATS,
     )
 }  # fmt: skip
 
@@ -323,6 +363,9 @@ _FAMILIES = (
         ),
         _PHASE,
     ),
+    # PyTorch/XLA's report: <function>_<metric>
+    (re.compile(r"(min|median|max|mean)_\w*time(_s)?"), _timing("", "", "s", "down", 4, 0.05)),
+    (re.compile(r"std_\w*time(_s)?"), _timing("", "", "s", "none", 4, 0.15)),
 )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.formats import reasons
+from runner.formats import format_of, reasons
 from runner.formats.measurement import ParsedMeasurement
+from runner.schema.metrics import metric_info
 from tests.support.observed import by_metric, observe, observe_sample, skips
 
 # ---- gpt-fast
@@ -275,3 +276,59 @@ def test_other_userbenchmarks_name_their_metrics_as_they_like() -> None:
 def test_a_boolean_in_a_userbenchmark_is_a_fault() -> None:
     body = {"name": "n", "environ": {}, "metrics": {"a": True, "b": [1, "x"]}}
     assert [fault.pointer for fault in observe(json.dumps(body)).faults] == ["/metrics/a", "/metrics/b"]
+
+
+# ---- PyTorch/XLA's report
+
+
+def test_the_report_of_xla_has_the_identities_of_its_lines() -> None:
+    parser = observe_sample("metric_report.csv")
+    found = by_metric(parser, "resnet18")
+    median = found["median_total_time"]
+    assert median.identity[3:8] == ("inference", "", "openxla", "cuda", "a100-40gb")
+    assert median.knobs == {"xla": "PJRT", "batch_size": 32, "origin": "torchbench"}
+    values = {name: item.samples for name, item in found.items()}
+    assert values["median_total_time"] == [0.25]
+    assert values["xla_compile_time"] == [3.5]
+    assert values["std_total_time"] == [0.0125]
+    assert (metric_info("median_total_time").unit, metric_info("median_total_time").direction) == (
+        "s",
+        "down",
+    )
+    failed = by_metric(parser, "sam")["median_total_time"]
+    assert (failed.status, failed.mode, failed.backend) == ("oom", "training", "inductor")
+    assert reasons.NO_VALUE_WRITTEN in {reason for _line, reason in skips(parser)}
+
+
+def test_the_report_of_xla_as_lines() -> None:
+    said = {"suite_name": "torchbench", "model_name": "dlrm", "xla": "None"}
+    said |= {"accelerator": "NVIDIA A100", "accelerator_model": "NVIDIA A100"}
+    said |= {"dynamo": "inductor", "test": "eval", "run_status": "success"}
+    line = {"metrics": {"batch_size": -1, "median_total_time": 0.5}, "dimensions": said}
+    failed: dict[str, Any] = {
+        "metrics": {"median_total_time": -1},
+        "dimensions": {**said, "model_name": "sam"},
+    }
+    failed["error_message"] = "RuntimeError: a"
+    body = f"{json.dumps(line)}\n{json.dumps(failed)}\n"
+    assert format_of("", body.encode()).name == "xla_report"
+    found = {item.case: item for item in observe(body).measurements}
+    assert (found["dlrm"].samples, found["dlrm"].knobs) == ([0.5], {"origin": "torchbench"})
+    assert found["dlrm"].device == ""
+    assert (found["sam"].status, found["sam"].code) == ("failed", "RuntimeError: a")
+
+
+# ---- Intel's expected accuracy
+
+
+def test_expected_accuracy_of_xpu_by_dtype() -> None:
+    parser = observe_sample("inductor_huggingface_inference.csv")
+    found = {(item.case, item.dtype, item.knobs.get("amp_dtype")): item for item in parser.measurements}
+    item = found["BertForMaskedLM", "float32", None]
+    assert (item.status, item.code, item.device, item.suite) == (
+        "wrong", "fail_accuracy", "xpu", "huggingface",
+    )  # fmt: skip
+    assert (item.mode, item.backend) == ("inference", "inductor")
+    assert found["BertForMaskedLM", "amp", "float16"].code == "eager_fail_to_run"
+    assert len(parser.measurements) == 7
+    assert skips(parser) == [(5, reasons.EMPTY_CELL)] * 2

@@ -72,7 +72,7 @@ def test_v3_takes_other_json_and_the_runner_s_own_file_has_its_format() -> None:
         b"hello world",
         b"a,b,c\n1,2,3\n",
         b"dev,name\ncuda,x\n",
-        b"\x89PNG\r\n\x1a\n\0\0",
+        b"\x01\x02\r\n\x1a\n\0\0",
         b"name,metric\nx,y\n",
     ],
 )

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
-from hud.judging.graph_changes import NoteChange, PartChange, note_changes, phase_changes
+from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
 from hud.models import Compilation, Environment, Experiment, Metric, kernels_of
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
@@ -134,7 +134,7 @@ class CodePage:
     head: Point
     attribution: Attribution
     environment: list[str]  # facts that differ
-    notes: list[NoteChange]
+    notes: list[NoteChange]  # of one point: all of them
     phases: list[PartChange]
     counts: list[Count] = field(default_factory=list)
     codes: list[Code] = field(default_factory=list)  # the kernels that changed most and have code
@@ -267,7 +267,7 @@ def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> Cod
         after,
         attribution,
         changes(before.environment, after.environment),
-        note_changes(before.compiled, after.compiled),
+        notes_of(after.compiled) if base == head else note_changes(before.compiled, after.compiled),
         phase_changes(before.compiled, after.compiled, totals_s=totals),
     )
     page.counts = _counts(before, after)

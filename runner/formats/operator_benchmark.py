@@ -1,0 +1,117 @@
+"""PyTorch's operator_benchmark: a CSV with a row for each case, and v3 records for its dashboard.
+
+Source: `benchmarks/operator_benchmark/benchmark_core.py`, _output_csv and _output_json. Times are µs, peak
+memory is KB of 1024 bytes. A CSV says neither backend nor dtype; CI's names of files do, as
+`expected_ci_operator_benchmark_eager_float32_cpu.csv`, whose values its check compares with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from runner.formats import reasons
+from runner.formats.errors import Fault
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped
+from runner.formats.measurement import ParsedMeasurement, info_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import number, shortened, text
+from runner.formats.table import pointer, table
+from runner.schema.records import Benchmark, Metric, Model, Record
+
+_BENCHMARK = "PyTorch operator benchmark"
+_EXPECTED = "PyTorch operator benchmark, expected by CI"
+_NEEDED = {"Benchmarking Framework", "Case Name", "Execution Time"}
+_METRICS = {  # by column
+    "Execution Time": "latency_us",
+    "Peak Memory (KB)": "peak memory",
+    "Memory Bandwidth (GB/s)": "memory bandwidth",
+}
+_OF_JSON = {"latency": "latency_us", "forward latency": "latency_us", "backward latency": "latency_us"}
+_DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu")
+_DEVICE = re.compile(rf"_({'|'.join(_DEVICES)})(?=_|$)")
+_DTYPE = re.compile(r"_dtype(?:torch\.)?(\w+?)(?=_|$)")
+_FILE_DTYPE = re.compile(r"_(float32|float16|bfloat16|int8|int32)(?=_|\.|$)")
+_BACKENDS = {"eager": "eager", "compile": "inductor", "jit": "jit"}
+_WARNING = "these are the results that CI compares with; they were not measured now"
+_BACKEND_UNSAID = (
+    "nothing says whether operator_benchmark ran eager or compiled: give it with the upload,"
+    " ?backend=eager or ?backend=inductor"
+)
+
+
+def _said_by_name(filename: str) -> Mapping[str, str]:
+    stem = PurePosixPath(filename.replace("\\", "/")).name.lower()
+    if "operator_benchmark" not in stem and "op_benchmark" not in stem and "microbenchmark" not in stem:
+        return {}
+    words = set(re.split(r"[_.]", stem))
+    hints = {"backend": next((_BACKENDS[word] for word in _BACKENDS if word in words), "")}
+    dtype = _FILE_DTYPE.search(stem)
+    hints["dtype"] = dtype[1] if dtype else ""
+    hints["device"] = next((device for device in _DEVICES if device in words), "")
+    hints["arch"] = "cpu-aarch64" if "aarch64" in words else ""
+    return {name: value for name, value in hints.items() if value}
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    columns, lines = table(
+        body, _NEEDED.issubset, "CSV of operator_benchmark", "columns Case Name, Execution Time, …"
+    )
+    hints = _said_by_name(filename)
+    expected = "expected" in PurePosixPath(filename.replace("\\", "/")).name.lower()
+    if expected:
+        yield FileWarning(_WARNING)
+    for row in lines:
+        if isinstance(row, Fault):
+            yield row
+            continue
+        cells = dict(zip(columns, row.cells, strict=False))
+        if not cells.get("Case Name"):
+            yield row.fault("the case has no name", "Case Name")
+            continue
+        mode = {"True": "training", "False": "inference"}.get(cells.get("run_backward", ""))
+        for column, metric in _METRICS.items():
+            if column not in columns:
+                continue
+            cell = cells.get(column, "")
+            value = number(cell)
+            if not cell:
+                yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
+            elif value is None:
+                yield row.not_a_number(column, cell)
+            else:
+                benchmark = Benchmark(_EXPECTED if expected else _BENCHMARK, mode)
+                model = Model(shortened(cells["Case Name"]), "micro-benchmark", origins=["pytorch"])
+                record = Record(benchmark, model, Metric(metric, [value]))
+                yield LocatedRecord(record, pointer(column), row.line, hints)
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Complete a row or a dashboard's record by the name of its case."""
+    info = info_of(record)
+    name = record.model.name
+    measurement.suite = "operator_benchmark"
+    measurement.metric = _OF_JSON.get(measurement.metric, measurement.metric)
+    device, dtype = _DEVICE.search(name), _DTYPE.search(name)
+    if not text(info.get("device")) and device:
+        measurement.device = device[1]
+    if not record.benchmark.dtype and dtype:
+        measurement.dtype = dtype[1]
+    if info.get("arch") == "unknown":
+        measurement.device_name = given.arch
+    if isinstance(info.get("use_compile"), bool):
+        measurement.backend = "inductor" if info["use_compile"] else "eager"
+    if not measurement.backend:
+        measurement.warning = _BACKEND_UNSAID
+    if measurement.metric in {"peak memory", "memory bandwidth"}:
+        measurement.zero_is("not_run")  # of a device whose memory is not counted, an operator without traffic
+
+
+FORMAT = Format(
+    "operator_benchmark",
+    matches=lambda preview: _NEEDED.issubset(preview.header),
+    read=read,
+    describe=dict.fromkeys((_BENCHMARK, _EXPECTED, "PyTorch operator microbenchmark"), describe),
+    said_by_name=_said_by_name,
+)

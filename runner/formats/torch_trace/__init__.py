@@ -1,0 +1,141 @@
+"""TORCH_TRACE: the structured log that torch.compile writes for each process,
+`dedicated_log_torch_trace_*.log`, and the `raw.jsonl` that tlparse makes of it.
+
+Source: `torch/_logging/_internal.py`, trace_structured, and `torch/_dynamo/utils.py`, CompilationMetrics. A
+line has glog's head and one JSON object; the lines of its payload begin with a tab.
+
+A trace is one process: an experiment with the sums over all that it compiled, called by the user's script,
+and one for each function with its own. The sums come with the facts of its graphs, which pages show like
+those of our own runner: breaks, recompiles, skipped CUDA graphs, phases, caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from runner.formats import reasons
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.parameters import Parameters
+from runner.formats.scalars import shortened
+from runner.formats.torch_trace.process import (
+    HEAD,
+    TOTAL,
+    Line,
+    Trace,
+    compiled_of,
+    entries,
+    take,
+    without_nul,
+)
+from runner.schema.compilations import COMPILATION, COMPILED
+from runner.schema.records import Benchmark, Metric, Model, Record
+
+_BENCHMARK = "TORCH_TRACE"
+_MOST_FUNCTIONS = 100
+_NO_COMPILES = (
+    "the trace has no compilation_metrics: nothing was compiled in this process, or it ended before. Upload"
+    " the log of a process that compiled; torch.export alone writes none"
+)
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    import msgspec
+
+    trace, decode = Trace(), msgspec.json.decode
+    lines = 0
+    for number, head, payload in entries(body):
+        lines += 1
+        try:
+            said = decode(head)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            yield Skipped("", reasons.BAD_JSON, number)
+            continue
+        if isinstance(said, dict):
+            take(trace, said, Line(payload, number, decode))
+    if not lines:
+        detail = "its lines begin as: V1122 12:00:00.000000 1 torch/_dynamo/utils.py:1] {"
+        raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
+    if not trace.counts["compiles"]:
+        raise BadUpload("this TORCH_TRACE has nothing to store", [Fault("", _NO_COMPILES)])
+    yield from _items(trace)
+
+
+def _items(trace: Trace) -> Iterator[Item]:
+    knobs = {} if trace.rank is None else {"rank": trace.rank}
+    first = next(iter(trace.functions))
+    case = shortened(without_nul(trace.script or first.rpartition(":")[0] or first) or "a process")
+    compiled = compiled_of(trace)
+    counts = trace.counts
+    counts["graph_breaks"] = max(sum(note.count for note in compiled.graph_breaks), trace.counted_breaks or 0)
+    counts["recompiles"] = len(trace.recompiles)
+    counts["cudagraph_skips"] = len(trace.skips)
+    counts["compile_failures"] += 0
+    counts["functions_compiled"] = len(trace.functions)
+    said = {COMPILATION: 0}
+    facts = Metric("kernel_count", [trace.kernels], extra_info={**said, COMPILED: compiled.to_json()})
+    yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
+    for name, seconds in trace.times_s.items():
+        metric = Metric(name, [round(seconds, 6)], extra_info=dict(said))
+        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
+    for name, count in counts.items():
+        metric = Metric(name, [count], extra_info=dict(said))
+        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
+    longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
+    for name, function in longest[:_MOST_FUNCTIONS]:
+        of_function = {**knobs, "function": shortened(without_nul(name) or "?")}
+        metrics = [Metric("compiles", [function.compiles])]
+        if function.failure:
+            code, reason = function.failure
+            failed = {"status": "failed", "code": without_nul(code)[:200], "reason": without_nul(reason)}
+            metrics.append(Metric(TOTAL, extra_info=failed))
+        else:
+            metrics.append(Metric(TOTAL, [round(function.time_s, 6)]))
+        for metric in metrics:
+            yield LocatedRecord(_record(trace, case, of_function, metric), f"/{metric.name}", function.line)
+    if rest := longest[_MOST_FUNCTIONS:]:
+        seconds = sum(function.time_s for _name, function in rest)
+        yield FileWarning(
+            f"{len(longest)} functions were compiled: the {_MOST_FUNCTIONS} longest are listed, the other"
+            f" {len(rest)} with {seconds:.3f} s are only in the sums"
+        )
+
+
+def _record(trace: Trace, case: str, knobs: dict[str, Any], metric: Metric) -> Record:
+    training = trace.graphs & {"aot_joint_graph", "aot_backward_graph"}
+    mode = "training" if training else "inference" if "aot_inference_graph" in trace.graphs else None
+    info = {"device": trace.device, "arch": without_nul(trace.card), "knobs": dict(knobs)}
+    versions = {"torch": trace.versions.get("pytorch"), "triton": trace.versions.get("triton")}
+    facts = {name: trace.versions[name] for name in ("cuda", "python") if name in trace.versions}
+    return Record(
+        Benchmark(_BENCHMARK, mode, extra_info=info),
+        Model(case, "torch.compile", "inductor" if trace.compiled_by_inductor else None),
+        metric,
+        runners=[{"extra_info": facts}] if facts else None,
+        dependencies={name: {"version": without_nul(said)} for name, said in versions.items() if said},
+        timestamp=trace.started_s,
+    )
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Take the suite of the upload, so that a benchmark's own traces stand beside its results."""
+    measurement.suite = given.suite or "torch_trace"
+    measurement.knobs = knobs_of(record)
+
+
+def _matches(preview: Preview) -> bool:
+    if HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
+        return True
+    return preview.is_json and b'"frame_compile_id"' in preview.start and _is_raw(preview.first_value)
+
+
+def _is_raw(value: Any) -> bool:
+    """Return whether this is the first line of tlparse's raw.jsonl."""
+    return isinstance(value, dict) and bool(
+        value.keys() & {"string_table", "str", "compilation_metrics", "dynamo_start"}
+    )
+
+
+FORMAT = Format("torch_trace", matches=_matches, read=read, describe={_BENCHMARK: describe})

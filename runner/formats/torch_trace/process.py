@@ -1,0 +1,297 @@
+"""The facts of one process, out of the lines of its TORCH_TRACE."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.formats import compile_notes
+from runner.formats.scalars import finite, text
+from runner.schema.compilations import Compiled, Note
+
+HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]{1,500}:\d+\] (?=\{)")
+_ARTIFACTS = {"dynamo_graph_break_reason", "recompile_reasons"}
+_CACHED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss)")
+_KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
+_CARD = re.compile(rb"system_info\[device\]: \{'name': '([^']{1,100})'")
+_DEVICE = re.compile(r"device\(type='(\w+)'")
+_RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
+_MOST_PAYLOAD_BYTES = 1 << 20
+# Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
+_TIMES = {
+    "dynamo_cumulative_compile_time_us": "entire_frame_compile_time_s",
+    "aot_autograd_cumulative_compile_time_us": "backend_compile_time_s",
+    "inductor_cumulative_compile_time_us": "inductor_compile_time_s",
+    "inductor_code_gen_cumulative_compile_time_us": "code_gen_time_s",
+    "backward_cumulative_compile_time_us": "backward_compile_time_s",
+    "triton_compile_time_us": "triton_compile_time_s",
+    "compile_time_autotune_time_us": "autotune_time_s",
+    "runtime_triton_autotune_time_us": "runtime_autotune_time_s",
+    "runtime_cudagraphify_time_us": "cudagraphify_time_s",
+    "pre_grad_pass_time_us": "pre_grad_pass_time_s",
+    "joint_graph_pass_time_us": "joint_graph_pass_time_s",
+    "post_grad_pass_time_us": "post_grad_pass_time_s",
+    "dynamo_compile_time_before_restart_us": "time_before_restart_s",
+}
+_OLDER = {name: name for name in list(_TIMES.values())[:4]}
+_OLDER["dynamo_time_before_restart_s"] = "time_before_restart_s"
+TOTAL = "entire_frame_compile_time_s"
+_COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
+_OF_A_BREAK = re.compile(
+    r"graph.?break|unsupported|skip function|call_function|generic_jump|fail", re.IGNORECASE
+)
+
+
+@dataclass
+class Function:
+    """What was compiled of one function of the user's code."""
+
+    time_s: float = 0.0
+    compiles: int = 0
+    failure: tuple[str, str] | None = None  # type and reason of the last one
+    line: int = 0
+
+
+@dataclass
+class Trace:
+    """The facts of a process, as its lines tell them one after the other."""
+
+    strings: dict[int, str] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=lambda: defaultdict(Function))
+    times_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
+    breaks: list[Note] = field(default_factory=list)
+    restarts: list[Note] = field(default_factory=list)  # of torch that does not tell breaks apart
+    counted_breaks: int | None = None
+    recompiles: list[Note] = field(default_factory=list)
+    skips: list[Note] = field(default_factory=list)
+    caches: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    phases_us: Counter[str] = field(default_factory=Counter)
+    begun_us: dict[tuple[Any, ...], list[float]] = field(default_factory=lambda: defaultdict(list))
+    versions: dict[str, str] = field(default_factory=dict)
+    script: str = ""
+    device: str = ""
+    card: str = ""
+    rank: int | None = None
+    kernels: int = 0
+    started_s: float | None = None
+    compiled_by_inductor: bool = False
+    graphs: set[str] = field(default_factory=set)  # kinds: aot_inference_graph, …
+    frame: compile_notes.Frame | None = None  # the function that is being compiled
+
+
+def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the number of each line with JSON, its JSON, and its payload (of up to a MiB)."""
+    number, head, payload, size = 0, b"", [], 0
+    for count, line in enumerate(io.BytesIO(body.removeprefix(b"\xef\xbb\xbf")), start=1):
+        if line.startswith(b"\t"):
+            if size < _MOST_PAYLOAD_BYTES:
+                payload.append(line[1:])
+                size += len(line)
+            continue
+        if head:
+            yield number, head, b"".join(payload)
+        found = HEAD.match(line)
+        number, head, payload, size = count, line[found.end() :] if found else b"", [], 0
+        if not found and line.startswith(b"{"):
+            head = line  # tlparse's raw.jsonl
+    if head:
+        yield number, head, b"".join(payload)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line's payload and number, and a decoder of JSON."""
+
+    payload: bytes
+    number: int
+    decode: Callable[[bytes], Any]
+
+
+def take(trace: Trace, said: dict[str, Any], line: Line) -> None:
+    """Add what one line says."""
+    if isinstance(said.get("rank"), int):
+        trace.rank = said["rank"]
+    for key, value in said.items():
+        if taker := _TAKERS.get(key):
+            taker(trace, value, line)
+        elif key.startswith("aot_"):
+            trace.graphs.add(key)
+
+
+def _take_string(trace: Trace, value: Any, line: Line) -> None:
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], int):
+        trace.strings[value[1]] = text(value[0])
+
+
+def _take_strings(trace: Trace, value: Any, line: Line) -> None:
+    names = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else [])
+    trace.strings = {int(number): text(name) for number, name in names if str(number).isdecimal()}
+
+
+def _take_tensor(trace: Trace, value: Any, line: Line) -> None:
+    found = _DEVICE.search(text(value.get("device"))) if isinstance(value, dict) else None
+    if found and found[1] != "meta" and trace.device in {"", "cpu"}:
+        trace.device = found[1]
+
+
+def _take_code(trace: Trace, value: Any, line: Line) -> None:
+    trace.compiled_by_inductor = True
+    trace.kernels += len(_KERNEL.findall(line.payload))
+
+
+def _take_start(trace: Trace, value: Any, line: Line) -> None:
+    frames = []
+    stack = value.get("stack") if isinstance(value, dict) else None
+    for frame in stack if isinstance(stack, list) else []:
+        if isinstance(frame, dict) and isinstance(frame.get("line"), int):
+            number = frame.get("filename")
+            frames.append((trace.strings.get(number, "") if isinstance(number, int) else "", frame["line"]))
+    trace.frame = frames[-1] if frames else None
+    named = (compile_notes.short_path(file) for file, _line in frames if file and not file.startswith("<"))
+    trace.script = trace.script or next((file for file in named if not file.startswith("torch/")), "")
+
+
+def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
+    """Add the compile of one frame."""
+    if not isinstance(metrics, dict):
+        return
+    times_s = _times_of(metrics)
+    _add(trace.times_s, times_s)
+    if metrics.get("is_runtime"):
+        return
+    file = compile_notes.short_path(text(metrics.get("co_filename")))
+    name = _RESUMED.sub("", text(metrics.get("co_name"))) or "an exported program"
+    function = trace.functions[f"{file}:{name}" if file else name]
+    function.time_s += times_s.get(TOTAL, 0.0)
+    function.compiles += 1
+    function.line = function.line or line.number
+    trace.counts["compiles"] += 1
+    if kind := text(metrics.get("fail_type")):
+        trace.counts["compile_failures"] += 1
+        function.failure = (kind, compile_notes.plain(text(metrics.get("fail_reason"))))
+    for key, count in _COUNTS.items():
+        trace.counts[count] += _integer(metrics.get(key))
+    if isinstance(metrics.get("num_graph_breaks"), int):  # of the process so far
+        trace.counted_breaks = max(trace.counted_breaks or 0, metrics["num_graph_breaks"])
+    listed = metrics.get("restart_reasons")
+    place = compile_notes.place([(text(metrics.get("co_filename")), _integer(metrics.get("co_firstlineno")))])
+    for reason in listed if isinstance(listed, list) else []:
+        if _OF_A_BREAK.search(text(reason)):
+            trace.restarts.append(Note(compile_notes.plain(reason.strip("'")), place))
+    if reason := text(metrics.get("cudagraph_skip_reason")):
+        trace.skips.append(compile_notes.cudagraph_skip(reason))
+    _take_environment(trace, metrics)
+
+
+def _take_environment(trace: Trace, metrics: Mapping[str, Any]) -> None:
+    for name in ("pytorch_version", "triton_version", "cuda_version", "python_version"):
+        if said := text(metrics.get(name)).split(" ")[0]:
+            trace.versions[name.removesuffix("_version")] = said
+    started_us = finite(metrics.get("start_time_us"))
+    started_s = started_us / 1e6 if started_us else finite(metrics.get("start_time"))
+    if trace.started_s is None and started_s:
+        trace.started_s = started_s
+    if metrics.get("is_forward") is False:
+        trace.graphs.add("aot_backward_graph")
+
+
+def _add(sums: dict[str, float], values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        sums[name] += value
+
+
+def _times_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of a compile by our names."""
+    found = {}
+    for older, name in _OLDER.items():
+        if (seconds := finite(metrics.get(older))) is not None and seconds >= 0:
+            found[name] = seconds
+    for newer, name in _TIMES.items():
+        if (microseconds := finite(metrics.get(newer))) is not None and microseconds >= 0:
+            found[name] = microseconds / 1e6
+    start_us, end_us = (finite(metrics.get(f"{name}_time_us")) for name in ("start", "end"))
+    if metrics.get("co_name") is None and not metrics.get("is_runtime") and start_us and end_us:
+        found.setdefault(TOTAL, max(end_us - start_us, 0) / 1e6)  # AOTInductor has no frame
+    return found
+
+
+def _take_artifact(trace: Trace, value: Any, line: Line) -> None:
+    name = text(value.get("name")) if isinstance(value, dict) else ""
+    if cached := _CACHED.fullmatch(name):
+        trace.caches[cached["cache"]][cached["end"] == "miss"] += 1
+        if card := _CARD.search(line.payload):
+            trace.card = card[1].decode(errors="replace")
+    if name not in _ARTIFACTS:
+        return
+    said: Any = line.payload.decode(errors="replace").strip()
+    if name == "dynamo_graph_break_reason":
+        trace.breaks.append(compile_notes.graph_break_of_trace(said))
+        return
+    with contextlib.suppress(ValueError):  # torch writes a single reason as plain text
+        said = line.decode(line.payload)
+    guards = said if isinstance(said, list) else [said]
+    if guards and text(guards[0]):  # the entry that was used last comes first
+        trace.recompiles.append(compile_notes.recompile(guards[0], trace.frame))
+
+
+def _take_event(trace: Trace, value: Any, line: Line) -> None:
+    """Add the time between the begin and the end of one of dynamo's phases, under the phase's own name."""
+    try:
+        event = line.decode(line.payload)
+    except ValueError:
+        return
+    if not isinstance(event, dict) or event.get("ph") not in {"B", "E"} or not text(event.get("name")):
+        return
+    at_us = finite(event.get("ts"))
+    if at_us is None:
+        return
+    begun = trace.begun_us[str(event.get("pid")), str(event.get("tid")), event["name"]]
+    if event["ph"] == "B":
+        begun.append(at_us)
+    elif begun:
+        trace.phases_us[event["name"]] += round(max(at_us - begun.pop(), 0))
+
+
+_TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
+    "str": _take_string,
+    "string_table": _take_strings,
+    "dynamo_start": _take_start,
+    "compilation_metrics": _take_metrics,
+    "compilation_metrics_runtime": _take_metrics,
+    "artifact": _take_artifact,
+    "describe_tensor": _take_tensor,
+    "inductor_output_code": _take_code,
+    "chromium_event": _take_event,
+}
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
+
+
+def compiled_of(trace: Trace) -> Compiled:
+    breaks = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
+    phases_s = {name: round(us / 1e6, 4) for name, us in trace.phases_us.items() if us >= 1000}
+    times_s = {name: round(seconds, 4) for name, seconds in trace.times_s.items() if seconds >= 0.001}
+    return Compiled(
+        graph_breaks=compile_notes.summed(map(_clean, compile_notes.without_twins(breaks))),
+        recompiles=compile_notes.summed(map(_clean, trace.recompiles)),
+        cudagraph_skips=compile_notes.summed(map(_clean, trace.skips)),
+        phases_s={without_nul(name): seconds for name, seconds in (phases_s or times_s).items()},
+        caches={name: (hits, misses) for name, (hits, misses) in trace.caches.items()},
+    )
+
+
+def _clean(note: Note) -> Note:
+    return Note(without_nul(note.reason), without_nul(note.place), note.count)
+
+
+def without_nul(said: str) -> str:
+    """Return a text without NUL characters, which PostgreSQL does not store."""
+    return said.replace("\0", "")

@@ -1,0 +1,59 @@
+"""Files that are known and not read are refused by name, with what to do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from runner.formats import format_of
+from runner.formats.errors import BadUpload, MalformedUpload
+from runner.formats.format import Preview
+from runner.formats.refused import REFUSED, refused
+from tests.support.observed import SAMPLES
+from tests.support.records import as_list, v3_record
+
+_PYTEST = {
+    "machine_info": {"node": "a"},
+    "commit_info": {},
+    "benchmarks": [],
+    "datetime": "",
+    "version": "5.1",
+}
+_NVBENCH = {"meta": {"version": {}}, "devices": [], "benchmarks": []}
+_ASV = {"commit_hash": "a", "params": {"machine": "m"}, "results": {"time_a": [1]}, "version": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        (json.dumps(_PYTEST), "pytest-benchmark"),
+        (json.dumps({"context": {"num_cpus": 4}, "benchmarks": [{"name": "BM_a"}]}), "google-benchmark"),
+        ("name,iterations,real_time,cpu_time,time_unit\nBM,1,2,3,ns\n", "google-benchmark"),
+        (json.dumps(_NVBENCH), "nvbench"),
+        ("Benchmark,Device,Device Name,Samples,CPU Time (sec)\na,0,H100,3,1\n", "nvbench"),
+        (json.dumps(_ASV), "asv"),
+        ("kernel_name,kernel_provider,y_value_50\nrope,liger,1\n", "Liger"),
+        ("name,quantization,m,k,n,high_precision_dtype\na,int4wo,1,2,3,torch.bfloat16\n", "torchao"),
+        (json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", "ts": 1, "name": "a"}]}), "Kineto"),
+        (json.dumps([{"ph": "B", "ts": 1, "name": "dynamo"}]), "trace"),
+        ("<!DOCTYPE html>\n<html><body>a</body></html>", "web page"),
+        (b"PK\x03\x04" + bytes(60), "zip"),
+        (pickle.dumps({"a": 1}), "pickle"),
+    ],
+)
+def test_a_known_file_is_refused_by_name_with_what_to_do(body: bytes | str, word: str) -> None:
+    with pytest.raises(BadUpload) as caught:
+        format_of("", body.encode() if isinstance(body, str) else body)
+    assert not isinstance(caught.value, MalformedUpload), "422, not 400"
+    assert word in caught.value.detail
+    assert caught.value.faults[0].detail
+
+
+def test_nothing_that_is_read_is_refused() -> None:
+    for path in SAMPLES.iterdir():
+        if path.suffix in {".csv", ".json", ".jsonl", ".log"}:
+            assert refused(Preview(path.read_bytes())) is None, path.name
+    assert refused(Preview(as_list(v3_record()))) is None
+    assert all(kind.name and kind.instead for kind in REFUSED)

@@ -1,0 +1,113 @@
+"""TORCH_TRACE: sums and functions of a process, and the facts of its graphs up to their page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.test import Client
+
+from hud.ingest import ingest
+from hud.models import Compilation
+from runner.formats import format_of, reasons
+from runner.formats.errors import BadUpload
+from runner.formats.parameters import Parameters
+from runner.schema.compilations import Note
+from runner.schema.metrics import metric_info
+from tests.support.observed import SAMPLES, observe, observe_sample
+
+_NAME = "dedicated_log_torch_trace_rank_0_sample.log"
+
+
+def test_a_trace_has_the_sums_of_its_process_and_each_function() -> None:
+    parser = observe_sample(_NAME)
+    assert not parser.faults
+    assert [entry["reason"] for entry in parser.skipped] == [reasons.BAD_JSON]
+    by_place = {(item.knobs.get("function", ""), item.metric): item for item in parser.measurements}
+    values = {place: item.samples for place, item in by_place.items()}
+    assert values["", "entire_frame_compile_time_s"] == [4.25]
+    assert values["", "backend_compile_time_s"] == [2.75]
+    assert values["", "inductor_compile_time_s"] == [2.0]
+    assert values["", "triton_compile_time_s"] == [0.75]
+    assert values["", "runtime_autotune_time_s"] == [0.125]
+    counts = ("compiles", "graph_breaks", "recompiles", "cudagraph_skips", "compile_failures", "kernel_count")
+    assert [values["", name] for name in counts] == [[3], [1], [1], [1], [1], [2]]
+    assert values["model.py:forward", "entire_frame_compile_time_s"] == [4.0]
+    failed = by_place["model.py:torch_dynamo_resume_in_forward", "entire_frame_compile_time_s"]
+    assert (failed.status, failed.code, failed.samples) == ("failed", "BackendCompilerFailed", [])
+    for item in parser.measurements:
+        info = metric_info(item.metric)
+        assert info.unit in {"s", "count"}
+        expected = ("torch_trace", "train.py", "inference", "inductor", "cuda", "h200", 0)
+        identity = (item.suite, item.case, item.mode, item.backend, item.device, item.arch)
+        assert (*identity, item.knobs["rank"]) == expected
+        assert (item.environment.torch, item.environment.triton) == ("2.13.0+cu128", "3.5.0")
+
+
+def test_a_trace_tells_why_graphs_broke_and_were_compiled_again() -> None:
+    (compiled,) = (item.compiled for item in observe_sample(_NAME).measurements if item.compiled)
+    stop = "Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None"
+    assert compiled.graph_breaks == (Note(stop, "model.py:9"),)
+    again = "tensor 'x' size mismatch at index 0. expected 8, actual 9"
+    assert compiled.recompiles == (Note(again, "model.py:7"),)
+    assert compiled.cudagraph_skips == (Note("mutated inputs (1 instances)", "model.py:12"),)
+    assert compiled.phases_s == {"entire_frame_compile": 3.5, "bytecode_tracing": 0.25}
+    assert compiled.caches == {"fx_graph": (1, 1)}
+
+
+@pytest.mark.django_db
+def test_the_facts_of_a_trace_are_stored_and_shown(client: Client) -> None:
+    body = (SAMPLES / _NAME).read_bytes()
+    receipt = ingest(body, Parameters(filename=_NAME, suite="huggingface", dtype="bfloat16"))
+    again = ingest(body, Parameters(filename=_NAME, suite="huggingface", dtype="bfloat16"))
+    assert (again.stored, again.duplicates) == (0, receipt.stored)
+    (row,) = Compilation.objects.all()
+    assert (row.experiment.suite, row.experiment.dtype, row.number) == ("huggingface", "bfloat16", 0)
+    assert row.graph_breaks[0]["place"] == "model.py:9"
+    side = f"run:{row.run_id}/experiment:{row.experiment_id}"
+    response = client.get("/code.json", {"base": side, "head": side})
+    notes = {
+        one["kind"]: (one["place"], one["base"], one["head"]) for one in response.json()["graph"]["notes"]
+    }
+    assert notes == {
+        "graph break": ("model.py:9", 1, 1),
+        "recompile": ("model.py:7", 1, 1),
+        "CUDA-graph skip": ("model.py:12", 1, 1),
+    }
+    page = client.get("/code/", {"base": side, "head": side}).content.decode()
+    assert "User-inserted graph break" in page
+
+
+def test_older_torch_tells_times_in_seconds_and_breaks_as_restarts() -> None:
+    metrics = {
+        "co_name": "fn",
+        "co_filename": "/a/test_misc.py",
+        "co_firstlineno": 5,
+        "entire_frame_compile_time_s": 0.5,
+        "backend_compile_time_s": None,
+        "restart_reasons": ["'skip function graph_break in file /a/torch/_dynamo/decorators.py'"],
+    }
+    line = {"compilation_metrics": metrics, "frame_id": 0, "frame_compile_id": 0, "attempt": 1}
+    body = f"V0403 07:28:48.065000 139 torch/_dynamo/utils.py:685] {json.dumps(line)}\n"
+    parser = observe(body, "dedicated_log_torch_trace_x.log")
+    values = {item.metric: item.samples for item in parser.measurements if not item.knobs}
+    assert values["entire_frame_compile_time_s"] == [0.5]
+    assert values["graph_breaks"] == [1]
+    assert "backend_compile_time_s" not in values
+
+
+def test_the_raw_lines_of_tlparse_are_the_same_trace() -> None:
+    heads = [line for line in (SAMPLES / _NAME).read_text().splitlines()[:-1] if not line.startswith("\t")]
+    lines = [json.dumps(json.loads(line[line.index("{") :]), sort_keys=True) for line in heads]
+    body = "\n".join(lines).encode()
+    assert format_of("", body).name == "torch_trace"
+    values = {
+        item.metric: item.samples for item in observe(body).measurements if "function" not in item.knobs
+    }
+    assert values["entire_frame_compile_time_s"] == [4.25]
+
+
+def test_a_trace_without_compiles_says_what_is_missing() -> None:
+    with pytest.raises(BadUpload) as caught:
+        observe('V0403 07:28:48.065000 139 torch/_logging/structured.py:19] {"str": ["/a/b.py", 0]}\n')
+    assert "compilation_metrics" in caught.value.faults[0].detail
