@@ -21,6 +21,7 @@ from hud.api import (
     compare,
     experiments,
     hosts,
+    notes,
     regressions,
     results,
     runs,
@@ -49,7 +50,19 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
-for module in (results, runs, experiments, attribution, compare, regressions, hosts, schedules, audit, agent):
+for module in (
+    results,
+    runs,
+    experiments,
+    attribution,
+    compare,
+    regressions,
+    notes,
+    hosts,
+    schedules,
+    audit,
+    agent,
+):
     api.add_router("", module.router)
 
 

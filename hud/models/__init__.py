@@ -22,7 +22,7 @@ from hud.models.measurements import (
 from hud.models.regressions import Bisect, BisectStep, Regression, RegressionEvent, SeriesState
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Environment, Experiment, Metric, Series, Target
+from hud.models.series import Annotation, Environment, Experiment, Metric, Series, Target
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "STATUS_NAMES",
     "TERMINAL",
     "Accelerator",
+    "Annotation",
     "ApiKey",
     "Artifact",
     "Audit",

@@ -18,6 +18,8 @@ from hud.models import State
 from hud.pages.audit import query as audit
 from hud.pages.compare import query as compare
 from hud.pages.experiment import query as experiment
+from hud.pages.experiment.drawing import Look
+from hud.pages.experiment.history import Range
 from hud.pages.hosts.query import Place
 from hud.pages.limits import query as limits
 from hud.pages.option_fields import knob_field, knob_text
@@ -32,6 +34,8 @@ from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Option, OptionValue
 
 _KNOB = "knob_"  # prefix of a field's name
+_MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # of a rerun
+_FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
 _MAX_ID = 2**31 - 1
 _MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
@@ -110,15 +114,56 @@ class RegressionAction(forms.Form):
         return sorted({int(text) for text in texts})[: regressions.MOST_ROWS]
 
 
+def _choice(*names: str) -> forms.ChoiceField:
+    return forms.ChoiceField(required=False, choices=[(name, name) for name in names])
+
+
 class ExperimentChoice(FilterForm):
-    """The metric of an experiment and how many of its points to show."""
+    """What an experiment's page shows: metric, points, how charts are drawn, and what is compared."""
 
     metric = _word()
     points = forms.IntegerField(required=False, min_value=1, max_value=experiment.MAX_POINTS)
-    table = forms.ChoiceField(required=False, choices=[("all", "all")])  # else the newest rows only
+    table = _choice("all")  # else the newest rows only
+    branch = _word()
+    axis = _choice("even", "date")
+    scale = _choice("absolute", "relative", "log")
+    marks = _choice("each", "medians")
+    overlay = forms.RegexField(r"^\d{1,9}(,\d{1,9}){0,9}$", required=False)  # ids of experiments
+    base = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # runs
+    head = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    point = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # run whose details are open
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        for name in ("from", "to"):  # the first is no name for an attribute
+            self.fields[name] = forms.DateTimeField(required=False)
+
+    def range(self) -> Range:
+        kept = self.kept()
+        points = kept.get("points", experiment.DEFAULT_POINTS)
+        return Range(points, kept.get("branch", ""), kept.get("from"), kept.get("to"))
 
     def query_options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.kept().items() if name != "table"}
+        kept = self.kept()
+        overlay = [int(one) for one in kept.get("overlay", "").split(",") if one]
+        return {
+            "overlay": overlay,
+            **{name: kept[name] for name in ("metric", "base", "head") if name in kept},
+        }
+
+    def look(self) -> Look:
+        kept = self.kept()
+        return Look(**{name: kept[name] for name in ("axis", "scale", "marks") if name in kept})
+
+
+class NoteForm(forms.Form):
+    """A note beside the charts of an experiment."""
+
+    text = forms.CharField(max_length=300)
+    link = forms.CharField(required=False, max_length=300)
+    commit = forms.CharField(required=False, max_length=64)
+    date = forms.DateTimeField(required=False)
+    scope = forms.ChoiceField(choices=[(name, name) for name in ("experiment", "suite", "all")])
 
 
 class CodeSides(FilterForm):
@@ -274,6 +319,8 @@ class RerunForm(forms.Form):
         self._offer("environment", "host default", names)
         self._offer("base_environment", "none", names)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
+        self._own = {f"{_KNOB}{name}" for name in own}
+        field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
         for name, knob in self._knobs.items():
             self.fields[name] = knob_field(knob)
             if knob.name in own:
@@ -295,15 +342,39 @@ class RerunForm(forms.Form):
 
     @property
     def main_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name not in self._knobs]
+        """Return what most reruns set: where and how often."""
+        return [field for field in self if field.name in _MAIN_FIELDS]
+
+    @property
+    def more_fields(self) -> list[forms.BoundField]:
+        """Return the settings of comparisons, caches and choices."""
+        return [field for field in self if field.name not in _MAIN_FIELDS and field.name not in self._knobs]
+
+    @property
+    def more_wrong(self) -> bool:
+        return any(field.errors for field in self.more_fields)
 
     @property
     def knob_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name in self._knobs]
+        """Return the suite's options, those that the experiment sets first."""
+        found = [field for field in self if field.name in self._knobs]
+        return sorted(found, key=lambda field: field.name not in self._own)
+
+    @property
+    def first_knobs(self) -> list[forms.BoundField]:
+        return self.knob_fields[: max(_FIRST_KNOBS, len(self._own))]
+
+    @property
+    def other_knobs(self) -> list[forms.BoundField]:
+        return self.knob_fields[max(_FIRST_KNOBS, len(self._own)) :]
 
     @property
     def knobs_wrong(self) -> bool:
         return any(name in self.errors for name in self._knobs)
+
+    @property
+    def others_wrong(self) -> bool:
+        return any(field.errors for field in self.other_knobs)
 
     def knobs_chosen(self) -> dict[str, OptionValue | None]:
         """Return every knob, None for its default; {} where the form was sent without knobs."""

@@ -136,6 +136,9 @@ def request_run(
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, matching.attached()
     )
+    if not problem:
+        interpreters = (resources.interpreter, resources.base_interpreter)
+        problem = matching.missing_packages(specs, able, interpreters)
     if problem:
         raise InvalidRunRequest(problem)
     if candidate_options:
