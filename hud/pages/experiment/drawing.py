@@ -334,7 +334,8 @@ def _marks(row: Row, canvas: Canvas, scale: Scale, *, shaped: bool = False, extr
             continue
         values = spot.compilations if canvas.look.marks == "each" else [(0, spot.value)]
         apart = canvas.step * 0.66 / len(values)
-        for place, (number, value) in enumerate(values):
+        for place, (key_number, value) in enumerate(values):
+            number = key_number if key_number >= 0 else -1 - key_number  # unnumbered: the process's
             at = (x + apart * (place - (len(values) - 1) / 2)) / 10
             y = scale.y(value)
             shape = canvas.shapes.get((spot.run, number)) if shaped else None

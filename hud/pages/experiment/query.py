@@ -85,7 +85,7 @@ def read(
     head: int | None = None,
     with_siblings: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 20 statements, one more for uploaded points and up to 3 for compilations; None for
+    """Return the page, in 18 statements, one more for uploaded points and up to 3 for compilations; None for
     no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
