@@ -51,6 +51,7 @@ urlpatterns = [
     path("suites.<format:data_format>", suites.suite_list, name="suites"),
     path("suites/<name:name>.<format:data_format>", suites.suite, name="suite"),
     path("suites/<name:name>/", suites.suite, name="suite"),
+    path("suites/<name:name>/rerun", suites.rerun, name="suite_rerun"),
     path("experiments/<int:pk>/", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>.<format:data_format>", experiments.experiment, name="experiment"),
     path("experiments/<int:pk>/rerun", experiments.request_run, name="rerun"),

@@ -60,6 +60,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "compilers": {"GET": "read"},
     "suites": {"GET": "read"},
     "suite": {"GET": "read"},
+    "suite_rerun": {"POST": "run"},
     "experiment": {"GET": "read"},
     "rerun": {"POST": "run"},
     "note_add": {"POST": "run"},

@@ -45,6 +45,10 @@ def _word(max_length: int = 200) -> forms.CharField:
     return forms.CharField(required=False, max_length=max_length)
 
 
+def _choice(*names: str) -> forms.ChoiceField:
+    return forms.ChoiceField(required=False, choices=[(name, name) for name in names])
+
+
 class FilterForm(forms.Form):
     """A page's query string. `kept` returns the valid values."""
 
@@ -72,6 +76,10 @@ class SuiteFilters(FilterForm):
     backend = _word(100)
     arch = _word(100)
     q = _word()
+    verdict = _choice("improved", "unchanged", "regressed", "inconclusive", "failed", "new")
+    status = _choice("ok", "failed", "not_run")
+    target = _choice("met", "missed")
+    sort = _word(60)
     page = forms.IntegerField(required=False, min_value=1, max_value=_MAX_PAGE)
 
     def filters(self) -> suite.Filters:
@@ -114,10 +122,6 @@ class RegressionAction(forms.Form):
         return sorted({int(text) for text in texts})[: regressions.MOST_ROWS]
 
 
-def _choice(*names: str) -> forms.ChoiceField:
-    return forms.ChoiceField(required=False, choices=[(name, name) for name in names])
-
-
 class ExperimentChoice(FilterForm):
     """What an experiment's page shows: metric, points, how charts are drawn, and what is compared."""
 
@@ -154,6 +158,25 @@ class ExperimentChoice(FilterForm):
     def look(self) -> Look:
         kept = self.kept()
         return Look(**{name: kept[name] for name in ("axis", "scale", "marks") if name in kept})
+
+
+class SuiteRerun(forms.Form):
+    """The experiments of a suite to run again: those that are ticked, or one whose own button was pressed."""
+
+    experiment = forms.TypedMultipleChoiceField(coerce=int, required=False)
+    only = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        field = self.fields["experiment"]
+        assert isinstance(field, forms.TypedMultipleChoiceField)
+        ticked = [pk for pk in data.getlist("experiment") if pk.isascii() and pk.isdecimal() and len(pk) < 10]
+        field.choices = [(pk, pk) for pk in ticked]
+
+    def chosen(self) -> list[int]:
+        said = self.cleaned_data
+        return [said["only"]] if said["only"] else said["experiment"]
 
 
 class NoteForm(forms.Form):

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.models import Metric
 from hud.pages.experiment.multiples import Key, Row, Slot, slot_of_time
 from hud.runs.branches import other_branch
+from hud.templatetags.hud_tags import bytes_text, quantity
 from runner.schema.statistics import ValueRule, value_of
 
 WIDTH = 1000.0
@@ -42,7 +43,7 @@ class Look:
 class Event:
     """A line through all charts."""
 
-    kind: Literal["change", "step", "note"]
+    kind: Literal["change", "level", "step", "note"]
     x: float
     text: str
 
@@ -121,13 +122,15 @@ def strip(row: Row, canvas: Canvas) -> SafeString:
     """Return a cell for each run: dark where its result is good."""
     cells = []
     width = max(canvas.step * 0.8, 2.0)
+    numbers = [spot.value for spot in row.spots.values() if spot.value is not None]
+    usual = min(numbers, default=0.0) if row.metric.kind != "status" else math.inf
     for key, spot in row.spots.items():
         x = canvas.by_key[key] - width / 2
-        bad = spot.failed or (row.metric.kind != "status" and bool(spot.value))
-        tone = "bad" if bad else "good"
+        tone = "bad" if spot.failed or (spot.value or 0.0) > usual else "some" if spot.value else "good"
         cells.append(f'<rect class="{tone}" x="{x:.1f}" y="1" width="{width:.1f}" height="{STRIP - 2}"/>')
     bad_runs = sum('class="bad"' in cell for cell in cells)
-    return _svg(STRIP, f"{row.metric.title}: {len(cells)} runs, {bad_runs} not clean", cells, [])
+    now = f'<text class="tick start" x="100%" dx="6" y="11">{row.newest:g}</text>' if numbers else ""
+    return _svg(STRIP, f"{row.metric.title}: {len(cells)} runs, {bad_runs} worse", cells, [now])
 
 
 def hosts(canvas: Canvas) -> SafeString:
@@ -169,7 +172,7 @@ def axis(canvas: Canvas) -> SafeString:
 def heads(canvas: Canvas) -> SafeString:
     """Return the labels of the events, above the first chart; the notes below the charts have them all."""
     texts, last = [], -WIDTH
-    icons = {"change": "▼", "step": "◆", "note": "✎"}
+    icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎"}
     for event in sorted(canvas.events, key=lambda one: one.x):
         near = event.x - last < _APART
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
@@ -238,7 +241,7 @@ def _scale(row: Row, look: Look, height: int) -> Scale:
     low, high = _padded(low, high)
     if look.scale == "absolute" and min(places) >= 0:
         low = max(low, 0.0)
-    return Scale(low, high, height, of, _ticks(low, high, height, of, look))
+    return Scale(low, high, height, of, _ticks(low, high, height, of, look=look, metric=row.metric))
 
 
 def _transform(look: Look, level: float | None, values: Sequence[float]) -> Callable[[float], float]:
@@ -260,27 +263,33 @@ def _pixel(place: float, low: float, high: float, height: int) -> float:
 
 
 def _ticks(
-    low: float, high: float, height: int, of: Callable[[float], float], look: Look | None = None
+    low: float,
+    high: float,
+    height: int,
+    of: Callable[[float], float],
+    *,
+    look: Look | None = None,
+    metric: Metric | None = None,
 ) -> list[tuple[float, str]]:
     """Return 3 to 5 round ticks as pixels and text."""
-    wanted = 5 if height >= TALL else 3
-    raw = (high - low) / wanted
+    raw = (high - low) / (5 if height >= TALL else 3)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * size for size in (1, 2, 5, 10) if power * size >= raw)
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     first = math.ceil(low / step)
-    places = [first * step + step * number for number in range(int((high - first * step) / step + 1e-9) + 1)]
-    log, relative = of is not float and look and look.scale == "log", look and look.scale == "relative"
-    found = []
-    for place in places:
-        if log:
-            text = f"{10**place:.3g}"
-        elif relative and of is not float:
-            text = f"{place + 0.0:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
-        else:
-            text = f"{place + 0.0:,.{digits}f}" if abs(place) < 1e6 else f"{place:.3g}"
-        found.append((_pixel(place, low, high, height), text.replace("-", "−")))
-    return found
+    places = [step * (first + number) for number in range(int(high / step - first + 1e-9) + 1)]
+    scale = look.scale if look and of is not float else "absolute"
+
+    def text_of(place: float) -> str:
+        if scale == "log":
+            return f"{10**place:.3g}"
+        if scale == "relative":
+            return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
+        if metric and metric.unit == "B":
+            return bytes_text(place)
+        return f"{place + 0.0:,.{digits}f}" if abs(place) < 1e6 else f"{place:.3g}"
+
+    return [(_pixel(place, low, high, height), text_of(place).replace("-", "−")) for place in places]
 
 
 def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
@@ -352,8 +361,8 @@ def _labels(row: Row, scale: Scale) -> Iterator[str]:
     if row.newest is not None:
         y = scale.y(row.newest) + 4
         tone = " change" if row.regression else ""
-        text = escape(f"{row.newest:.4g} {row.metric.unit if len(row.metric.unit) < 6 else ''}".strip())
-        yield f'<text class="now{tone}" x="100%" dx="6" y="{y:.1f}">{text}</text>'
+        now = escape(quantity(row.newest, row.metric))
+        yield f'<text class="now{tone}" x="100%" dx="6" y="{y:.1f}">{now}</text>'
     if row.target:
         inside, above = scale.holds(row.target.value), scale.of(row.target.value) > scale.high
         y = scale.y(row.target.value) - 3 if inside else 10 if above else scale.height - 2

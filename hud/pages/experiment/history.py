@@ -180,9 +180,15 @@ def changes(before: Environment, after: Environment) -> list[str]:
     names = [*new, *(name for name in old if name not in new)]
     differ = [name for name in names if (old.get(name) or "") != (new.get(name) or "")]
     return [
-        f"{name} {old.get(name) or 'unknown'} → {new.get(name) or 'unknown'}"
+        f"{name} {_brief(old.get(name))} → {_brief(new.get(name))}"
         for name in sorted(differ, key=lambda name: not (old.get(name) and new.get(name)))
     ]
+
+
+def _brief(fact: Any) -> str:
+    """Return a fact as text; the middle of a card's long identity is left out."""
+    text = str(fact or "unknown")
+    return f"{text[:8]}…{text[-4:]}" if text.startswith("GPU-") and len(text) > 20 else text
 
 
 def _flat(facts: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hud.models import Environment, Experiment, Metric, Regression, Series, Seri
 from hud.pages import values
 from hud.pages.experiment.history import History, Range, branches, changes
 from hud.pages.sql import fetch
+from hud.pages.suite.columns import key_of, place_of
 from hud.pages.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
 from runner.schema.metrics import role_of
@@ -124,14 +125,20 @@ class Multiples:
 
 
 def choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Series]]:
-    """Return the series that get a chart, the chosen one's first, and those with a strip of cells."""
+    """Return the series that get a chart, the chosen one's first, then one for each meaning in the order of
+    the suites' columns; and those with a strip of cells."""
     names = {one.metric.name for one in own}
     headline = [one for one in own if one.pk != chosen.pk and role_of(one.metric.name, names) == "headline"]
     strips = [one for one in headline if one.metric.name in _STRIPS]
     charts = [one for one in headline if one.metric.name not in _STRIPS and one.metric.kind != "status"]
     shown = {one.metric.name for one in (chosen, *charts)}
     beside = [one for one in charts if _BESIDE.get(one.metric.name) in shown]
-    charts = [chosen, *(one for one in charts if one not in beside)][:MOST_ROWS]
+    best: dict[str, Series] = {}
+    for one in sorted(charts, key=lambda one: place_of(one.metric.name)):
+        if one not in beside:
+            best.setdefault(key_of(one.metric.name), one)
+    best.pop(key_of(chosen.metric.name), None)
+    charts = [chosen, *best.values()][:MOST_ROWS]
     kept = {one.metric.name for one in charts}
     return [*charts, *(one for one in beside if _BESIDE[one.metric.name] in kept)], strips
 

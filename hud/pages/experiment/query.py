@@ -27,6 +27,7 @@ from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs import matching
 from hud.runs.requests import InvalidRunRequest, spec_of
+from runner.schema.metrics import device_time_of
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
@@ -164,10 +165,13 @@ def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[S
 
 
 def _choose(series: Sequence[Series], name: str, measured: Iterable[int]) -> Series | None:
-    """Return the series of the metric called `name`, else the first one that has measurements."""
+    """Return the series of the metric called `name`, else the first one that has measurements, by device time
+    where there is such."""
     measured = set(measured)
-    there = [one for one in series if one.pk in measured]
-    return next((one for one in there if one.metric.name == name), there[0] if there else None)
+    there = {one.metric.name: one for one in series if one.pk in measured}
+    if name in there or not there:
+        return there.get(name)
+    return there[device_time_of(next(iter(there)), there)]
 
 
 def _backend_lines(

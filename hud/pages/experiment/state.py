@@ -102,7 +102,7 @@ def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> 
             put("change", place, f"{one.since:%-d %b}, {slots[place].commit[:7]}".strip(", "))
     start = charts.rows[0].level_start if charts.rows else None
     if start and start > slots[0].time:
-        put("change", max(slot_of_time(slots, start), 0), f"{start:%-d %b}, new level")
+        put("level", max(slot_of_time(slots, start), 0), f"{start:%-d %b}, new level")
     steps = [place for place, slot in enumerate(slots) if slot.step and not other_branch(slot.branch)]
     for place in steps[-_MOST_STEPS:]:
         put("step", place, slots[place].changed[0] if slots[place].changed else "environment")

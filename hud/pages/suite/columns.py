@@ -73,7 +73,19 @@ COLUMNS = (
     Column("accuracy", "Accuracy", {"accuracy": "", "verification_code": ""}),
     Column("breaks", "Graph breaks", {"graph_breaks": ""}),
 )
-_KNOWN = {name for column in COLUMNS for name in column.metrics}
+_PLACES = {
+    name: (place, rank) for place, column in enumerate(COLUMNS) for rank, name in enumerate(column.metrics)
+}
+
+
+def place_of(metric: str) -> tuple[int, int]:
+    """Return a sort key: the column of a metric and its place in it; others come last."""
+    return _PLACES.get(metric, (len(COLUMNS), 0))
+
+
+def key_of(metric: str) -> str:
+    """Return the key of a metric's column; of others their name."""
+    return COLUMNS[_PLACES[metric][0]].key if metric in _PLACES else metric
 
 
 def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int]:
@@ -84,7 +96,7 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int
     more = [
         Column(metric.name, metric.title, {metric.name: ""})
         for metric in sorted(metrics, key=lambda one: values.metric_place(suite, one))
-        if metric.name not in _KNOWN and metric.name in main
+        if metric.name not in _PLACES and metric.name in main
     ]
     if not by_meaning:  # a suite of others: its first metrics
         more = [
