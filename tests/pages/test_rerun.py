@@ -8,7 +8,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Run, Task
+from hud.models import Experiment, Run, Task
+from hud.pages.experiment import rerun
+from hud.pages.forms import RerunForm
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
     create_accelerator,
@@ -122,3 +124,41 @@ def test_a_rerun_of_a_case_the_catalogue_does_not_have_says_so(client: Client) -
             fields["case"] in answer.content.decode() or fields.get("suite", "?") in answer.content.decode()
         )
     assert not Run.objects.exists()
+
+
+def test_what_an_interpreter_lacks_is_said_before_and_cannot_be_started(client: Client) -> None:
+    model = create_experiment(suite="torchbench", case="resnet18", knobs={})
+    own = create_experiment(suite="torchbench", case="dcgan", knobs={})
+    host = create_host(facts={"pythons": {"default": {"modules": ["numpy"]}}})
+    accelerator = create_accelerator(host, suites=("torchbench",))
+    client.force_login(create_user())
+    text = text_of(client, model)
+    assert "has torchvision" in text
+    assert 'name="place"' not in text
+    assert 'name="place"' in text_of(client, own), "its models come from a checkout"
+    wishes = {"place": "any:cuda:h200", "repeats": "1"}
+    assert client.post(f"/experiments/{model.pk}/rerun", wishes).status_code == 422
+    assert not Run.objects.exists()
+    accelerator.host.facts["pythons"]["more"] = {"modules": ["numpy", "torchvision"]}
+    accelerator.host.save()
+    assert 'name="place"' in text_of(client, model)
+    assert client.post(f"/experiments/{model.pk}/rerun", wishes).status_code == 302
+
+
+def test_another_arch_is_said_before_the_click_and_few_options_stand_open(client: Client) -> None:
+    experiment = create_experiment(suite="timm", case="mobilenetv2_100", knobs={"batch_size": 8})
+    create_accelerator(arch="cpu-x86_64", suites=("timm",))
+    text = text_of(client, experiment)
+    assert "No H200 is attached" in text
+    form = read_form(experiment)
+    assert len(form.main_fields) + len(form.first_knobs) == 10
+    assert form.first_knobs[0].name == "knob_batch_size"
+    assert len(form.other_knobs) > 50
+    create_accelerator(suites=("timm",))
+    text = text_of(client, experiment)
+    assert "No H200 is attached" not in text
+    assert 'data-warn-for="any:cpu:cpu-x86_64"' in text
+
+
+def read_form(experiment: Experiment) -> RerunForm:
+    return rerun.form_of(experiment, read_page(experiment.pk).places)

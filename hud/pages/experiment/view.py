@@ -19,6 +19,7 @@ from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice, NoteForm, RerunForm
 from hud.pages.hosts.query import places_for
 from hud.pages.suite.query import identity
+from hud.pages.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
 
@@ -103,6 +104,7 @@ def _render(
         "details": state.details_of(page, canvas),
         "legend": legend,
         "branch": kept.get("branch", ""),
+        "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": command,
         "impossible": impossible,

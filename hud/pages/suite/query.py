@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Exists, OuterRef, Q, TextField, Value
-from django.db.models.functions import Cast, Concat, Length, Replace
+from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
+from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Measurement, Metric, Series
 from hud.pages import values
@@ -148,6 +148,13 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     return page
 
 
+class ConcatWS(Func):
+    """Texts with the first one between them."""
+
+    function = "concat_ws"
+    output_field = TextField()
+
+
 def _matching(name: str, filters: Filters) -> list[int]:
     """Return the experiments that match the filters on their identity, in the usual order."""
     wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
@@ -158,9 +165,12 @@ def _matching(name: str, filters: Filters) -> list[int]:
     measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
     by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
     knobs = Cast("knobs", TextField())
-    options = Replace(Replace(knobs, Value('": '), Value("=")), Value('"'), Value(""))
-    names = ("case", options, "mode", "dtype", "backend", "arch")
-    searched = Concat(*(part for one in names for part in (one, Value(" "))), output_field=TextField())
+    text = TextField()
+    options = Replace(
+        Replace(knobs, Value('": '), Value("="), output_field=text), Value('"'), Value(""), output_field=text
+    )
+    names = (F("case"), options, F("mode"), F("dtype"), F("backend"), F("arch"))
+    searched = ConcatWS(Value(" "), *names)
     found = (
         Experiment.objects.alias(knobs_text=knobs, searched=searched)
         .filter(condition, suite=name, **wanted)
