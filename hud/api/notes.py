@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from ninja.schema import Schema
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import check_query
-from hud.api.schemas import AnnotationIn, AnnotationOut, AnnotationsOut, Error
+from hud.api.schemas import Error
 from hud.models import Annotation, Experiment
 from hud.pages.experiment import notes
 from hud.problems import Problem, row_of
@@ -25,6 +26,33 @@ class AnnotationFilter(Schema):
     suite: str = Field("", max_length=60)
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     commit: str = Field("", max_length=64)
+
+
+class AnnotationIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(min_length=1, max_length=300)
+    link: str = Field("", max_length=300)
+    commit: str = Field("", max_length=64)
+    date: datetime | None = None
+    suite: str = Field("", max_length=60)
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+
+
+class AnnotationOut(Schema):
+    id: int
+    scope: Literal["experiment", "suite", "all"]
+    suite: str
+    experiment: int | None
+    commit: str
+    date: datetime | None
+    text: str
+    link: str
+    author: str
+    created: datetime
+
+
+class AnnotationsOut(Schema):
+    items: list[AnnotationOut]
 
 
 @router.get("/annotations", response={200: AnnotationsOut, (401, 403, 404, 422): Error})

@@ -271,33 +271,6 @@ class RegressionEventIn(Schema):
     )
 
 
-class AnnotationIn(Schema):
-    model_config = ConfigDict(extra="forbid")
-    text: str = Field(min_length=1, max_length=300)
-    link: str = Field("", max_length=300)
-    commit: str = Field("", max_length=64)
-    date: datetime | None = None
-    suite: str = Field("", max_length=60)
-    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
-
-
-class AnnotationOut(Schema):
-    id: int
-    scope: Literal["experiment", "suite", "all"]
-    suite: str
-    experiment: int | None
-    commit: str
-    date: datetime | None
-    text: str
-    link: str
-    author: str
-    created: datetime
-
-
-class AnnotationsOut(Schema):
-    items: list[AnnotationOut]
-
-
 class PlaceOut(Schema):
     """A reason why a host or an accelerator does not take a queued run now."""
 

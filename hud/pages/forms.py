@@ -36,7 +36,7 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Option, OptionValu
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # of a rerun
 _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
-_MAX_ID = 2**31 - 1
+MAX_ID = 2**31 - 1
 _MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
 
@@ -93,8 +93,8 @@ class RegressionFilters(FilterForm):
     suite = _word(60)
     branch = _word(200)
     owner = _word(150)
-    open = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
-    id = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # the old name of `open`
+    open = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
+    id = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # the old name of `open`
 
     def filters(self) -> regressions.Filters:
         kept = self.kept()
@@ -117,7 +117,7 @@ class RegressionAction(forms.Form):
         """Return the ids of a selection. A box stands for one regression, or for all of a group."""
         given = self.data.getlist("ids") if isinstance(self.data, QueryDict) else []
         texts = " ".join(given).split()
-        if not all(text.isascii() and text.isdigit() and int(text[:11]) <= _MAX_ID for text in texts):
+        if not all(text.isascii() and text.isdigit() and int(text[:11]) <= MAX_ID for text in texts):
             raise forms.ValidationError("A selection is made of ids.")
         return sorted({int(text) for text in texts})[: regressions.MOST_ROWS]
 
@@ -133,9 +133,9 @@ class ExperimentChoice(FilterForm):
     scale = _choice("absolute", "relative", "log")
     marks = _choice("each", "medians")
     overlay = forms.RegexField(r"^\d{1,9}(,\d{1,9}){0,9}$", required=False)  # ids of experiments
-    base = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # runs
-    head = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
-    point = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # run whose details are open
+    base = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # runs
+    head = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
+    point = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # run whose details are open
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -158,35 +158,6 @@ class ExperimentChoice(FilterForm):
     def look(self) -> Look:
         kept = self.kept()
         return Look(**{name: kept[name] for name in ("axis", "scale", "marks") if name in kept})
-
-
-class SuiteRerun(forms.Form):
-    """The experiments of a suite to run again: those that are ticked, or one whose own button was pressed."""
-
-    experiment = forms.TypedMultipleChoiceField(coerce=int, required=False)
-    only = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
-    where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
-
-    def __init__(self, data: QueryDict) -> None:
-        super().__init__(data)
-        field = self.fields["experiment"]
-        assert isinstance(field, forms.TypedMultipleChoiceField)
-        ticked = [pk for pk in data.getlist("experiment") if pk.isascii() and pk.isdecimal() and len(pk) < 10]
-        field.choices = [(pk, pk) for pk in ticked]
-
-    def chosen(self) -> list[int]:
-        said = self.cleaned_data
-        return [said["only"]] if said["only"] else said["experiment"]
-
-
-class NoteForm(forms.Form):
-    """A note beside the charts of an experiment."""
-
-    text = forms.CharField(max_length=300)
-    link = forms.CharField(required=False, max_length=300)
-    commit = forms.CharField(required=False, max_length=64)
-    date = forms.DateTimeField(required=False)
-    scope = forms.ChoiceField(choices=[(name, name) for name in ("experiment", "suite", "all")])
 
 
 class CodeSides(FilterForm):
@@ -229,7 +200,7 @@ class RunFilters(FilterForm):
     kind = forms.ChoiceField(required=False, choices=[("rerun", "rerun"), ("upload", "upload")])
     host = _word(100)
     q = _word()
-    before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
 
     def filters(self) -> runs.Filters:
         return runs.Filters(**self.kept())
@@ -239,7 +210,7 @@ class AuditFilters(FilterForm):
     who = _word(150)
     action = _word(60)
     subject = _word()
-    before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -253,7 +224,7 @@ class AuditFilters(FilterForm):
 
 
 class LogPosition(FilterForm):
-    task = forms.IntegerField(required=False, min_value=0, max_value=_MAX_ID)
+    task = forms.IntegerField(required=False, min_value=0, max_value=MAX_ID)
     start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
 
 
@@ -420,7 +391,7 @@ class RerunForm(forms.Form):
 class ExplainForm(forms.Form):
     """A failed result of a run."""
 
-    series = forms.IntegerField(min_value=1, max_value=_MAX_ID)
+    series = forms.IntegerField(min_value=1, max_value=MAX_ID)
 
 
 class KeyForm(forms.Form):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -16,7 +17,7 @@ from hud.pages import data
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.query import ExperimentPage
-from hud.pages.forms import ExperimentChoice, NoteForm, RerunForm
+from hud.pages.forms import ExperimentChoice, RerunForm
 from hud.pages.hosts.query import places_for
 from hud.pages.suite.query import identity
 from hud.pages.targets import arch_name
@@ -24,6 +25,16 @@ from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
 
 _TABLE_ROWS = 20  # newest points, unless ?table=all
+
+
+class NoteForm(forms.Form):
+    """A note beside the charts of an experiment."""
+
+    text = forms.CharField(max_length=300)
+    link = forms.CharField(required=False, max_length=300)
+    commit = forms.CharField(required=False, max_length=64)
+    date = forms.DateTimeField(required=False)
+    scope = forms.ChoiceField(choices=[(name, name) for name in ("experiment", "suite", "all")])
 
 
 @require_safe

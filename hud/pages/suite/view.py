@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
@@ -13,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from hud.accounts.access import after_login
 from hud.models import Experiment
 from hud.pages import data
-from hud.pages.forms import SuiteFilters, SuiteRerun
+from hud.pages.forms import MAX_ID, SuiteFilters
 from hud.pages.suite import matrix, query
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
@@ -21,6 +22,25 @@ from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
 MOST_RERUN = 200  # experiments of one request
 _VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
 _STATUSES = ("ok", "failed", "not_run")
+
+
+class SuiteRerun(forms.Form):
+    """The experiments of a suite to run again: those that are ticked, or one whose own button was pressed."""
+
+    experiment = forms.TypedMultipleChoiceField(coerce=int, required=False)
+    only = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
+    where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        field = self.fields["experiment"]
+        assert isinstance(field, forms.TypedMultipleChoiceField)
+        ticked = [pk for pk in data.getlist("experiment") if pk.isascii() and pk.isdecimal() and len(pk) < 10]
+        field.choices = [(pk, pk) for pk in ticked]
+
+    def chosen(self) -> list[int]:
+        said = self.cleaned_data
+        return [said["only"]] if said["only"] else said["experiment"]
 
 
 @require_safe
