@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from django import template
@@ -12,13 +13,14 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Experiment
+from hud.models import Experiment, Metric
 from hud.pages.code.table import Table
 from hud.pages.experiment import drawing
 from hud.pages.experiment.history import Point
 from hud.pages.experiment.multiples import Row
 from hud.pages.values import MetricValue
 from hud.templatetags.hud_tags import (
+    ago,
     badge_html,
     cell_html,
     moment,
@@ -153,6 +155,26 @@ def changed_bars(table: Table) -> SafeString:
     return mark_safe(  # noqa: S308 — numbers  # nosec B308, B703
         '<svg class="changed-bars" viewBox="0 0 1000 62" preserveAspectRatio="none" height="62" role="img"'
         f' aria-label="from {base_us:.4g} to {head_us:.4g} µs, by the sums below">{"".join(bars)}</svg>'
+    )
+
+
+@register.simple_tag
+def metric_row(value: MetricValue, shown: Metric) -> SafeString:
+    """Return a row of the table of all metrics."""
+    return format_html(
+        '<tr{}><th scope="row"><a href="?metric={}">{}</a> <span class="dim">{}</span></th>'
+        '<td class="num">{}</td><td class="num">{}</td><td>{}</td><td>{}</td>'
+        '<td class="when"><a href="{}">{}</a></td></tr>',
+        SafeString(' aria-current="true"') if value.metric == shown else "",
+        quote(value.metric.name, safe=""),
+        value.metric.title,
+        value.metric.name,
+        value_html(value),
+        value.n,
+        verdict_badge(value),
+        targets_html(value),
+        reverse("run", args=[value.run_id]),
+        ago(value.order_time),
     )
 
 

@@ -102,7 +102,6 @@ def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
     create_measurement(experiment, value=2.0, at=now, environment=new)
     create_measurement(experiment, value=1.0, at=now - timedelta(days=1), environment=create_environment())
     page = read_page(experiment.pk)
-    assert page
     assert page.history
     assert [point.median for point in page.history.points] == [1.0, 2.0]
     first, last = page.history.points
@@ -118,7 +117,6 @@ def test_torch_is_the_subject_and_never_makes_another_class() -> None:
     create_measurement(experiment, at=now - timedelta(days=1), environment=create_environment(torch="2.10.0"))
     create_measurement(experiment, at=now, environment=create_environment(torch="2.12.0"))
     page = read_page(experiment.pk)
-    assert page
     assert page.history
     assert all(point.same_class for point in page.history.points)
 

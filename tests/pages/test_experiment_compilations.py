@@ -31,7 +31,6 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
     for process, samples in enumerate(([99.0, 100.0, 101.0], [299.0, 300.0], [200.0, 201.0, 199.0])):
         create_measurement(experiment, samples=samples, run=run, repeat=process)
     page = read_page(experiment.pk)
-    assert page
     assert page.history
     newest = page.history.newest
     assert newest
@@ -106,7 +105,6 @@ def test_each_compilation_is_shown_with_its_choice_and_how_often_that_came(clien
     assert chosen["lost_us"] == pytest.approx(2 * 10.0 / 5)
     assert [(one["config"], one["n"]) for one in chosen["choices"]] == [("XBLOCK=1", 3), ("XBLOCK=8", 2)]
     page = read_page(experiment.pk)
-    assert page
     shapes, legend = state.shapes_of(page)
     assert [(one.text, one.n) for one in legend] == [("XBLOCK=1", 3), ("XBLOCK=8", 2)]
     assert sorted(Counter(shapes.values()).values()) == [2, 3]
@@ -128,7 +126,6 @@ def test_a_model_shows_what_its_choices_let_expect(client: Client) -> None:
         }
         create_measurement(experiment, metric="same_choice_ratio", value=1.05, **about)
     page = read_page(experiment.pk)
-    assert page
     assert page.compilations.table is None  # there is one point
     expected = state.expected_of(page)
     busy_us = [mark.busy_us for mark in page.compilations.marks]
