@@ -51,7 +51,7 @@ def test_each_compilation_is_a_mark_inside_its_chart() -> None:
 
 
 @pytest.mark.django_db
-def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_axis() -> None:
+def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_axis(client: Client) -> None:
     experiment, now = create_experiment(), timezone.now()
     for day in range(3):
         measured = create_measurement(experiment, value=2500.0 + day, at=now - timedelta(days=2 - day))
@@ -71,6 +71,8 @@ def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_
     assert (row.level, row.noise) == (2500.5, 0.01)
     assert 'class="level" d="M333.3' in drawn, "the level begins with its first run"
     assert 'class="target"' in drawn
+    points = client.get(f"/api/v1/series/{experiment.pk}/device_bandwidth_gbps").json()["points"]
+    assert [point["level"] for point in points] == [None, 2500.5, 2500.5]
     Target.objects.update(value=9000)
     drawn, _row, _canvas = chart_of(experiment)
     assert 'class="target"' not in drawn
