@@ -221,7 +221,9 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         return
     if base not in runs or head not in runs or base == head:
         head, base = runs[:2]
-    rows = Compilation.objects.filter(experiment=experiment_id, run__in=runs).select_related("environment")
+    rows = Compilation.objects.filter(experiment=experiment_id, run__in=(base, head)).select_related(
+        "environment"
+    )
     by_run: dict[int, list[Compilation]] = {}
     for row in rows.order_by("repeat"):
         point = by_run.setdefault(row.run_id, [])

@@ -161,10 +161,10 @@ def axis(canvas: Canvas) -> SafeString:
         slot, x = canvas.slots[place], canvas.xs[place]
         if x - last < WIDTH / (_MOST_TICKS + 2):
             continue
-        last = x
+        last, odd = x, " odd" if len(texts) % 2 else ""
         texts.append(
-            f'<text class="tick middle" x="{x / 10:.2f}%" y="12">{slot.time:%-d %b}</text>'
-            f'<text class="tick middle code" x="{x / 10:.2f}%" y="27">{escape(slot.commit[:7])}</text>'
+            f'<text class="tick middle{odd}" x="{x / 10:.2f}%" y="12">{slot.time:%-d %b}</text>'
+            f'<text class="tick middle code{odd}" x="{x / 10:.2f}%" y="27">{escape(slot.commit[:7])}</text>'
         )
     return _svg(FOOT, "Dates and commits", [], texts)
 
