@@ -13,10 +13,11 @@ from hud.pages.suite.newest import Totals
 from hud.pages.suite.query import SPEEDUPS, Row
 from hud.pages.values import MetricValue
 from hud.templatetags.experiment_tags import unit_cell
-from hud.templatetags.hud_tags import ago, sparkline
+from hud.templatetags.hud_tags import ago, badge_html, number, signed_percent, sparkline, unit
 
 register = template.Library()
 _NOTHING = SafeString("")
+_SHORT = {"improved", "regressed", "inconclusive"}
 
 
 @register.simple_tag
@@ -68,6 +69,15 @@ def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[s
 
 def _cell(row: Row, cell: MetricValue | None) -> SafeString:
     shown = unit_cell(cell)
+    told = cell is not None and cell.verdict in _SHORT and cell.change is not None
+    if cell and told and cell.median is not None and not cell.targets and not cell.status_code:
+        badge = badge_html(cell.verdict, signed_percent(cell.change), cell.verdict)  # the word as its title
+        shown = format_html(
+            '<span class="value">{}</span> <span class="unit">{}</span> {}',
+            number(cell.median, cell.metric),
+            unit(cell.metric),
+            badge,
+        )
     if cell and cell.metric.name in SPEEDUPS and row.below_eager is not None and cell.median is not None:
         return format_html('{} <span class="below">▼ slower than eager</span>', shown)
     return shown
