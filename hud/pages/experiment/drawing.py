@@ -156,7 +156,8 @@ def hosts(canvas: Canvas) -> SafeString:
 def axis(canvas: Canvas) -> SafeString:
     """Return the dates with the commits of some runs."""
     every = -(-len(canvas.slots) // _MOST_TICKS) or 1
-    texts, last = [], -WIDTH
+    texts: list[str] = []
+    last = -WIDTH
     for place in range(0, len(canvas.slots), every):
         slot, x = canvas.slots[place], canvas.xs[place]
         if x - last < WIDTH / (_MOST_TICKS + 2):
@@ -171,7 +172,8 @@ def axis(canvas: Canvas) -> SafeString:
 
 def heads(canvas: Canvas) -> SafeString:
     """Return the labels of the events, above the first chart; the notes below the charts have them all."""
-    texts, last = [], -WIDTH
+    texts: list[str] = []
+    last = -WIDTH
     icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎"}
     for event in sorted(canvas.events, key=lambda one: one.x):
         near = event.x - last < _APART
