@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("hud", "0011_points_of_histories")]
+    dependencies: ClassVar = [("hud", "0016_bisects")]
     operations: ClassVar = [
         migrations.CreateModel(
             name="Annotation",

@@ -11,7 +11,7 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.models import Experiment, Measurement, Run, Series, State, Verdict
+from hud.models import Experiment, Measurement, Run, Series, SeriesState, State, Verdict
 from runner.formats.parameters import Parameters
 from tests.support.experiment_pages import read_page
 from tests.support.factories import create_measurement, create_run
