@@ -21,6 +21,7 @@ KINDS = (
     "upload",
     "run",
     "regression",
+    "annotation",
     "host",
     "schedule",
     "task",

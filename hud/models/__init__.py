@@ -30,7 +30,7 @@ from hud.models.regressions import (
 )
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Environment, Experiment, Metric, Series, Target, Threshold
+from hud.models.series import Annotation, Environment, Experiment, Metric, Series, Target, Threshold
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "STATUS_NAMES",
     "TERMINAL",
     "Accelerator",
+    "Annotation",
     "ApiKey",
     "Artifact",
     "Audit",

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
 
@@ -149,3 +150,33 @@ class Threshold(models.Model):
 
     def __str__(self) -> str:
         return f"threshold {self.pk}"
+
+
+class Annotation(models.Model):
+    """A person's note beside the charts: of an experiment, of a suite, or without either of everything. It
+    stands at a commit or at a time."""
+
+    suite = models.CharField(max_length=60, blank=True)
+    experiment = models.ForeignKey(Experiment, models.CASCADE, null=True, related_name="annotations")
+    commit = models.CharField(max_length=64, blank=True)
+    at = models.DateTimeField(null=True)
+    text = models.CharField(max_length=300)
+    link = models.CharField(max_length=300, blank=True)  # http or https
+    author = models.CharField(max_length=150)
+    created = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=~Q(commit="") | Q(at__isnull=False), name="annotation_has_place"
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["suite", "-created"], name="annotation_suite")]
+
+    def __str__(self) -> str:
+        return f"annotation {self.pk}"
+
+    @property
+    def scope(self) -> str:
+        """Return experiment, suite or all."""
+        return "experiment" if self.experiment_id else "suite" if self.suite else "all"

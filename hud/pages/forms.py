@@ -18,6 +18,8 @@ from hud.models import State
 from hud.pages.audit import query as audit
 from hud.pages.compare import query as compare
 from hud.pages.experiment import query as experiment
+from hud.pages.experiment.drawing import Look
+from hud.pages.experiment.history import Range
 from hud.pages.hosts.query import Place
 from hud.pages.limits import query as limits
 from hud.pages.option_fields import knob_field, knob_text
@@ -32,13 +34,19 @@ from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Option, OptionValue
 
 _KNOB = "knob_"  # prefix of a field's name
-_MAX_ID = 2**31 - 1
+_MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # of a rerun
+_FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
+MAX_ID = 2**31 - 1
 _MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
 
 
 def _word(max_length: int = 200) -> forms.CharField:
     return forms.CharField(required=False, max_length=max_length)
+
+
+def _choice(*names: str) -> forms.ChoiceField:
+    return forms.ChoiceField(required=False, choices=[(name, name) for name in names])
 
 
 class FilterForm(forms.Form):
@@ -68,6 +76,10 @@ class SuiteFilters(FilterForm):
     backend = _word(100)
     arch = _word(100)
     q = _word()
+    verdict = _choice("improved", "unchanged", "regressed", "inconclusive", "failed", "new")
+    status = _choice("ok", "failed", "not_run")
+    target = _choice("met", "missed")
+    sort = _word(60)
     page = forms.IntegerField(required=False, min_value=1, max_value=_MAX_PAGE)
 
     def filters(self) -> suite.Filters:
@@ -81,8 +93,8 @@ class RegressionFilters(FilterForm):
     suite = _word(60)
     branch = _word(200)
     owner = _word(150)
-    open = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
-    id = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)  # the old name of `open`
+    open = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
+    id = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # the old name of `open`
 
     def filters(self) -> regressions.Filters:
         kept = self.kept()
@@ -105,20 +117,47 @@ class RegressionAction(forms.Form):
         """Return the ids of a selection. A box stands for one regression, or for all of a group."""
         given = self.data.getlist("ids") if isinstance(self.data, QueryDict) else []
         texts = " ".join(given).split()
-        if not all(text.isascii() and text.isdigit() and int(text[:11]) <= _MAX_ID for text in texts):
+        if not all(text.isascii() and text.isdigit() and int(text[:11]) <= MAX_ID for text in texts):
             raise forms.ValidationError("A selection is made of ids.")
         return sorted({int(text) for text in texts})[: regressions.MOST_ROWS]
 
 
 class ExperimentChoice(FilterForm):
-    """The metric of an experiment and how many of its points to show."""
+    """What an experiment's page shows: metric, points, how charts are drawn, and what is compared."""
 
     metric = _word()
     points = forms.IntegerField(required=False, min_value=1, max_value=experiment.MAX_POINTS)
-    table = forms.ChoiceField(required=False, choices=[("all", "all")])  # else the newest rows only
+    table = _choice("all")  # else the newest rows only
+    branch = _word()
+    axis = _choice("even", "date")
+    scale = _choice("absolute", "relative", "log")
+    marks = _choice("each", "medians")
+    overlay = forms.RegexField(r"^\d{1,9}(,\d{1,9}){0,9}$", required=False)  # ids of experiments
+    base = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # runs
+    head = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
+    point = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # run whose details are open
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        for name in ("from", "to"):  # the first is no name for an attribute
+            self.fields[name] = forms.DateTimeField(required=False)
+
+    def range(self) -> Range:
+        kept = self.kept()
+        points = kept.get("points", experiment.DEFAULT_POINTS)
+        return Range(points, kept.get("branch", ""), kept.get("from"), kept.get("to"))
 
     def query_options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.kept().items() if name != "table"}
+        kept = self.kept()
+        overlay = [int(one) for one in kept.get("overlay", "").split(",") if one]
+        return {
+            "overlay": overlay,
+            **{name: kept[name] for name in ("metric", "base", "head") if name in kept},
+        }
+
+    def look(self) -> Look:
+        kept = self.kept()
+        return Look(**{name: kept[name] for name in ("axis", "scale", "marks") if name in kept})
 
 
 class CodeSides(FilterForm):
@@ -161,7 +200,7 @@ class RunFilters(FilterForm):
     kind = forms.ChoiceField(required=False, choices=[("rerun", "rerun"), ("upload", "upload")])
     host = _word(100)
     q = _word()
-    before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
 
     def filters(self) -> runs.Filters:
         return runs.Filters(**self.kept())
@@ -171,7 +210,7 @@ class AuditFilters(FilterForm):
     who = _word(150)
     action = _word(60)
     subject = _word()
-    before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
+    before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -185,7 +224,7 @@ class AuditFilters(FilterForm):
 
 
 class LogPosition(FilterForm):
-    task = forms.IntegerField(required=False, min_value=0, max_value=_MAX_ID)
+    task = forms.IntegerField(required=False, min_value=0, max_value=MAX_ID)
     start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
 
 
@@ -274,6 +313,8 @@ class RerunForm(forms.Form):
         self._offer("environment", "host default", names)
         self._offer("base_environment", "none", names)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
+        self._own = {f"{_KNOB}{name}" for name in own}
+        field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
         for name, knob in self._knobs.items():
             self.fields[name] = knob_field(knob)
             if knob.name in own:
@@ -295,15 +336,39 @@ class RerunForm(forms.Form):
 
     @property
     def main_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name not in self._knobs]
+        """Return what most reruns set: where and how often."""
+        return [field for field in self if field.name in _MAIN_FIELDS]
+
+    @property
+    def more_fields(self) -> list[forms.BoundField]:
+        """Return the settings of comparisons, caches and choices."""
+        return [field for field in self if field.name not in _MAIN_FIELDS and field.name not in self._knobs]
+
+    @property
+    def more_wrong(self) -> bool:
+        return any(field.errors for field in self.more_fields)
 
     @property
     def knob_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name in self._knobs]
+        """Return the suite's options, those that the experiment sets first."""
+        found = [field for field in self if field.name in self._knobs]
+        return sorted(found, key=lambda field: field.name not in self._own)
+
+    @property
+    def first_knobs(self) -> list[forms.BoundField]:
+        return self.knob_fields[: max(_FIRST_KNOBS, len(self._own))]
+
+    @property
+    def other_knobs(self) -> list[forms.BoundField]:
+        return self.knob_fields[max(_FIRST_KNOBS, len(self._own)) :]
 
     @property
     def knobs_wrong(self) -> bool:
         return any(name in self.errors for name in self._knobs)
+
+    @property
+    def others_wrong(self) -> bool:
+        return any(field.errors for field in self.other_knobs)
 
     def knobs_chosen(self) -> dict[str, OptionValue | None]:
         """Return every knob, None for its default; {} where the form was sent without knobs."""
@@ -326,7 +391,7 @@ class RerunForm(forms.Form):
 class ExplainForm(forms.Form):
     """A failed result of a run."""
 
-    series = forms.IntegerField(min_value=1, max_value=_MAX_ID)
+    series = forms.IntegerField(min_value=1, max_value=MAX_ID)
 
 
 class KeyForm(forms.Form):

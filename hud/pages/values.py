@@ -51,6 +51,11 @@ def _places(suite: str) -> dict[str, int]:
     return {name: place for place, name in enumerate(main)}
 
 
+def main_metrics(suite: str) -> list[str]:
+    """Return the names of a suite's main metrics, the most telling first."""
+    return list(_places(suite))
+
+
 def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
     """Return a sort key: the suite's main metrics first, then by name."""
     places = _places(suite)
@@ -193,8 +198,9 @@ VERDICT_JOIN = """
 """
 
 
-def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
-    """Return the value of each series in its newest run, over all its processes.
+def latest(series_ids: Iterable[int], branch: str = "") -> dict[int, MetricValue]:
+    """Return the value of each series in its newest run of a branch, by default the default one, over all its
+    processes.
 
     One statement, three index look-ups a series. A/B runs and runs of other branches try something out:
     they count only where there are no others.
@@ -220,7 +226,7 @@ def latest(series_ids: Iterable[int]) -> dict[int, MetricValue]:
         WHERE s.id = ANY(%(series)s)
         ORDER BY s.id, m.repeat, m.side
         """,  # noqa: S608 — constants of this file  # nosec B608
-        {"series": list(series_ids), "branches": stored_names()},
+        {"series": list(series_ids), "branches": stored_names(branch)},
     )
     return {value.series_id: value for value in by_run(values)}
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from hud.hosts.registration import unavailable_suites, visible_hosts
 from hud.models import Accelerator, Host
+from runner.schema.suite import TaskSpec, suite_of
 
 # The accelerator could take a task of the run, now or later.
 FITS = """
@@ -97,8 +98,46 @@ def _label(item: Accelerator, key: str) -> set[str]:
 
 def not_offered(suites: Iterable[str]) -> dict[str, str]:
     """Return the reason for each suite that no attached host offers; {} if no host is attached. 1 query."""
-    there = attached()
+    return reasons_of(suites, attached())
+
+
+def reasons_of(suites: Iterable[str], there: Sequence[Accelerator]) -> dict[str, str]:
+    """Like `not_offered`, of these accelerators."""
     lacks = {name: why for item in there for name, why in unavailable_suites(item.host.facts).items()}
     offered = {name for item in there for name in item.catalog.get("suites", [])}
     missing = set(suites) - offered if there else set()
     return {name: lacks.get(name, "no attached host offers it") for name in missing}
+
+
+def missing_packages(
+    specs: Sequence[TaskSpec], accelerators: Iterable[Accelerator], interpreters: Iterable[str] = ()
+) -> str:
+    """Return why none of these tasks can start on these accelerators for want of a package, '' if one can.
+
+    `interpreters` are those that the run names; without any, one of each host has to fit. A host that does
+    not say what its interpreters have may have everything.
+    """
+    named = [name for name in interpreters if name]
+    reports = []
+    for item in accelerators:
+        said = item.host.facts.get("pythons")
+        pythons = said if isinstance(said, dict) else {}
+        usable = {name: facts for name, facts in pythons.items() if "error" not in facts}
+        groups = [[usable[name]] for name in named if name in usable] or [list(usable.values())]
+        reports += [[facts.get("modules") for facts in group] for group in groups]
+    missing: dict[str, set[str]] = {}
+    for spec in specs:
+        needs = set(suite_of(spec.suite).packages_of(spec))
+        lacks = [
+            min(
+                (needs - set(found) if found is not None else set() for found in group),
+                key=len,
+                default=set(),
+            )
+            for group in reports
+        ]
+        if not lacks or not all(lacks):
+            return ""
+        missing[f"{spec.suite}/{spec.case}"] = min(lacks, key=len)
+    task, packages = next(iter(missing.items()), ("", set()))
+    return f"no attached host has {' and '.join(sorted(packages))}, which {task} needs" if task else ""

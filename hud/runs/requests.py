@@ -83,6 +83,21 @@ def request_rerun(
     return request_run([spec], options, title=f"{experiment.suite}: {title}", experiment=subject)
 
 
+def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Run:
+    """Request one run of several experiments of a suite on one device. Raise InvalidRunRequest."""
+    suites = {one.suite for one in experiments}
+    if len(suites) != 1:
+        raise InvalidRunRequest("choose experiments of one suite")
+    device = options.resources.device
+    if len(experiments) == 1:
+        return request_rerun(experiments[0], options)
+    specs = [spec_of(one, device=device) for one in experiments]
+    cases = list(dict.fromkeys(spec.case for spec in specs))
+    more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
+    title = f"{suites.pop()}: {', '.join(cases[:3])}{more}"
+    return request_run(specs, options, title=title)
+
+
 def request_explanation(failed: Run, series: Series, who: str) -> Run:
     """Request a run that finds the part of the compiler at fault for a failed metric of a run, on any host of
     the same arch, with the same interpreter. Raise InvalidRunRequest."""
@@ -136,6 +151,9 @@ def request_run(
     able, problem = matching.eligible_accelerators(
         resources, {spec.suite for spec in specs}, matching.attached()
     )
+    if not problem:
+        interpreters = (resources.interpreter, resources.base_interpreter)
+        problem = matching.missing_packages(specs, able, interpreters)
     if problem:
         raise InvalidRunRequest(problem)
     if candidate_options:

@@ -380,6 +380,11 @@ def is_known(metric: str) -> bool:
     return metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in (*_SUFFIXES, *_FAMILIES))
 
 
+def device_time_of(metric: str, present: Container[str]) -> str:
+    """Return the metric that tells the same by device time, where the experiment has it, else this one."""
+    return next((other for other in _CALL_TIME.get(metric, ()) if other in present), metric)
+
+
 def role_of(metric: str, present: Container[str]) -> Role:
     """Return what a metric may do in an experiment that also has the metrics `present`: call time is headline
     only where there is no device time, as on a CPU and in uploads."""

@@ -291,6 +291,10 @@ class Suite:
         """Return the same task for all ways of asking for it."""
         return task
 
+    def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
+        """Return what an interpreter must have besides torch to run this task."""
+        return self.packages
+
     def result_backend(self, task: TaskSpec) -> str:
         """Return the backend as the task's results call it."""
         return task.backend

@@ -137,6 +137,7 @@ def _calls() -> list[tuple[str, str]]:
         "run_id": "1",
         "regression_id": "1",
         "bisect_id": "1",
+        "annotation_id": "1",
         "upload_id": "1",
         "artifact_id": "1",
         "host_id": "1",

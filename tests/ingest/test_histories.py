@@ -14,9 +14,9 @@ from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Run, Upload, Verdict
 from hud.pages import values
-from hud.pages.experiment import query as experiment_page
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
+from tests.support.experiment_pages import read_page
 from tests.support.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -53,8 +53,7 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     found = Verdict.objects.order_by("order_time").values_list("verdict", "baseline_n")
     assert list(found) == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
-    page = experiment_page.read(experiment.pk)
-    assert page
+    page = read_page(experiment.pk)
     assert page.history
     assert [(point.median, point.processes) for point in page.history.points] == [
         (value, 1) for value in VALUES

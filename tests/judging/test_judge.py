@@ -12,8 +12,8 @@ from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Run, Series, SeriesState, State, Verdict
-from hud.pages.experiment import query as experiment
 from runner.formats.parameters import Parameters
+from tests.support.experiment_pages import read_page
 from tests.support.factories import create_measurement, create_run
 from tests.support.records import as_list, v3_record
 
@@ -101,8 +101,7 @@ def test_a_case_that_cannot_run_is_neither_failure_nor_baseline() -> None:
             ingest(as_list(record), Parameters())
     process_pending()
     assert sorted(verdicts()) == ["failed", "regressed"]
-    page = experiment.read(Experiment.objects.get().pk, metric="speedup")
-    assert page
+    page = read_page(Experiment.objects.get().pk, metric="speedup")
     assert page.history
     words = [point.verdict for point in page.history.points]
     assert words == ["new", "not_run", "not_run", "unchanged", "failed"]

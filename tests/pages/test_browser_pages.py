@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.utils import timezone
@@ -121,24 +122,27 @@ def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experi
             assert sideways <= 0, f"{address} is {sideways} px wider than a window of {width} px"
 
 
-def test_charts_are_drawn_and_a_point_leads_to_its_row(
+def test_a_point_is_chosen_by_click_and_by_key_and_its_details_stay(
     live_hud: Hud, quiet: Page, experiment: Experiment
 ) -> None:
-    quiet.goto(f"{live_hud.url}/experiments/{experiment.pk}/")
-    chart = quiet.locator("[data-figure=chart-history]")
-    chart.locator(".scatterlayer .point").first.wait_for()
-    assert chart.locator(".scatterlayer .point").count() == 5
-    names = chart.locator(".legendtext").all_text_contents()
-    assert set(names) == {"new", "improved", "unchanged", "inconclusive", "regressed"}
-    assert chart.locator(".errorbar").count() == 5
-    sibling = quiet.locator("[data-figure^=chart-sibling-] .scatterlayer .point")
-    sibling.first.wait_for()
-    assert quiet.locator("[data-figure=chart-samples] .point").count() == 3
-    regressed = chart.locator(".trace.scatter").last.locator(".point").first
-    box = regressed.bounding_box()
+    quiet.goto(f"{live_hud.url}/experiments/{experiment.pk}/?metric=device_bandwidth_gbps")
+    marks = quiet.locator(".chart-row.tall use.mark")
+    assert marks.count() == 5
+    box = marks.nth(2).bounding_box()
     assert box
     quiet.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    quiet.wait_for_url("**/#run-*")
+    card = quiet.locator(".point-card")
+    expect(card).to_contain_text("GB/s")
+    chosen = parse_qs(urlsplit(quiet.url).query)["point"]
+    quiet.mouse.move(5, 5)
+    quiet.keyboard.press("ArrowRight")
+    expect(card).to_be_visible()
+    assert parse_qs(urlsplit(quiet.url).query)["point"] != chosen
+    quiet.reload()
+    expect(card).to_be_visible()
+    quiet.locator(".multiples").focus()
+    quiet.keyboard.press("Escape")
+    expect(card).to_have_count(0)
 
 
 def test_a_filter_goes_into_the_url_without_the_empty_ones(
@@ -149,9 +153,9 @@ def test_a_filter_goes_into_the_url_without_the_empty_ones(
     quiet.wait_for_url("**/suites/micro/?arch=cpu-x86_64")
     assert quiet.locator("table.suite tbody tr").count() == 1
     quiet.goto(f"{live_hud.url}/experiments/{experiment.pk}/")
-    quiet.select_option("select[name=metric]", "device_latency_ms")
+    quiet.select_option(".chart-bar select[name=metric]", "device_latency_ms")
     quiet.wait_for_url("**/?metric=device_latency_ms")
-    assert "0.0073 ms" in quiet.locator(".headline").first.inner_text()
+    assert "0.0073 ms" in quiet.locator(".state-line").inner_text()
 
 
 def test_the_theme_is_chosen_and_kept(live_hud: Hud, quiet: Page) -> None:

@@ -91,7 +91,7 @@ def test_rerun_ends_succeeded_with_a_new_point_beside_the_old_one(
     assert "cpu-x86_64" in operator.inner_text("main"), "the sibling on this machine's device"
     sibling = Experiment.objects.get(case="layer_norm", device="cpu", knobs={"D": 1024}, backend="inductor")
     assert operator.locator(f"a[href^='/experiments/{sibling.pk}/']").count() >= 1
-    operator.wait_for_selector("div[data-figure] svg")
+    operator.wait_for_selector("svg.plot")
 
 
 def test_a_second_run_waits_in_place_1_and_cancel_leaves_nothing_alive(

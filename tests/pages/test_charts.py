@@ -1,138 +1,106 @@
-"""Figures: what Plotly takes, verdicts by symbol and colour, the target's line, names that stay names."""
+"""Charts: where marks, levels and targets stand, names that stay names; numbers as text."""
 
 from __future__ import annotations
 
-import json
+import re
 from datetime import timedelta
-from typing import Any
 
-import plotly.graph_objects as go
 import pytest
+from django.test import Client
 from django.utils import timezone
 
-from hud.models import Target
-from hud.pages.experiment import charts, query
-from hud.pages.experiment.query import History
+from hud.models import Experiment, SeriesState, Target
+from hud.pages.experiment import drawing
+from hud.pages.experiment.drawing import Canvas, Look
+from hud.pages.experiment.multiples import Row
 from hud.templatetags.hud_tags import duration, figure, number, quantity, sparkline
+from tests.support.experiment_pages import read_page
 from tests.support.factories import (
     create_environment,
     create_experiment,
     create_measurement,
     create_metric,
     create_run,
-    create_verdict,
 )
 
 
-def history_of(**fields: Any) -> History:
-    page = query.read(create_experiment(**fields).pk)
-    assert page
-    assert page.history
-    return page.history
-
-
-def marks(drawn: charts.Figure) -> dict[str, charts.Figure]:
-    return {trace["name"]: trace for trace in drawn["data"] if trace["mode"] == "markers"}
+def chart_of(experiment: Experiment, look: Look | None = None) -> tuple[str, Row, Canvas]:
+    """The chart of an experiment's first metric."""
+    page = read_page(experiment.pk)
+    canvas = Canvas(page.charts.slots, look or Look())
+    row = page.charts.rows[0]
+    return str(drawing.chart(row, canvas, tall=True)), row, canvas
 
 
 @pytest.mark.django_db
-def test_a_history_is_a_figure_plotly_takes() -> None:
-    now = timezone.now()
+def test_each_compilation_is_a_mark_inside_its_chart() -> None:
+    experiment, now = create_experiment(), timezone.now()
     for day in range(3):
-        create_measurement(samples=[99.0, 100.0, 102.0], at=now - timedelta(days=day))
-    create_measurement(value=None, status="oom", at=now + timedelta(days=1))
-    drawn = charts.history(history_of())
-    checked = go.Figure(drawn)  # raises for anything that is not in Plotly's schema
-    assert {trace.type for trace in checked.data} == {"scatter"}
-    json.dumps(drawn)
-    assert drawn["layout"]["template"]["layout"]["margin"] == {"l": 64, "r": 16, "t": 16, "b": 40}
-    assert charts.history(history_of()) == drawn  # what is built once is not changed
+        run = create_run(order_time=now - timedelta(days=2 - day))
+        for repeat, value in enumerate((99.0, 100.0 + day, 102.0)):
+            create_measurement(experiment, value=value, run=run, repeat=repeat)
+    create_measurement(experiment, value=None, status="oom", at=now + timedelta(days=1))
+    drawn, _row, canvas = chart_of(experiment)
+    marks = re.findall(r'<use class="mark[^>]*x="([\d.]+)%" y="([\d.]+)"', drawn)
+    assert len(marks) == 9
+    assert all(0 <= float(x) <= 100 and 0 <= float(y) <= drawing.TALL for x, y in marks)
+    xs = [float(x) for x, _y in marks]
+    assert xs == sorted(xs)
+    assert drawn.count('href="#m-cross"') == 1
+    assert canvas.xs == [125.0, 375.0, 625.0, 875.0]
 
 
 @pytest.mark.django_db
-def test_each_verdict_has_its_own_symbol_and_colour() -> None:
-    now = timezone.now()
-    for day, verdict in enumerate(("improved", "regressed", "inconclusive")):
-        create_verdict(create_measurement(at=now + timedelta(days=day)), verdict, change=0.1)
-    shown = marks(charts.history(history_of()))
-    looks = {name: (trace["marker"]["symbol"], trace["marker"]["color"]) for name, trace in shown.items()}
-    assert looks["improved"] == ("triangle-up", charts.BETTER)
-    assert looks["regressed"] == ("triangle-down", charts.WORSE)
-    assert len(set(looks.values())) == len(looks) == 3
-
-
-@pytest.mark.django_db
-def test_the_bars_are_the_spread_of_the_samples() -> None:
-    create_measurement(samples=[90.0, 100.0, 110.0])
-    (trace,) = marks(charts.history(history_of())).values()
-    assert trace["error_y"]["array"] == [pytest.approx(14.826)]
-    assert trace["error_y"]["visible"]
-
-
-@pytest.mark.django_db
-def test_a_spread_wider_than_the_value_does_not_open_the_axis_below_zero() -> None:
-    create_measurement(samples=[1.0, 4.0, 12.0])
-    low, high = charts.history(history_of())["layout"]["yaxis"]["range"]
-    assert low == 0.0
-    assert high > 4.0 * 2
-
-
-@pytest.mark.django_db
-def test_the_target_of_the_arch_is_a_line_inside_the_chart() -> None:
-    create_measurement(value=2542.4, target=950, target_arch="a100-40gb")
-    assert "shapes" not in charts.history(history_of())["layout"]
-    Target.objects.create(metric=create_metric(), value=3000)
-    layout = charts.history(history_of())["layout"]
-    assert layout["shapes"][0]["y0"] == 3000
-    assert layout["annotations"][0]["text"] == "H200 target 3000 GB/s"
-    low, high = layout["yaxis"]["range"]
-    assert low < 2542.4
-    assert high > 3000
-
-
-@pytest.mark.django_db
-def test_another_class_of_environment_is_drawn_hollow() -> None:
-    now = timezone.now()
-    create_measurement(at=now - timedelta(days=1), environment=create_environment(driver="570.1"))
-    create_measurement(at=now)
-    symbols = {name: trace["marker"]["symbol"] for name, trace in marks(charts.history(history_of())).items()}
-    assert symbols == {"unchanged": "circle", "new, different environment": "star-open"}
-
-
-@pytest.mark.django_db
-def test_a_missing_value_is_drawn_and_says_why() -> None:
-    create_measurement(value=100.0)
-    create_measurement(value=None, status="oom", code="OOM", at=timezone.now() + timedelta(days=1))
-    missing = marks(charts.history(history_of()))["no value"]
-    assert missing["yaxis"] == "y2"
-    assert "<b>OOM</b>" in missing["text"][0]
-
-
-@pytest.mark.django_db
-def test_a_point_leads_to_its_row() -> None:
-    measurement = create_measurement()
-    (trace,) = marks(charts.history(history_of())).values()
-    assert trace["customdata"] == [f"#run-{measurement.run_id}"]
-
-
-@pytest.mark.django_db
-def test_names_never_become_markup() -> None:
-    evil = '<a href="https://evil.example">x</a>'
-    create_measurement(
-        run=create_run(source=evil, host_name=evil), environment=create_environment(torch=evil)
+def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_axis(client: Client) -> None:
+    experiment, now = create_experiment(), timezone.now()
+    for day in range(3):
+        measured = create_measurement(experiment, value=2500.0 + day, at=now - timedelta(days=2 - day))
+    SeriesState.objects.create(
+        series=measured.series,
+        class_key=measured.environment.class_key,
+        level={"values": [2500.0, 2501.0], "start": (now - timedelta(days=1)).isoformat()},
+        run=measured.run,
+        environment=measured.environment,
+        order_time=measured.order_time,
+        verdict="unchanged",
+        noise=0.01,
+        recent=[],
     )
-    text = json.dumps(charts.history(history_of()))
-    assert "<a " not in text
-    assert "&lt;a href" in text
+    Target.objects.create(metric=create_metric(), value=2450)
+    drawn, row, _canvas = chart_of(experiment)
+    assert (row.level, row.noise) == (2500.5, 0.01)
+    assert 'class="level" d="M333.3' in drawn, "the level begins with its first run"
+    assert 'class="target"' in drawn
+    points = client.get(f"/api/v1/series/{experiment.pk}/device_bandwidth_gbps").json()["points"]
+    assert [point["level"] for point in points] == [None, 2500.5, 2500.5]
+    Target.objects.update(value=9000)
+    drawn, _row, _canvas = chart_of(experiment)
+    assert 'class="target"' not in drawn
+    assert "↑ H200 target 9000" in drawn
 
 
 @pytest.mark.django_db
-def test_samples_are_thinned_and_plotly_takes_them() -> None:
-    metric = create_metric()
-    drawn = charts.samples([float(value) for value in range(2500)], metric)
-    assert len(drawn["data"][0]["y"]) == 834
-    assert drawn["data"][0]["x"][:2] == [1, 4]
-    go.Figure(drawn)
+def test_names_never_become_markup(client: Client) -> None:
+    evil = '</script><a href="https://evil.example">x</a>'
+    experiment, now = create_experiment(), timezone.now()
+    for minute, torch in enumerate((evil, "2.12")):
+        create_measurement(
+            experiment,
+            run=create_run(
+                source=evil, host_name=evil, commit="<b>x", order_time=now + timedelta(minutes=minute)
+            ),
+            environment=create_environment(torch=torch, driver=f"{minute}{evil}"),
+        )
+    text = client.get(f"/experiments/{experiment.pk}/").content.decode()
+    assert "evil.example" in text
+    assert '<a href="https://evil' not in text
+    assert "<b>x" not in text
+
+
+@pytest.mark.django_db
+def test_samples_are_thinned() -> None:
+    drawn = drawing.samples([float(value) for value in range(2500)], create_metric(), "median")
+    assert 300 < drawn.count("<use") <= 400
 
 
 def test_a_data_block_cannot_be_left() -> None:

@@ -13,6 +13,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from hud.models import Experiment, Run, SeriesState
 from hud.pages.data import to_csv
 from hud.pages.suite.query import PAGE_ROWS
 from tests.support.factories import (
@@ -21,11 +22,12 @@ from tests.support.factories import (
     create_experiment,
     create_host,
     create_measurement,
+    create_user,
     create_verdict,
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 9
+STATEMENTS = 13
 
 
 def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:
@@ -87,7 +89,7 @@ def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(cl
     create_measurement(measured, metric="per_iter_time", value=0.5)
     assert titles(client, suite="xla") == ["b[D=mean]", "a[D=mean]", "a[D=mean]"]
     text = client.get("/suites/xla/").content.decode()
-    assert re.findall(r'<td class="when">(.*arch unknown)</td>', text) == [
+    assert re.findall(r'<td class="when">([^<]*arch unknown)</td>', text) == [
         "cuda, arch unknown",
         "tpu, arch unknown",
     ]
@@ -132,6 +134,89 @@ def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client
     assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 1
     assert '<td class="when">cuda, arch unknown</td>' in text
     assert "<option>h200</option><option>cuda, arch unknown</option></select>" in text
+
+
+def test_words_match_options_too(client: Client) -> None:
+    create_measurement(create_experiment(suite="timm", case="m", knobs={"size": "tiny", "batch_size": 8}))
+    create_measurement(create_experiment(suite="timm", case="m", knobs={}, backend="aot_eager"))
+    assert titles(client, "?q=tiny", "timm") == titles(client, "?q=size=tiny+batch_size=8", "timm")
+    assert titles(client, "?q=tiny", "timm") == ["m[batch_size=8,size=tiny]"]
+    assert titles(client, "?q=-tiny+aot", "timm") == ["m"]
+
+
+@pytest.fixture
+def three(client: Client) -> dict[str, Experiment]:
+    """Three models: one by the harness, one by the runner, and one that is slower than eager and fails."""
+    found = {case: create_experiment(suite="timm", case=case, knobs={}) for case in ("a", "b", "c")}
+    create_measurement(found["a"], metric="compilation_latency", value=30.0)
+    create_measurement(found["b"], metric="cold_compile_s", value=10.0)
+    create_measurement(found["a"], metric="speedup", value=2.0, target=1.5, target_arch="h200")
+    regressed = create_measurement(found["b"], metric="device_speedup", value=0.5)
+    create_measurement(found["b"], metric="speedup", value=1.9, target=2.5, target_arch="h200")
+    create_measurement(found["c"], metric="device_speedup", value=8.0)
+    create_measurement(found["c"], metric="accuracy", value=None, status="wrong", code="fail_accuracy")
+    SeriesState.objects.create(
+        series=regressed.series,
+        class_key=regressed.environment.class_key,
+        level={"values": [1.0], "start": None},
+        run=regressed.run,
+        environment=regressed.environment,
+        order_time=regressed.order_time,
+        value=0.5,
+        verdict="regressed",
+        recent=[],
+    )
+    return found
+
+
+def test_metrics_of_one_meaning_share_a_column_with_a_mark(
+    client: Client, three: dict[str, Experiment]
+) -> None:
+    text = client.get("/suites/timm/").content.decode()
+    assert text.count(">Cold compile<") == 1
+    assert 'title="compilation_latency">the harness&#x27;s</span>' in text
+    assert 'title="speedup">call time</span>' in text
+    assert text.count("slower than eager") == 1, "of b, whose call time says otherwise"
+
+
+def test_rows_are_sorted_and_filtered_by_their_results(client: Client, three: dict[str, Experiment]) -> None:
+    assert titles(client, "?sort=compile", "timm") == ["b", "a", "c"]
+    assert titles(client, "?sort=-speedup", "timm") == ["c", "a", "b"]
+    assert titles(client, "?verdict=regressed", "timm") == ["b"]
+    assert titles(client, "?status=failed", "timm") == ["c"]
+    assert titles(client, "?status=ok&sort=speedup", "timm") == ["b", "a"]
+    assert titles(client, "?target=met", "timm") == ["a"]
+    assert titles(client, "?target=missed", "timm") == ["b"]
+    answer = client.get("/suites/timm.json?sort=speedup").json()
+    assert [item["case"] for item in answer["items"] if "speedup" in item["metric"]] == ["b", "a", "c"]
+    assert answer["totals"]["means"]["speedup"] == [pytest.approx(2.0), 3]
+    assert (answer["totals"]["passed"]["passed"], answer["totals"]["passed"]["expected"]) == (2, 3)
+    assert client.get("/suites/timm.json?status=ok").json()["totals"]["passed"]["expected"] == 2
+
+
+def test_the_ticked_are_run_again_by_one_post(client: Client) -> None:
+    cases = [create_experiment(case=case, knobs={"D": 1024}) for case in ("layer_norm", "gemv")]
+    for one in cases:
+        create_measurement(one)
+    assert 'name="experiment"' not in client.get("/suites/micro/").content.decode(), "nothing is attached"
+    create_accelerator()
+    client.force_login(create_user())
+    text = client.get("/suites/micro/").content.decode()
+    assert text.count('name="experiment"') == text.count('name="only"') == 2
+    answer = client.post("/suites/micro/rerun?q=D", {"experiment": [one.pk for one in cases], "where": ""})
+    asked = Run.objects.filter(request__requested_by="olga")
+    run = asked.get()
+    assert answer["Location"] == f"/runs/{run.pk}/"
+    assert sorted(run.request.selection["cases"]) == ["gemv", "layer_norm"]
+    assert run.request.arch == "h200"
+    client.post("/suites/micro/rerun", {"only": cases[0].pk})
+    assert asked.latest("pk").request.experiment == cases[0]
+    nothing = client.post("/suites/micro/rerun?q=D", {"where": "cuda:b200", "experiment": [cases[0].pk]})
+    assert nothing["Location"] == "/suites/micro/?q=D"
+    client.post("/suites/micro/rerun", {"experiment": ["x", "99999999999"], "where": "../.."})
+    assert asked.count() == 2
+    create_measurement(create_experiment(arch="b200", case="gemv"))
+    assert "No b200 is attached" in client.get("/suites/micro/").content.decode()
 
 
 def test_small_sizes_stand_before_large_ones(client: Client) -> None:

@@ -16,7 +16,7 @@ from hud.pages.code.diff import Diff, Line, compare, whole
 from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse, same_card
 from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
-from hud.pages.experiment.query import changes
+from hud.pages.experiment.history import changes
 from hud.pages.sql import fetch
 from hud.pages.suite.query import identity
 from runner.schema.compilations import Compiled, Kernel

@@ -99,11 +99,18 @@ class Table:
     after: float = 0.0
 
     @classmethod
-    def of(cls, attribution: Attribution) -> Table:
+    def sums_of(cls, attribution: Attribution) -> Table:
+        """Return the table without its rows: the totals and their four sums."""
         base_us = attribution.base.busy_us
         table = cls(attribution, timed=base_us is not None and attribution.head.busy_us is not None)
         if base_us is not None and base_us >= 1000:
             table.unit, table.scale = "ms", 1000.0
+        return table
+
+    @classmethod
+    def of(cls, attribution: Attribution) -> Table:
+        table = cls.sums_of(attribution)
+        base_us = attribution.base.busy_us
         low, high = _range(attribution)
         length = (high - low) or 1.0
 

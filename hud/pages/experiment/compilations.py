@@ -12,6 +12,7 @@ from hud.models import Compilation, Series, kernels_of
 from hud.pages.code.sides import same_card
 from hud.pages.code.table import Table, short_name
 from hud.pages.sql import fetch
+from hud.runs.branches import other_branch
 
 SAME_CHOICE = "same_choice_ratio"
 _MOST_MARKS = 600  # of the newest compilations
@@ -29,6 +30,7 @@ class Mark:
     number: int
     order_time: datetime
     commit: str
+    branch: str
     host: str
     variant: str
     kernels: int
@@ -76,6 +78,7 @@ class Compilations:
     counted: int = 0  # compilations in which choices were counted
     table: Table | None = None  # what the newest point changed
     sides: tuple[str, str] = ("", "")  # of that comparison
+    runs: tuple[int, int] = (0, 0)  # likewise
 
     @property
     def few_kernels(self) -> bool:
@@ -116,8 +119,11 @@ class Compilations:
         }
 
 
-def read(experiment_id: int, shown: Series | None) -> Compilations:
-    """Return the compilations, in 1 statement if there are none, else in at most 4.
+def read(
+    experiment_id: int, shown: Series | None, *, base: int | None = None, head: int | None = None
+) -> Compilations:
+    """Return the compilations, in 1 statement if there are none, else in at most 4, with what changed from
+    the run `base` to `head`, by default to the newest point from the one before.
 
     A/B runs are left out: they are no points of the series.
     """
@@ -138,7 +144,7 @@ def read(experiment_id: int, shown: Series | None) -> Compilations:
         ),
         key=lambda kernel: -kernel.lost_us,
     )
-    _compare_newest(experiment_id, found)
+    _compare(experiment_id, found, base, head)
     return found
 
 
@@ -154,7 +160,7 @@ def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
         Mark,
         """
         SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.commit,
-            r.host_name host, c.variant, cardinality(c.kernels) kernels, c.busy_us, m.value,
+            r.branch, r.host_name host, c.variant, cardinality(c.kernels) kernels, c.busy_us, m.value,
             same.value same_choice,
             CASE WHEN cardinality(c.kernels) <= %(few)s THEN coalesce((
                 SELECT string_agg(k.config, '; ' ORDER BY place)
@@ -207,13 +213,17 @@ def _choices(experiment_id: int) -> list[Choice]:
     )
 
 
-def _compare_newest(experiment_id: int, found: Compilations) -> None:
-    """Compare the newest point with the one before: 2 statements, none with a single point."""
-    runs = list(dict.fromkeys(mark.run for mark in reversed(found.marks)))[:2]
+def _compare(experiment_id: int, found: Compilations, base: int | None, head: int | None) -> None:
+    """Compare two points whose kernels are known: 2 statements, none with a single point."""
+    own = [mark.run for mark in reversed(found.marks) if not other_branch(mark.branch)]
+    runs = list(dict.fromkeys(own or [mark.run for mark in reversed(found.marks)]))
     if len(runs) < 2:
         return
-    head, base = runs
-    rows = Compilation.objects.filter(experiment=experiment_id, run__in=runs).select_related("environment")
+    if base not in runs or head not in runs or base == head:
+        head, base = runs[:2]
+    rows = Compilation.objects.filter(experiment=experiment_id, run__in=(base, head)).select_related(
+        "environment"
+    )
     by_run: dict[int, list[Compilation]] = {}
     for row in rows.order_by("repeat"):
         point = by_run.setdefault(row.run_id, [])
@@ -224,5 +234,6 @@ def _compare_newest(experiment_id: int, found: Compilations) -> None:
         *([row.compiled(kernels) for row in by_run[run]] for run in (base, head)),
         same_card=same_card(by_run[base][0].environment, by_run[head][0].environment),
     )
-    found.table = Table.of(attribution)
+    found.table = Table.sums_of(attribution)
+    found.runs = base, head
     found.sides = (f"run:{base}/experiment:{experiment_id}", f"run:{head}/experiment:{experiment_id}")

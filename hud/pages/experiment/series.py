@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from hud.models import Series, compilation_key
+from hud.pages.experiment.multiples import level_of
 from hud.pages.sql import fetch
 from hud.pages.targets import Targets
 from hud.pages.values import (
@@ -23,6 +24,7 @@ from hud.pages.values import (
 from hud.runs.branches import branch_or_default, stored_names
 
 MAX_POINTS = 2000  # of one page
+Levels = dict[str, tuple[float | None, datetime | None]]  # by class of environments: value and first time
 
 
 class BadCursor(ValueError):
@@ -56,6 +58,8 @@ class _Point(MetricValue):
     branch: str
     source: str
     variant: str | None
+    class_key: str
+    baseline: float | None
 
 
 @dataclass(slots=True)
@@ -64,6 +68,7 @@ class _State:
     latest_run: int | None
     latest_time: datetime | None
     verdicts: int
+    levels: int
     waiting: bool | None  # for the judge; None: no rows
     targets: int
     variants: int
@@ -84,6 +89,8 @@ def series_stamp(experiment_id: int, metric_name: str, filters: Filters) -> Stam
         """
         SELECT count(*) AS rows, max(run_id) latest_run, max(order_time) latest_time,
             (SELECT count(*) FROM hud_verdict WHERE series_id = %(series)s) verdicts,
+            (SELECT coalesce(sum(hashtext(s.level::text)), 0) FROM hud_seriesstate s
+            WHERE s.series_id = %(series)s) levels,
             bool_or(run_id IN (SELECT run_id FROM hud_unjudgedrun)) waiting,
             (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t) targets,
             (SELECT coalesce(sum(hashtext(variant)), 0) FROM hud_compilation
@@ -115,12 +122,14 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
                     < (%(time)s::timestamptz, %(run)s::int, %(environment)s::int, %(side)s::int))
             GROUP BY 1, 2, 3, 4 ORDER BY 1 DESC, 2 DESC, 3 DESC, 4 DESC LIMIT %(limit)s
         )
-        SELECT {VALUE_COLUMNS}, m.samples, r.commit, r.branch, r.source, nullif(c.variant, '') variant
+        SELECT {VALUE_COLUMNS}, m.samples, r.commit, r.branch, r.source, nullif(c.variant, '') variant,
+            e.class_key, v.baseline
         FROM points p
         JOIN hud_measurement m ON m.series_id = %(series)s AND m.run_id = p.run_id
             AND m.environment_id = p.environment_id AND m.side = p.side
         JOIN hud_series s ON s.id = m.series_id
         JOIN hud_run r ON r.id = m.run_id
+        JOIN hud_environment e ON e.id = m.environment_id
         LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
             AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
         {VERDICT_JOIN}
@@ -139,13 +148,14 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         },
     )
     targets = Targets.read()
+    levels = {state.class_key: level_of(state) for state in series.states.all()}
     groups = groupby(found, key=lambda row: (row.order_time, row.run_id, row.environment_id, row.side))
     points = [(place, list(processes)) for place, processes in groups]
     page = points[-MAX_POINTS:]
     return {
         "unit": series.metric.unit,
         "direction": series.metric.direction,
-        "points": [_row(processes, series, targets) for _place, processes in page],
+        "points": [_row(processes, series, targets, levels) for _place, processes in page],
         "next": _cursor(page[0][0]) if len(points) > MAX_POINTS else None,
     }
 
@@ -167,7 +177,7 @@ def _place_of(cursor: str) -> tuple[datetime, int, int, int]:
     return place
 
 
-def _row(processes: list[_Point], series: Series, targets: Targets) -> dict[str, Any]:
+def _row(processes: list[_Point], series: Series, targets: Targets, levels: Levels) -> dict[str, Any]:
     point = over_processes(processes).show(series.experiment, series.metric, targets)
     own = point.own_target
     samples = [one.samples or ([] if one.median is None else [one.median]) for one in processes]
@@ -185,11 +195,20 @@ def _row(processes: list[_Point], series: Series, targets: Targets) -> dict[str,
         "target_arch": None if own else point.target_arch,
         "target_met": {"met": True, "missed": False}.get(point.met),
         "verdict": point.verdict or None,
-        "level": None,
+        "level": _level(processes[0], levels),
         "source": point.source,
         "process": processes[0].process,
         "compilations": _compilations(processes),
     }
+
+
+def _level(point: _Point, levels: Levels) -> float | None:
+    """Return the accepted level that a point was judged against; None before it began, where no verdict
+    keeps it."""
+    if point.baseline is not None:
+        return point.baseline
+    level, start = levels.get(point.class_key, (None, None))
+    return level if start and point.order_time >= start else None
 
 
 def _compilations(processes: list[_Point]) -> list[dict[str, Any]]:

@@ -1,30 +1,40 @@
-"""One experiment, and its rerun."""
+"""One experiment, its rerun, and the notes beside its charts."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django import forms
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login, form_as_it_was
-from hud.models import Experiment
+from hud.models import Annotation, Experiment
 from hud.pages import data
-from hud.pages.experiment import charts, compilation_charts, query
-from hud.pages.experiment.charts import Figure
+from hud.pages.experiment import drawing, notes, query, rerun, state
+from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice, RerunForm
-from hud.pages.hosts.query import Place, places_for
+from hud.pages.hosts.query import places_for
 from hud.pages.suite.query import identity
-from hud.runs.matching import ResourceRequest
-from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
+from hud.pages.targets import arch_name
+from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
-from runner.suites import SUITES
 
-_TABLE_ROWS = 50  # newest points, unless ?table=all
-_POINTS_OF_SIBLING = 10
+_TABLE_ROWS = 20  # newest points, unless ?table=all
+
+
+class NoteForm(forms.Form):
+    """A note beside the charts of an experiment."""
+
+    text = forms.CharField(max_length=300)
+    link = forms.CharField(required=False, max_length=300)
+    commit = forms.CharField(required=False, max_length=64)
+    date = forms.DateTimeField(required=False)
+    scope = forms.ChoiceField(choices=[(name, name) for name in ("experiment", "suite", "all")])
 
 
 @require_safe
@@ -32,18 +42,17 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(pk, **form.query_options())
+    page = query.read(pk, form.range(), with_siblings=bool(data_format), **form.query_options())
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
         return _data(page, data_format)
-    rerun_form = _rerun_form(page.experiment, page.places, initial=request.GET.dict())
+    rerun_form = rerun.form_of(page.experiment, page.places, initial=request.GET.dict())
     complaints = form.complaints()
     wanted = form.kept().get("metric")
     if wanted and not (page.history and page.history.metric.name == wanted):
         complaints.append(f"metric: not measured for this experiment: {wanted!r}")
-    rows = query.MAX_POINTS if form.kept().get("table") else _TABLE_ROWS
-    return _render(request, page, rerun_form, rows=rows, complaints=complaints)
+    return _render(request, page, rerun_form, choice=form, complaints=complaints)
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
@@ -59,6 +68,13 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         rows,
         experiment=identity(page.experiment),
         metrics=[value.to_row() for value in page.metrics],
+        backends=[
+            {**identity(line.experiment), **cell.to_row()}
+            for line in page.backends
+            for cell in line.cells
+            if cell
+        ],
+        annotations=[notes.to_row(note) for note in page.notes],
         environments={one.fingerprint: one.facts for one in page.environments},
         **page.compilations.to_json(),
     )
@@ -69,107 +85,101 @@ def _render(
     page: ExperimentPage,
     form: RerunForm,
     *,
-    rows: int = _TABLE_ROWS,
+    choice: ExperimentChoice,
     status: int = 200,
     **more: Any,
 ) -> HttpResponse:
-    shown, command, impossible = page.experiment, "", ""
-    try:
-        command = spec_of(shown, device=shown.device).command()
-    except InvalidRunRequest as error:
-        impossible = str(error)
-    identity_words = [shown.mode, shown.dtype, shown.backend, shown.device]
+    kept, history = choice.kept(), page.history
+    rows = query.MAX_POINTS if kept.get("table") else _TABLE_ROWS
+    shapes, legend = state.shapes_of(page)
+    canvas = Canvas(page.charts.slots, choice.look(), shapes=shapes, expected=state.expected_of(page))
+    canvas.events = state.lines_of(page.charts, page.notes, canvas)
+    command, impossible = rerun.command_of(page.experiment)
+    points = history.newest_first[:rows] if history else []
+    values = [value for point in points for _number, value in point.compilations]
+    newest_alone = history is not None and history.newest is not None and history.newest.processes == 1
+    rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
         "page": page,
-        "experiment": shown,
-        "identity": filter(None, [*identity_words, "dynamic shapes" if shown.dynamic else ""]),
+        "experiment": page.experiment,
+        "state": state.verdict_of(page),
+        "look": canvas.look,
+        "canvas": canvas,
+        "charts": [
+            (row, drawing.chart(row, canvas, tall=not place)) for place, row in enumerate(page.charts.rows)
+        ],
+        "strips": [(row, drawing.strip(row, canvas)) for row in page.charts.strips],
+        "hosts": drawing.hosts(canvas),
+        "heads": drawing.heads(canvas) if canvas.events else "",
+        "axis": drawing.axis(canvas),
+        "details": state.details_of(page, canvas),
+        "legend": legend,
+        "branch": kept.get("branch", ""),
+        "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": command,
         "impossible": impossible,
-        "points": page.history.newest_first[:rows] if page.history else [],
-        "chart": charts.history(page.history) if page.history else None,
-        "samples_chart": _samples_chart(page),
-        "compilations_chart": _compilations_chart(page),
-        "rule": value_rule(page.experiment.suite, page.history.metric.name) if page.history else "median",
-        "siblings": [
-            (history, charts.history(history), history.points[: -_POINTS_OF_SIBLING - 1 : -1])
-            for history in page.siblings
-        ],
+        "points": points,
+        "range": (min(values), max(values)) if values else (0.0, 1.0),
+        "samples": drawing.samples(page.samples, history.metric, rule if newest_alone else "median")
+        if history and len(page.samples) > 1
+        else "",
+        "rule": rule,
         **more,
     }
     return render(request, "experiment/experiment.html", context, status=status)
 
 
-def _samples_chart(page: ExperimentPage) -> Figure | None:
-    """Return the newest point's samples. A value rule holds for one process; several have their median."""
-    if page.history is None or page.history.newest is None or not page.samples:
-        return None
-    metric, alone = page.history.metric, page.history.newest.processes == 1
-    rule = value_rule(page.experiment.suite, metric.name) if alone else "median"
-    return charts.samples(page.samples, metric, rule)
-
-
-def _compilations_chart(page: ExperimentPage) -> Figure | None:
-    """Return the compilations: those of a kernel by the shown metric, of a model by busy time."""
-    found = page.compilations
-    if page.history and found.few_kernels and any(mark.value is not None for mark in found.marks):
-        return compilation_charts.of_kernel(found.marks, page.history.metric)
-    timed = any(mark.busy_us is not None for mark in found.marks)
-    return compilation_charts.of_model(found.marks) if timed else None
-
-
-def _rerun_form(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
-    """Return the form, with a field for each knob of a suite that the runner has."""
-    try:
-        spec = spec_of(asked, device=asked.device)
-    except InvalidRunRequest:
-        return RerunForm(places=places, **options)
-    suite = SUITES[asked.suite]
-    offered: dict[str, Any] = {"knobs": suite.options, "own": spec.knobs}
-    offered |= {
-        "inductor": suite.takes_inductor_options(spec),
-        "compiles": suite.has_compilations(spec),
-    }
-    return RerunForm(places=places, **offered, **options)
-
-
 @require_POST
 @after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#rerun")
-def rerun(request: HttpRequest, pk: int) -> HttpResponse:
+def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked = get_object_or_404(Experiment, pk=pk)
-    form = _rerun_form(asked, places_for(asked), data=request.POST)
+    form = rerun.form_of(asked, places_for(asked), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:
-            options = _options(form, asked, request.user.get_username())
+            options = rerun.options_of(form, asked, request.user.get_username())
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
-    page = query.read(pk, **ExperimentChoice(request.POST).query_options())
+    choice = ExperimentChoice(request.POST)
+    page = query.read(pk, choice.range(), **choice.query_options())
     assert page is not None
-    return _render(request, page, form, status=422, problem=problem)
+    return _render(request, page, form, choice=choice, status=422, problem=problem)
 
 
-def _options(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
-    """Return where and how often; without any place, `request_rerun` raises what is missing."""
-    if not form.places:
-        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who)
-    place, said = form.place_chosen(), form.cleaned_data
-    resources = ResourceRequest(
-        place.device,
-        place.host,
-        place.arch,
-        interpreter=said["environment"],
-        base_interpreter=said["base_environment"],
-    )
-    return RunOptions(
-        resources,
-        who,
-        repeats=said["repeats"],
-        compilations=said.get("compilations"),
-        caches=said["caches"] or "fresh",
-        pinned=said.get("pinned", ""),
-        candidate_options=said.get("new_options", {}),
-    )
+@require_POST
+@after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#notes")
+def add_note(request: HttpRequest, pk: int) -> HttpResponse:
+    """Store a note of this experiment, of its suite, or of everything."""
+    asked, form = get_object_or_404(Experiment, pk=pk), NoteForm(request.POST)
+    if not form.is_valid():
+        texts = [f"{name}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
+        messages.error(request, f"The note is not stored. {' '.join(texts)}")
+        return redirect(f"{reverse('experiment', args=[pk])}#notes")
+    said = form.cleaned_data
+    try:
+        notes.add(
+            notes.NewNote(
+                text=said["text"],
+                link=said["link"],
+                commit=said["commit"],
+                at=said["date"],
+                suite=asked.suite if said["scope"] == "suite" else "",
+                experiment=asked if said["scope"] == "experiment" else None,
+            ),
+            who=request.user.get_username(),
+        )
+    except notes.BadNote as error:
+        messages.error(request, f"The note is not stored. {error.field}: {error}.")
+    return redirect(f"{reverse('experiment', args=[pk])}#notes")
+
+
+@require_POST
+@after_login(lambda _request, pk, **_note: f"{reverse('experiment', args=[pk])}#notes")
+def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
+    """Delete a note, from the page of an experiment that shows it."""
+    notes.delete(get_object_or_404(Annotation, pk=note), who=request.user.get_username())
+    return redirect(f"{reverse('experiment', args=[pk])}#notes")

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Exists, OuterRef, Q, TextField, Window
-from django.db.models.functions import Cast, Length
+from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
+from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Measurement, Metric, Series
 from hud.pages import values
 from hud.pages.sql import fetch_tuples
+from hud.pages.suite import newest
+from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
+from hud.pages.suite.newest import Newest, Totals, Wanted
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
-from hud.runs.matching import not_offered
+from hud.runs import matching
 from runner.suites import SUITES
 
 PAGE_ROWS = 100
-MAX_COLUMNS = 6
+_MOST_EXPERIMENTS = 5000
+_BELOW = 0.95  # a speedup below is said in words: its level is no news, so that no verdict says it
+SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 _UNKNOWN = "arch unknown"
@@ -29,13 +34,17 @@ _ORDER = ("case", "arch", "device", "dtype", "mode", "backend", Length("knobs_te
 
 @dataclass(frozen=True)
 class Filters:
-    """The table's filters in the URL; '' means any."""
+    """The table's filters and order in the URL; '' means any."""
 
     mode: str = ""
     dtype: str = ""
     backend: str = ""
     arch: str = ""
-    q: str = ""  # words that must all occur in the case; -word must not
+    q: str = ""  # words that must all occur in the case or its options; -word must not
+    verdict: str = ""
+    status: str = ""
+    target: str = ""
+    sort: str = ""  # key of a column, with - the largest first
     page: int = 1
 
 
@@ -44,8 +53,16 @@ class Row:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
     cells: list[MetricValue | None]  # one for each column
+    marks: list[str]  # likewise: what tells a cell from the column's usual metric
     leading: MetricValue | None  # the first cell with a number
     trend: list[float] = field(default_factory=list)  # medians of the leading metric, oldest first
+
+    @property
+    def below_eager(self) -> float | None:
+        """Return the speedup if it is below 0.95."""
+        found = (cell for cell in self.cells if cell and cell.metric.name in SPEEDUPS)
+        value = next((cell.median for cell in found if cell.median is not None), None)
+        return value if value is not None and value < _BELOW else None
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [{**identity(self.experiment), **cell.to_row()} for cell in self.cells if cell]
@@ -56,11 +73,14 @@ class SuitePage:
     name: str
     title: str
     rows: list[Row] = field(default_factory=list)
-    columns: list[Metric] = field(default_factory=list)
-    hidden_columns: int = 0  # further metrics, shown on the experiment's own page
+    columns: list[Column] = field(default_factory=list)
+    hidden_metrics: int = 0  # shown on the experiment's own page
     total: int = 0
+    totals: Totals | None = None  # over all that match, not of this page alone
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
     places: set[str] = field(default_factory=set)  # arches, and words for those that are not known
+    attached: list[tuple[str, str]] = field(default_factory=list)  # device and arch that offer the suite
+    not_offered: str = ""  # why no attached host offers it
 
     @property
     def choices(self) -> dict[str, list[str]]:
@@ -80,6 +100,12 @@ class SuitePage:
         """Return the choices that all experiments of the suite share."""
         return [words[0] for words in self.words.values() if len(words) == 1 and words[0]]
 
+    @property
+    def absent(self) -> list[str]:
+        """Return the arches of the shown rows that no attached host has."""
+        there = {arch for _device, arch in self.attached}
+        return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
+
 
 def identity(experiment: Experiment) -> dict[str, Any]:
     """Return the fields by which the API identifies an experiment."""
@@ -88,39 +114,114 @@ def identity(experiment: Experiment) -> dict[str, Any]:
 
 
 def read(name: str, filters: Filters) -> SuitePage | None:
-    """Return the page, in 8 statements; None for a suite without data that the runner does not have."""
+    """Return the page, in 12 statements, 1 more with a filter on targets; None for a suite without data that
+    the runner does not have."""
     combinations = list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
     if not combinations and name not in SUITES:
         return None
     page = SuitePage(name, SUITES[name].title if name in SUITES else "")
     page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
     page.places = {place(one["arch"], one["device"]) for one in combinations}
-    experiments = _experiments(name, filters)
-    page.total = experiments[0].total if experiments else 0  # type: ignore[attr-defined]
-    by_id = {experiment.pk: experiment for experiment in experiments}
-    series = list(Series.objects.filter(experiment__in=by_id).values_list("pk", "experiment_id", "metric_id"))
-    metrics = Metric.objects.in_bulk({metric_id for _pk, _experiment_id, metric_id in series})
-    ordered = sorted(metrics.values(), key=lambda metric: values.metric_place(name, metric))
-    page.columns, page.hidden_columns = ordered[:MAX_COLUMNS], max(0, len(ordered) - MAX_COLUMNS)
-    shown = {metric.pk for metric in page.columns}
-    series = [one for one in series if one[2] in shown]
-    latest = values.latest(pk for pk, _experiment_id, _metric_id in series)
+    metrics = Metric.objects.in_bulk(
+        Series.objects.filter(experiment__suite=name).values_list("metric", flat=True).distinct()
+    )
+    page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
+    shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
+    ids = _matching(name, filters)
+    found: dict[int, list[Newest]] = {}
+    for one in newest.read(ids, shown):
+        found.setdefault(one.experiment, []).append(one)
     targets = Targets.read()
-    readings: dict[int, dict[int, MetricValue]] = {}
+    wanted = Wanted(filters.verdict, filters.status, filters.target)
+    if wanted:
+        ids = newest.filtered(ids, found, wanted, targets, metrics)
+    ids = _sorted(ids, found, filters.sort, page.columns, metrics)
+    page.total = len(ids)
+    page.totals = newest.totals({pk: found.get(pk, []) for pk in ids}, page.columns, metrics)
+    ids = ids[(filters.page - 1) * PAGE_ROWS :][:PAGE_ROWS]
+    page.rows = _rows(page, ids, shown, metrics, targets)
+    accelerators = matching.attached()
+    page.attached = sorted(
+        {(one.device, one.arch) for one in accelerators if name in one.catalog.get("suites", [])}
+    )
+    page.not_offered = matching.reasons_of([name], accelerators).get(name, "")
+    return page
+
+
+class ConcatWS(Func):
+    """Texts with the first one between them."""
+
+    function = "concat_ws"
+    output_field = TextField()
+
+
+def _matching(name: str, filters: Filters) -> list[int]:
+    """Return the experiments that match the filters on their identity, in the usual order."""
+    wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
+    condition = _at(wanted.pop("arch")) if "arch" in wanted else Q()
+    for word in filters.q.split()[:8]:
+        excluded = word.startswith("-") and len(word) > 1
+        condition &= ~Q(searched__icontains=word[1:]) if excluded else Q(searched__icontains=word)
+    measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
+    by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
+    knobs = Cast("knobs", TextField())
+    text = TextField()
+    options = Replace(
+        Replace(knobs, Value('": '), Value("="), output_field=text), Value('"'), Value(""), output_field=text
+    )
+    names = (F("case"), options, F("mode"), F("dtype"), F("backend"), F("arch"))
+    searched = ConcatWS(Value(" "), *names)
+    found = (
+        Experiment.objects.alias(knobs_text=knobs, searched=searched)
+        .filter(condition, suite=name, **wanted)
+        .order_by(*by_value, *_ORDER)
+    )
+    return list(found.values_list("pk", flat=True)[:_MOST_EXPERIMENTS])
+
+
+def _sorted(
+    ids: list[int],
+    found: dict[int, list[Newest]],
+    sort: str,
+    columns: Sequence[Column],
+    metrics: dict[int, Metric],
+) -> list[int]:
+    """Return the experiments by the column of this key, those without a value last."""
+    column = next((one for one in columns if one.key == sort.removeprefix("-")), None)
+    if column is None:
+        return ids
+    keys = newest.sort_keys(found, column, metrics)
+    there = sorted((pk for pk in ids if pk in keys), key=lambda pk: keys[pk], reverse=sort.startswith("-"))
+    return there + [pk for pk in ids if pk not in keys]
+
+
+def _rows(
+    page: SuitePage, ids: Sequence[int], shown: set[int], metrics: dict[int, Metric], targets: Targets
+) -> list[Row]:
+    """Return the rows of one page: 4 statements."""
+    by_id = Experiment.objects.in_bulk(ids)
+    series = list(
+        Series.objects.filter(experiment__in=ids, metric__in=shown).values_list(
+            "pk", "experiment_id", "metric_id"
+        )
+    )
+    latest = values.latest(pk for pk, _experiment_id, _metric_id in series)
+    readings: dict[int, dict[str, MetricValue]] = {}
     for pk, experiment_id, metric_id in series:
         if pk in latest:
             value = latest[pk].show(by_id[experiment_id], metrics[metric_id], targets)
-            readings.setdefault(experiment_id, {})[metric_id] = value
-    for one in experiments:
+            readings.setdefault(experiment_id, {})[metrics[metric_id].name] = value
+    rows = []
+    for one in (by_id[pk] for pk in ids if pk in by_id):
         known = {**vars(one), "arch": place(one.arch, one.device)}
-        words = [known[choice] for choice in page.varying]
-        cells = [readings.get(one.pk, {}).get(metric.pk) for metric in page.columns]
+        cells = [column.cell(readings.get(one.pk, {})) for column in page.columns]
+        marks = [column.mark(cell) for column, cell in zip(page.columns, cells, strict=True)]
         leading = next((cell for cell in cells if cell and cell.median is not None), None)
-        page.rows.append(Row(one, words, cells, leading))
-    trends = _trends(row.leading.series_id for row in page.rows if row.leading)
-    for row in page.rows:
+        rows.append(Row(one, [known[choice] for choice in page.varying], cells, marks, leading))
+    trends = _trends(row.leading.series_id for row in rows if row.leading)
+    for row in rows:
         row.trend = trends.get(row.leading.series_id, []) if row.leading else []
-    return page
+    return rows
 
 
 def place(arch: str, device: str) -> str:
@@ -132,24 +233,6 @@ def _at(asked: str) -> Q:
     """Return the condition for an arch, or for one of the texts that `place` returns instead."""
     device = "" if asked == _UNKNOWN else asked.removesuffix(f", {_UNKNOWN}")
     return Q(arch=asked) | (Q(arch="", device=device) if device != asked else Q())
-
-
-def _experiments(name: str, filters: Filters) -> list[Experiment]:
-    wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
-    condition = _at(wanted.pop("arch")) if "arch" in wanted else Q()
-    for word in filters.q.split()[:8]:
-        excluded = word.startswith("-") and len(word) > 1
-        condition &= ~Q(case__icontains=word[1:]) if excluded else Q(case__icontains=word)
-    first = (filters.page - 1) * PAGE_ROWS
-    measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
-    by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
-    found = (
-        Experiment.objects.filter(condition, suite=name, **wanted)
-        .alias(knobs_text=Cast("knobs", TextField()))
-        .annotate(total=Window(Count("pk")))
-        .order_by(*by_value, *_ORDER)
-    )
-    return list(found[first : first + PAGE_ROWS])
 
 
 def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
@@ -191,7 +274,7 @@ def read_all() -> list[SuiteLine]:
         .order_by("suite")
     )
     found = {one["suite"]: (one["experiments"], one["cases"], one["arches"]) for one in counted}
-    missing = not_offered(SUITES)
+    missing = matching.not_offered(SUITES)
     return [
         SuiteLine(
             name,

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
 
+from hud.accounts.access import after_login
+from hud.models import Experiment
 from hud.pages import data
-from hud.pages.forms import SuiteFilters
+from hud.pages.forms import MAX_ID, SuiteFilters
 from hud.pages.suite import matrix, query
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
+
+MOST_RERUN = 200  # experiments of one request
+_VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
+_STATUSES = ("ok", "failed", "not_run")
+
+
+class SuiteRerun(forms.Form):
+    """The experiments of a suite to run again: those that are ticked, or one whose own button was pressed."""
+
+    experiment = forms.TypedMultipleChoiceField(coerce=int, required=False)
+    only = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
+    where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        field = self.fields["experiment"]
+        assert isinstance(field, forms.TypedMultipleChoiceField)
+        ticked = [pk for pk in data.getlist("experiment") if pk.isascii() and pk.isdecimal() and len(pk) < 10]
+        field.choices = [(pk, pk) for pk in ticked]
+
+    def chosen(self) -> list[int]:
+        said = self.cleaned_data
+        return [said["only"]] if said["only"] else said["experiment"]
 
 
 @require_safe
@@ -33,7 +63,13 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     if data_format:
         rows = [line for row in page.rows for line in row.to_rows()]
         return data.answer(
-            data_format, f"suite-{name}", rows, suite=name, total=page.total, page=filters.page
+            data_format,
+            f"suite-{name}",
+            rows,
+            suite=name,
+            total=page.total,
+            page=filters.page,
+            totals=page.totals and asdict(page.totals),
         )
     choices = []  # name, value and offers of each filter; an unknown value stays visible
     for choice, offered in page.choices.items():
@@ -48,5 +84,48 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
         "matrix": matrix.read(name),
+        "sorts": [(column, _next_sort(filters.sort, column.key)) for column in page.columns],
+        "results": [
+            ("verdict", filters.verdict, _VERDICTS),
+            ("status", filters.status, _STATUSES),
+            ("target", filters.target, ("met", "missed")),
+        ],
     }
     return render(request, "suite/suite.html", context)
+
+
+def _next_sort(present: str, key: str) -> str | None:
+    """Return the order that a click on a column's head asks for: rising, falling, the usual one."""
+    return {key: f"-{key}", f"-{key}": None}.get(present, key)
+
+
+@require_POST
+@after_login(lambda _request, name: reverse("suite", args=[name]))
+def rerun(request: HttpRequest, name: str) -> HttpResponse:
+    """Request a run of the chosen experiments: one for each device and arch that they have."""
+    form = SuiteRerun(request.POST)
+    back = f"{reverse('suite', args=[name])}?{request.GET.urlencode()}".rstrip("?")
+    chosen = (
+        list(Experiment.objects.filter(suite=name, pk__in=form.chosen())[:MOST_RERUN])
+        if form.is_valid()
+        else []
+    )
+    if not chosen:
+        messages.error(request, "Tick the experiments to run again.")
+        return redirect(back)
+    groups: dict[tuple[str, str], list[Experiment]] = {}
+    for one in chosen:
+        device, _colon, arch = form.cleaned_data["where"].partition(":")
+        groups.setdefault((device, arch) if device else (one.device, one.arch), []).append(one)
+    runs = []
+    for (device, arch), experiments in groups.items():
+        options = RunOptions(ResourceRequest(device, arch=arch), request.user.get_username())
+        try:
+            runs.append(request_reruns(experiments, options))
+        except InvalidRunRequest as error:
+            messages.error(request, f"{arch or device}: {error}.")
+    if len(runs) == 1 and len(groups) == 1:
+        return redirect("run", pk=runs[0].pk)
+    if runs:
+        messages.success(request, f"Runs requested: {', '.join(str(run.pk) for run in runs)}.")
+    return redirect(back)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from runner.schema.suite import Case
+from dataclasses import dataclass
+
+from runner.schema.suite import Case, TaskSpec
 from runner.suites.torchdynamo import DTYPES, HarnessSuite
 
 _TORCHVISION = {
@@ -41,7 +43,16 @@ _NOT_HALF = ("float32", "amp")  # the harness itself runs these under autocast w
 _AMP_FOR_HALVES = ("pyhpc_turbulent_kinetic_energy",)
 
 OF_TORCHVISION = frozenset(_TORCHVISION)
-SUITE = HarnessSuite(
+
+
+@dataclass(frozen=True)
+class TorchbenchSuite(HarnessSuite):
+    def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
+        """Return torchvision for its models; the others come from a checkout, which its run looks for."""
+        return ("torchvision",) if task.case in OF_TORCHVISION else ()
+
+
+SUITE = TorchbenchSuite(
     "torchbench",
     "torchbench models, eager against compiled",
     tuple(

@@ -101,6 +101,11 @@ class XlaSuite(Suite):
         checks = ("verification_code",) if task.setting("verify") else ()
         return [Expected(task.case, place.backend, place.accelerator, knobs, (*checks, *METRICS))]
 
+    def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
+        """Return torch_xla for cells on it, and torchvision for its models."""
+        runtime = ("torch_xla",) if cell_of(task).xla else ()
+        return (*runtime, "torchvision") if task.case in OF_TORCHVISION else runtime
+
     def runtime(self, task: TaskSpec) -> str:
         found, own = cell_of(task).xla, cell(task.backend, task.mode, task.device, "", "").xla
         return f"xla={found or None}" if found != own else ""

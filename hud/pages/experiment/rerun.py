@@ -1,0 +1,58 @@
+"""The rerun of an experiment: its form, and the request that it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud.models import Experiment
+from hud.pages.forms import RerunForm
+from hud.pages.hosts.query import Place
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import InvalidRunRequest, RunOptions, spec_of
+from runner.suites import SUITES
+
+
+def form_of(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
+    """Return the form, with a field for each knob of a suite that the runner has."""
+    try:
+        spec = spec_of(asked, device=asked.device)
+    except InvalidRunRequest:
+        return RerunForm(places=places, **options)
+    suite = SUITES[asked.suite]
+    offered: dict[str, Any] = {"knobs": suite.options, "own": spec.knobs}
+    offered |= {
+        "inductor": suite.takes_inductor_options(spec),
+        "compiles": suite.has_compilations(spec),
+    }
+    return RerunForm(places=places, **offered, **options)
+
+
+def command_of(asked: Experiment) -> tuple[str, str]:
+    """Return the command that measures the experiment, or '' and why there is none."""
+    try:
+        return spec_of(asked, device=asked.device).command(), ""
+    except InvalidRunRequest as error:
+        return "", str(error)
+
+
+def options_of(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
+    """Return where and how often; without any place, `request_rerun` raises what is missing."""
+    if not form.places:
+        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who)
+    place, said = form.place_chosen(), form.cleaned_data
+    resources = ResourceRequest(
+        place.device,
+        place.host,
+        place.arch,
+        interpreter=said["environment"],
+        base_interpreter=said["base_environment"],
+    )
+    return RunOptions(
+        resources,
+        who,
+        repeats=said["repeats"],
+        compilations=said.get("compilations"),
+        caches=said["caches"] or "fresh",
+        pinned=said.get("pinned", ""),
+        candidate_options=said.get("new_options", {}),
+    )

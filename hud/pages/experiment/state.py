@@ -1,0 +1,161 @@
+"""The state of an experiment in a sentence, and the lines and details of its charts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hud.judging.regressions.states import Event, RegressionState, possible
+from hud.models import Annotation, Regression
+from hud.pages.experiment.drawing import SHAPES, Canvas
+from hud.pages.experiment.drawing import Event as Line
+from hud.pages.experiment.history import Point
+from hud.pages.experiment.multiples import Multiples, Row, slot_of_time
+from hud.pages.experiment.query import ExperimentPage
+from hud.runs.branches import other_branch
+
+_NOT_DRAWN = (RegressionState.DISMISSED,)
+_MOST_STEPS = 12
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of the experiment now: of its regression, or of its newest point."""
+
+    newest: Point
+    row: Row | None  # of the shown metric
+    regression: Regression | None
+    others: int  # further metrics that regressed
+    actions: list[Event]  # of a person on the regression
+
+    @property
+    def commits(self) -> str:
+        """Return ``cb4e520..b6692ea``, from the last good commit to the first that moved; '' if unknown."""
+        one = self.regression
+        if not (one and one.first_run and one.first_run.commit):
+            return ""
+        before = one.last_good_run.commit[:7] if one.last_good_run else ""
+        after = one.first_run.commit[:7]
+        return f"{before}..{after}" if before and before != after else after
+
+
+def verdict_of(page: ExperimentPage) -> Verdict | None:
+    """Return what to say of an experiment, None before its first result."""
+    if page.history is None or page.history.newest is None:
+        return None
+    regression = page.charts.active
+    actions = possible(RegressionState(regression.state)) if regression else []
+    row = page.charts.rows[0] if page.charts.rows else None
+    others = max(page.charts.active_count - 1, 0)
+    return Verdict(page.history.newest, row, regression, others, actions)
+
+
+@dataclass(frozen=True)
+class Legend:
+    """A shape of the marks: the choice of the autotuner that it stands for."""
+
+    shape: int
+    text: str
+    n: int
+
+
+def shapes_of(page: ExperimentPage) -> tuple[dict[tuple[int, int], int], list[Legend]]:
+    """Return the shape of each compilation of a few kernels, by run and number, the most frequent first."""
+    found = page.compilations
+    if not found.few_kernels:
+        return {}, []
+    counts = Counter(mark.variant for mark in found.marks)
+    places = {variant: min(place, SHAPES - 1) for place, (variant, _n) in enumerate(counts.most_common())}
+    texts = {mark.variant: mark.config or mark.variant[:7] for mark in found.marks}
+    legend = [
+        Legend(place, texts[variant] if place < SHAPES - 1 or len(counts) <= SHAPES else "other choices", n)
+        for place, (variant, n) in enumerate(counts.most_common(SHAPES))
+    ]
+    return {(mark.run, mark.number): places[mark.variant] for mark in found.marks}, legend
+
+
+def expected_of(page: ExperimentPage) -> dict[tuple[int, int], float]:
+    """Return the busy time in ms that the choices of each compilation have in history."""
+    return {
+        (mark.run, mark.number): mark.expected_us / 1e3
+        for mark in page.compilations.marks
+        if mark.expected_us is not None
+    }
+
+
+def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[Line]:
+    """Return the change points, environment steps and notes that are within the charts."""
+    slots = charts.slots
+    if not slots:
+        return []
+    found: dict[tuple[str, float], Line] = {}
+
+    def put(kind: Any, place: int, text: str) -> None:
+        x = canvas.xs[place] - (canvas.step / 2 if kind != "note" else 0)
+        found.setdefault((kind, x), Line(kind, max(x, 0.0), text))
+
+    for one in charts.regressions:
+        place = slot_of_time(slots, one.since)
+        if one.state not in _NOT_DRAWN and place >= 0 and slots[place].time == one.since:
+            put("change", place, f"{one.since:%-d %b}, {slots[place].commit[:7]}".strip(", "))
+    start = charts.rows[0].level_start if charts.rows else None
+    if start and start > slots[0].time:
+        put("level", max(slot_of_time(slots, start), 0), f"{start:%-d %b}, new level")
+    steps = [place for place, slot in enumerate(slots) if slot.step and not other_branch(slot.branch)]
+    for place in steps[-_MOST_STEPS:]:
+        put("step", place, slots[place].changed[0] if slots[place].changed else "environment")
+    for note in notes:
+        where = place_of(note, charts)
+        if where is not None:
+            put("note", where, note.text)
+    return list(found.values())
+
+
+def place_of(note: Annotation, charts: Multiples) -> int | None:
+    """Return the run at which a note stands: its commit's, else the first one from its time on."""
+    slots = charts.slots
+    if note.commit:
+        return next((i for i, slot in enumerate(slots) if slot.commit.startswith(note.commit)), None)
+    if note.at is None or not slots or note.at > slots[-1].time:
+        return len(slots) - 1 if slots and note.at else None
+    before = slot_of_time(slots, note.at)
+    return before if before >= 0 and slots[before].time == note.at else before + 1 if before >= 0 else None
+
+
+def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
+    """Return what the script shows of a chosen point, as JSON."""
+    charts = page.charts
+    places = {slot.key: place for place, slot in enumerate(charts.slots)}
+    known = {mark.run for mark in page.compilations.marks}
+    return {
+        "experiment": page.experiment.pk,
+        "points": [
+            {
+                "run": slot.run,
+                "x": round(x / 10, 3),
+                "time": slot.time,
+                "commit": slot.commit,
+                "branch": other_branch(slot.branch),
+                "host": slot.host,
+                "changed": slot.changed[:6],
+                "kernels": slot.run in known,
+            }
+            for slot, x in zip(charts.slots, canvas.xs, strict=True)
+        ],
+        "rows": [
+            {
+                "title": row.metric.title,
+                "unit": "" if row.metric.unit in {"ratio", "count"} else row.metric.unit,
+                "digits": row.metric.precision,
+                "level": row.level,
+                "noise": row.noise,
+                "values": [
+                    [places[key], spot.value, len(spot.compilations), spot.verdict or spot.code]
+                    for key, spot in row.spots.items()
+                ],
+            }
+            for row in charts.rows
+        ],
+    }
