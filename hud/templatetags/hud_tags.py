@@ -259,10 +259,7 @@ def ago(moment: datetime | None) -> SafeString | str:
         words = f"{_coarse(seconds)} ago"
     elif seconds <= -5:
         words = f"in {_coarse(-seconds)}"
-    exact = moment.isoformat(" ", "seconds").removesuffix("+00:00")
-    return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
-        f'<time datetime="{moment.isoformat()}" title="{exact} UTC">{words}</time>'
-    )
+    return _time(moment, words)
 
 
 def _coarse(seconds: float) -> str:
@@ -273,8 +270,16 @@ def _coarse(seconds: float) -> str:
 
 
 @register.filter
-def moment(value: datetime) -> SafeString:
-    return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M}")
+def moment(value: datetime | None) -> SafeString:
+    """Return a time element that `page.js` turns into the reader's time, with UTC in its title."""
+    return _time(value, f"{value:%Y-%m-%d %H:%M} UTC", " data-local") if value else SafeString("")
+
+
+def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
+    exact = moment.isoformat(" ", "seconds").removesuffix("+00:00")
+    return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
+        f'<time datetime="{moment.isoformat()}" title="{exact} UTC"{attribute}>{words}</time>'
+    )
 
 
 @register.filter

@@ -1,0 +1,30 @@
+// On every page: times in the reader's zone with UTC on hover, and buttons that copy a text.
+"use strict";
+(() => {
+  const two = (number) => String(number).padStart(2, "0");
+  const local = (at) =>
+    `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+
+  // `poll.js` calls it on what it fetched, so that equal parts stay equal
+  window.localTimes = (root) => {
+    for (const time of root.querySelectorAll("time[datetime][title]")) {
+      const at = new Date(time.dateTime);
+      if (Number.isNaN(at.getTime()) || time.dataset.done) continue;
+      time.dataset.done = "1";
+      if ("local" in time.dataset) time.textContent = local(at);
+      else time.title = `${local(at)} your time, ${time.title}`;
+    }
+  };
+  window.localTimes(document);
+
+  if (!navigator.clipboard) return; // only offered where the page is served securely
+  document.documentElement.classList.add("can-copy");
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy-text]");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.dataset.copyText);
+    document.getElementById("announcer").textContent = "Copied";
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 1500);
+  });
+})();
