@@ -33,7 +33,7 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest, Option, OptionValu
 
 _KNOB = "knob_"  # prefix of a field's name
 _MAX_ID = 2**31 - 1
-_MAX_PAGE = 10_000
+MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
 
 
@@ -68,7 +68,7 @@ class SuiteFilters(FilterForm):
     backend = _word(100)
     arch = _word(100)
     q = _word()
-    page = forms.IntegerField(required=False, min_value=1, max_value=_MAX_PAGE)
+    page = forms.IntegerField(required=False, min_value=1, max_value=MAX_PAGE)
 
     def filters(self) -> suite.Filters:
         return suite.Filters(**self.kept())
@@ -158,7 +158,10 @@ class LimitsFilters(FilterForm):
 
 class RunFilters(FilterForm):
     state = forms.ChoiceField(required=False, choices=[(state.value, state.value) for state in State])
-    kind = forms.ChoiceField(required=False, choices=[("rerun", "rerun"), ("upload", "upload")])
+    kind = forms.ChoiceField(required=False, choices=list(runs.KINDS.items()))
+    branch = _word()
+    suite = _word(60)
+    commit = _word(130)
     host = _word(100)
     q = _word()
     before = forms.IntegerField(required=False, min_value=1, max_value=_MAX_ID)
@@ -187,6 +190,7 @@ class AuditFilters(FilterForm):
 class LogPosition(FilterForm):
     task = forms.IntegerField(required=False, min_value=0, max_value=_MAX_ID)
     start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
+    line = forms.IntegerField(required=False, min_value=1, max_value=2**31)  # that the page begins before
 
 
 class _OptionsField(forms.CharField):

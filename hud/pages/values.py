@@ -51,6 +51,11 @@ def _places(suite: str) -> dict[str, int]:
     return {name: place for place, name in enumerate(main)}
 
 
+def main_metrics(suite: str) -> list[str]:
+    """Return the names of a suite's main metrics, the most telling first."""
+    return list(_places(suite))
+
+
 def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
     """Return a sort key: the suite's main metrics first, then by name."""
     places = _places(suite)

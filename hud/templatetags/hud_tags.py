@@ -42,7 +42,7 @@ _WORDS = {
     "dirty": "unavailable",
 }
 _FOREIGN = "set for another device; not judged here"
-_REASONS = {  # of verdicts, as the judge has them
+REASONS = {  # of verdicts, as the judge has them
     "suspect": "a second result has to agree",
     "few_compilations": "fewer than five earlier compilations",
     "few_runs": "all earlier results are of one run",
@@ -80,7 +80,7 @@ def verdict_badge(value: MetricValue) -> SafeString:
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise:.2%}, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
-    why = _REASONS.get(value.verdict_reason or "", "")
+    why = REASONS.get(value.verdict_reason or "", "")
     return badge_html(value.verdict, text, "; ".join(filter(None, (why, factor))))
 
 
