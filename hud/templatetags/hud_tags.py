@@ -300,7 +300,7 @@ def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
     for char in "<>&":  # a data block ends at the first "</script" that stands in it
         data = data.replace(char, f"\\u{ord(char):04x}")
     return format_html(
-        '<div class="chart" data-figure="{0}" role="img" aria-label="{1}">'
+        '<div class="chart" data-figure="{0}" role="figure" aria-label="{1}">'
         "<noscript>Charts need JavaScript; the tables have the same values.</noscript></div>"
         '<script type="application/json" id="{0}">{2}</script>',
         name,
