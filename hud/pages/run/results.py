@@ -280,10 +280,10 @@ _PAGE = """
     )
     SELECT page.series_id, page.environment_id, page.order_time,
         (SELECT count(*) FROM matching) total,
-        (SELECT coalesce(jsonb_object_agg(kind, jsonb_build_array(points, experiments)), '{{}}') FROM kinds)
+        (SELECT coalesce(json_object_agg(kind, json_build_array(points, experiments)), '{{}}') FROM kinds)
             counts,
         (SELECT count(DISTINCT experiment_id) FROM known) experiments,
-        (SELECT jsonb_build_object('case', "case", 'metric', metric_title, 'change', change, 'kind', kind,
+        (SELECT json_build_object('case', "case", 'metric', metric_title, 'change', change, 'kind', kind,
                 'experiment', experiment_id)
             FROM known WHERE kind IN ('regressed', 'inconclusive') AND change IS NOT NULL
             ORDER BY array_position(%(kinds)s::text[], kind::text), abs(factor) DESC NULLS LAST LIMIT 1) worst
