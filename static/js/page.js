@@ -1,4 +1,5 @@
-// On every page: times in the reader's zone with UTC on hover, and buttons that copy a text.
+// On every page: times in the reader's zone with UTC on hover, boxes that scroll and can be reached by key, and
+// buttons that copy a text.
 "use strict";
 (() => {
   const two = (number) => String(number).padStart(2, "0");
@@ -16,6 +17,18 @@
     }
   };
   window.localTimes(document);
+
+  const scrolls = (box) => box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
+  const reach = () => {
+    for (const box of document.querySelectorAll(".scroll:not([tabindex])")) {
+      if (!scrolls(box) || box.closest("[data-part]")) continue; // parts that are fetched anew say it themselves
+      box.tabIndex = 0;
+      box.setAttribute("role", "group");
+      box.setAttribute("aria-label", box.querySelector("caption")?.textContent.trim() || "Table");
+    }
+  };
+  reach();
+  addEventListener("resize", reach);
 
   if (!navigator.clipboard) return; // only offered where the page is served securely
   document.documentElement.classList.add("can-copy");
