@@ -52,7 +52,9 @@ def run_sentence(page: RunPage) -> SafeString | str:
     if page.run.is_ab:
         return _sentence_of_pairs(page)
     if not results.points:
-        return "" if page.active else "It has no results."
+        bad = sum(line.ended and line.word not in ("ok", "cancelled") for line in page.tasks)
+        failed = f"{bad} of {len(page.tasks)} tasks failed; there" if bad else "There"
+        return "" if page.active else f"{failed} are no results."
     subject = f"{results.experiments} experiment{pluralize(results.experiments)}"
     found = [
         f"{count.experiments} {_LABELS[kind][2]}"

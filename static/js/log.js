@@ -142,7 +142,9 @@
   });
   addEventListener("hashchange", mark);
 
-  if (!location.hash.startsWith("#L")) toEnd();
+  const firstError = ended && box.querySelector(".err");
+  if (firstError) box.scrollTop = firstError.offsetTop - box.offsetTop - box.clientHeight / 3;
+  else toEnd();
   if (!ended) {
     button.hidden = false;
     setFollow(true);

@@ -169,6 +169,14 @@ class RunPage:
         )
 
     @property
+    def headline_pairs(self) -> list[PairLine]:
+        """Return the main metric of an A/B run's first experiments."""
+        first: dict[int, PairLine] = {}
+        for line in self.pairs:
+            first.setdefault(line.experiment.pk, line)
+        return list(first.values())[:SHOWN_PICTURES]
+
+    @property
     def overdue(self) -> bool:
         return self.active and self.progress.eta_s == 0.0
 

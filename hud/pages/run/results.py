@@ -28,9 +28,10 @@ from runner.suites import SUITES
 
 # What a point shows, in the order of the page
 KINDS = ("regressed", "failed", "missed", "inconclusive", "improved", "not_run", "rest")
+_CHOICES = ("mode", "dtype", "backend", "arch")
 _NAME = '"case", long, knobs, dtype, mode, backend'
 _SORTS = {
-    "": f"array_position(%(kinds)s::text[], kind::text), abs(factor) DESC NULLS LAST, {_NAME}, place, metric",
+    "": f"array_position(%(kinds)s::text[], kind::text), abs(factor) DESC NULLS LAST, place, metric, {_NAME}",
     "experiment": f"{_NAME}, place, metric",
     "metric": f"place, metric, {_NAME}",
     "value": f"value NULLS LAST, {_NAME}, place, metric",
@@ -107,8 +108,21 @@ class Results:
     @property
     def varying(self) -> list[str]:
         """Return in which of these the shown experiments differ."""
-        names = ("mode", "backend", "arch")
-        return [name for name in names if len({getattr(one.experiment, name) for one in self.rows}) > 1]
+        return [name for name in _CHOICES if len({getattr(one.experiment, name) for one in self.rows}) > 1]
+
+    @property
+    def constant(self) -> list[str]:
+        """Return what all shown experiments have in common."""
+        shown = self.rows[0].experiment
+        return [str(getattr(shown, name)) for name in _CHOICES if name not in self.varying]
+
+    @property
+    def has_noise(self) -> bool:
+        return any(value.factor is not None for value in self.rows)
+
+    @property
+    def has_targets(self) -> bool:
+        return any(value.targets for value in self.rows)
 
 
 @dataclass(slots=True)
