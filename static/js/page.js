@@ -1,5 +1,5 @@
-// On every page: times in the reader's zone with UTC on hover, boxes that scroll and can be reached by key, and
-// buttons that copy a text.
+// On every page: times in the reader's zone with UTC on hover, boxes that scroll and can be reached by key, `?`
+// for the keys of the page, and buttons that copy a text.
 "use strict";
 (() => {
   const two = (number) => String(number).padStart(2, "0");
@@ -29,6 +29,36 @@
   };
   reach();
   addEventListener("resize", reach);
+
+  const keysOfPage = () => {
+    const keys = [];
+    if (document.querySelector("table[data-rows], [data-row]")) keys.push(["j, k", "next and previous row"], ["Enter", "open the row"]);
+    for (const one of document.querySelectorAll("[data-key]"))
+      keys.push([one.dataset.key, one.ariaLabel || one.placeholder || one.textContent.trim()]);
+    if (document.getElementById("log")) keys.push(["l", "log"]);
+    if (document.querySelector("[data-search]")) keys.push(["Ctrl K", "search"]);
+    return [...keys, ["?", "these keys"], ["Esc", "close"]];
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "?" || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea, dialog")) return;
+    const sheet = document.createElement("dialog");
+    sheet.className = "keys";
+    sheet.setAttribute("aria-label", "Keys of this page");
+    const list = document.createElement("dl");
+    for (const [key, does] of keysOfPage()) {
+      const name = document.createElement("kbd");
+      name.textContent = key;
+      const term = document.createElement("dt");
+      term.append(name);
+      const text = document.createElement("dd");
+      text.textContent = does;
+      list.append(term, text);
+    }
+    sheet.append(list);
+    sheet.addEventListener("close", () => sheet.remove());
+    document.body.append(sheet);
+    sheet.showModal();
+  });
 
   if (!navigator.clipboard) return; // only offered where the page is served securely
   document.documentElement.classList.add("can-copy");

@@ -9,9 +9,9 @@
     row.querySelector("a")?.focus({ preventScroll: true });
     row.scrollIntoView({ block: "nearest" });
   };
-  document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey) return;
-    if (event.target.closest("input, select, textarea, [contenteditable]")) return;
+  const press = (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.target.closest("input, select, textarea, dialog")) return;
     if (event.key === "j" || event.key === "k") {
       const all = rows();
       const now = all.findIndex((row) => "chosen" in row.dataset);
@@ -27,5 +27,7 @@
       else target.click();
     }
     event.preventDefault();
-  });
+    event.stopImmediatePropagation(); // this page's filter goes before the site's search
+  };
+  document.addEventListener("keydown", press, { capture: true });
 })();

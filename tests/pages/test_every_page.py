@@ -50,6 +50,9 @@ LONG = "long_" * 40
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
     (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 _SIDEWAYS = "document.documentElement.scrollWidth - innerWidth"
+_TOO_WIDE = """() => [...document.querySelectorAll("main *")]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth && !one.closest(".scroll, .chart"))
+    .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
 
 
 @dataclass
@@ -167,7 +170,7 @@ class Walk:
             self.page.set_viewport_size({"width": width, "height": 900})
             sideways = self.page.evaluate(_SIDEWAYS)
             if sideways > 0:
-                self.note(f"scrolls sideways by {sideways} px")
+                self.note(f"scrolls sideways by {sideways} px: {self.page.evaluate(_TOO_WIDE)}")
 
     def run_axe(self) -> None:
         found = Axe().run(self.page, options={"rules": {"target-size": {"enabled": True}}})

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from hud.ingest.deletion import uploads_of
-from hud.models import ACTIVE, Artifact, Measurement, Run, Task, Upload
+from hud.models import ACTIVE, Artifact, Measurement, Run, State, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.pairs import PairLine
@@ -94,6 +94,7 @@ class RunPage:
     results: Results
     retries: list[Run] = field(default_factory=list)
     waiting: Waiting | None = None  # while it is queued
+    previous: int | None = None  # the same before it: id of the run to compare with
     pairs: list[PairLine] = field(default_factory=list)  # of an A/B run
     uploads: list[Upload] = field(default_factory=list)  # it came in these
     artifacts: list[ArtifactLine] = field(default_factory=list)
@@ -202,12 +203,22 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     page = RunPage(run, _tasks(run), progress_of(run), results.read(run, filters, size), list(retries))
     page.artifacts = artifacts_of(run, page.tasks)
     page.waiting = read_waiting(run)
+    page.previous = _previous(run)
     if run.upload_id:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
     if run.is_ab:
         page.pairs = pairs.read(run)
     return page
+
+
+def _previous(run: Run) -> int | None:
+    """Return the last run of the same title, source and branch: what a reader compares this one with."""
+    same = Run.objects.filter(
+        title=run.title, source=run.source, branch=run.branch, base_interpreter=run.base_interpreter
+    )
+    before = same.filter(order_time__lt=run.order_time, state=State.SUCCEEDED).order_by("-order_time", "-pk")
+    return before.values_list("pk", flat=True).first()
 
 
 def _is_of_compiler(value: MetricValue) -> bool:

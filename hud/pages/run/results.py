@@ -192,8 +192,9 @@ def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets
     series = Series.objects.in_bulk(ids)
     experiments = Experiment.objects.in_bulk({one.experiment_id for one in series.values()})
     metrics = Metric.objects.in_bulk({one.metric_id for one in series.values()})
-    moved = Regression.objects.filter(Q(first_run=run) | Q(latest_run=run), series_id__in=ids).order_by("pk")
-    regressions = {one.series_id: one for one in moved}
+    moved = Regression.objects.filter(Q(first_run=run) | Q(latest_run=run), series_id__in=ids)
+    related = moved.select_related("last_good_run", "first_run").order_by("pk")
+    regressions = {one.series_id: one for one in related}
     by_point: dict[tuple[int, int, datetime], list[ResultValue]] = {}
     for one in found:
         by_point.setdefault((one.series_id, one.environment_id, one.order_time), []).append(one)
