@@ -22,7 +22,7 @@ from hud.models import (
     Series,
 )
 from hud.pages.sql import fetch, fetch_tuples
-from hud.pages.targets import FRACTIONS, Targets
+from hud.pages.targets import Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, main_metrics, over_processes
 from runner.suites import SUITES
 
@@ -143,7 +143,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     points = fetch(
         _Point,
         _PAGE.format(
-            points=_POINTS,
+            points=_POINTS.format(words=_WORDS if words else "''"),
             order=_order(filters.sort),
             shown="kind = %(show)s" if filters.show else "true",
         ),
@@ -175,7 +175,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
 
 
 def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets) -> None:
-    ids = list({point.series_id for point in points})
+    ids = list({point.series_id for point in points if point.series_id is not None})
     found = fetch(
         ResultValue,
         f"""
@@ -214,17 +214,15 @@ def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets
 
 def _missed(run: Run, targets: Targets) -> list[int]:
     """Return the series that miss a target of their own device in this run: 1 statement."""
-    with_target = targets.shipped_metrics() | {fraction.metric for fraction in FRACTIONS}
     rows = fetch_tuples(
         """
         SELECT s.id, avg(m.value), max(m.target), max(m.target_arch), s.experiment_id, s.metric_id
-        FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
-        JOIN hud_metric mt ON mt.id = s.metric_id
-        WHERE m.run_id = %(run)s AND m.value IS NOT NULL
-            AND (m.target IS NOT NULL OR mt.name = ANY(%(names)s) OR mt.id = ANY(%(ids)s))
+        FROM hud_series s JOIN hud_measurement m ON m.run_id = %(run)s AND m.series_id = s.id
+        WHERE m.value IS NOT NULL AND (m.target IS NOT NULL OR s.metric_id = ANY(
+            ARRAY(SELECT id FROM hud_metric WHERE name = ANY(%(names)s)) || %(ids)s::int[]))
         GROUP BY s.id
         """,
-        {"run": run.pk, "names": list(with_target), "ids": list(targets.operator_metrics())},
+        {"run": run.pk, "names": list(targets.shipped_metrics()), "ids": list(targets.operator_metrics())},
     )
     if not rows:
         return []
@@ -258,14 +256,14 @@ def _places() -> str:
     return json.dumps({suite: {name: at for at, name in enumerate(main_metrics(suite))} for suite in suites})
 
 
-# Every point of a run with what it shows. The text of a name is what the filter's words are looked for in.
+_WORDS = """concat_ws(' ', e.suite, e."case", e.knobs::text, e.mode, e.dtype, e.backend, e.arch, mt.name,
+    mt.title)"""  # of a point, in which those of the filter are looked for
+# Every point of a run with what it shows
 _POINTS = """
     SELECT point.*, s.experiment_id, e."case", length(e.knobs::text) long, e.knobs::text knobs, e.dtype,
         e.mode, e.backend, mt.name metric, mt.title metric_title, v.change, v.factor,
-        concat_ws(' ', e.suite, e."case", e.knobs::text, e.mode, e.dtype, e.backend, e.arch, mt.name,
-            mt.title) words,
-        coalesce((%(places)s::jsonb->e.suite->>mt.name)::int, (%(places)s::jsonb->''->>mt.name)::int, 99)
-            place,
+        {words} words,
+        coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
         CASE WHEN v.verdict = 'regressed' THEN 'regressed'
             WHEN NOT point.there AND point.never THEN 'not_run'
             WHEN v.verdict = 'failed' OR NOT point.there AND point.bad THEN 'failed'

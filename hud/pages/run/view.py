@@ -29,7 +29,7 @@ from runner.suites import SUITES
 
 _PIECE_BYTES = 128 * 1024  # of the log, at a time
 SHOWN_POINTS = 50  # of the results on a page
-JSON_POINTS = 300  # in one answer; `next` is the number of the next page
+JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
 
 

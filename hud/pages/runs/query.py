@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from hud.models import ACTIVE, Measurement, Run, Task, Verdict
+from hud.models import ACTIVE, Measurement, Run, Series, Task, Verdict
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 
 PAGE_ROWS = 50
@@ -172,8 +172,10 @@ def _matching(filters: Filters) -> tuple[QuerySet[Run], list[str]]:
     if filters.branch:
         runs = runs.filter(branch__in=stored_names(filters.branch))
     if filters.suite:
-        runs = runs.alias(first=_suite("series_id"), last=_suite("-series_id")).filter(
-            Q(request__selection__suite=filters.suite) | Q(first=filters.suite) | Q(last=filters.suite)
+        series = Series.objects.filter(experiment__suite=filters.suite).values("pk")
+        ends = Q(first_series__in=series) | Q(last_series__in=series)
+        runs = runs.alias(first_series=_series("series_id"), last_series=_series("-series_id")).filter(
+            Q(request__selection__suite=filters.suite) | ends
         )
     if filters.commit:
         within, unknown = _of_commits(filters.commit)
@@ -198,11 +200,10 @@ def _of_kind(kind: str) -> Q:
     }[kind]
 
 
-def _suite(order: str) -> Subquery:
-    """Return the suite of a run's first or last series. A run of three suites has two of them here: looking
-    through all of its rows would read the whole store for a suite that is rare."""
-    rows = Measurement.objects.filter(run=OuterRef("pk")).order_by(order)
-    return Subquery(rows.values("series__experiment__suite")[:1])
+def _series(order: str) -> Subquery:
+    """Return a run's first or last series, which tell its suite. A run of three suites is found by two of
+    them: looking through all of its rows would read the whole store for a suite that is rare."""
+    return Subquery(Measurement.objects.filter(run=OuterRef("pk")).order_by(order).values("series_id")[:1])
 
 
 def _of_commits(text: str) -> tuple[Q, list[str]]:
