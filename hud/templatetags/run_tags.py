@@ -134,7 +134,10 @@ def pairs_picture(line: PairLine) -> SafeString:
         parts.append(format_html('<line class="tick" x1="{0}" x2="{0}" y1="0" y2="{1}"/>', x(tick), bottom))
         parts.append(
             format_html(
-                '<text x="{}" y="{}" text-anchor="middle">{}</text>', x(tick), bottom + 15, f"{tick:+.1%}"
+                '<text x="{}" y="{}" text-anchor="middle">{}</text>',
+                x(tick),
+                bottom + 15,
+                f"{tick:+.1%}" if tick else "0",
             )
         )
     for number, change in enumerate(changes):

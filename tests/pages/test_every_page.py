@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import urllib.request
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,7 +51,8 @@ _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
     (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 _SIDEWAYS = "document.documentElement.scrollWidth - innerWidth"
 _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
-    .filter((one) => one.getBoundingClientRect().right > innerWidth && !one.closest(".scroll, .chart"))
+    .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > one.clientWidth + 1)
+    .filter((one) => one.clientWidth && getComputedStyle(one).overflowX === "visible" && !one.closest(".scroll"))
     .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
 
 
@@ -195,12 +196,19 @@ def _walk(browser: Browser, world: World, **options: Any) -> tuple[BrowserContex
 def test_every_page_opens_without_a_complaint(browser: Browser, world: World) -> None:
     addresses = world.addresses()
     assert len(addresses) >= 15
-    context, walk = _walk(browser, world)
+    context, walk = _walk(browser, world, timezone_id="Asia/Tokyo")
     for address in addresses:
         walk.open(address)
         walk.run_axe()
         walk.look_at_widths()
         walk.page.set_viewport_size({"width": 1440, "height": 900})
+    walk.open(f"/runs/{world.parts['runs']}/")
+    time = walk.page.locator("time[data-local]").first
+    local, utc = (
+        datetime.fromisoformat(f"{text[:16]}+00:00")
+        for text in (time.inner_text(), time.get_attribute("title") or "")
+    )
+    assert local - utc == timedelta(hours=9), "the reader's time, with UTC in the title"
     context.close()
     assert not walk.faults, "\n".join(walk.faults)
 
