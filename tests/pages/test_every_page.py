@@ -52,7 +52,8 @@ _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
 _SIDEWAYS = "document.documentElement.scrollWidth - innerWidth"
 _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
     .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > one.clientWidth + 1)
-    .filter((one) => one.clientWidth && getComputedStyle(one).overflowX === "visible" && !one.closest(".scroll"))
+    .filter((one) => one.clientWidth && !one.closest(".scroll"))
+    .filter((one) => getComputedStyle(one).overflowX === "visible")
     .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
 
 
