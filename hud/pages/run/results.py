@@ -148,6 +148,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
             points=_POINTS.format(words=_WORDS if words else "''"),
             order=_order(filters.sort),
             shown="kind = %(show)s" if filters.show else "true",
+            named=_NAMED if words else "true",
         ),
         {
             "run": run.pk,
@@ -264,6 +265,7 @@ def _places() -> str:
 
 _WORDS = """concat_ws(' ', e.suite, e."case", e.knobs::text, e.mode, e.dtype, e.backend, e.arch, mt.name,
     mt.title)"""  # of a point, in which those of the filter are looked for
+_NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
 # Every point of a run with what it shows
 _POINTS = """
     SELECT point.*, s.experiment_id, s.metric_id, e."case" COLLATE "C" "case", mt.name COLLATE "C" metric,
@@ -271,14 +273,14 @@ _POINTS = """
         {words} words,
         coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
         CASE WHEN v.verdict = 'regressed' THEN 'regressed'
-            WHEN NOT point.there AND point.never THEN 'not_run'
-            WHEN v.verdict = 'failed' OR NOT point.there AND point.bad THEN 'failed'
+            WHEN point.value IS NULL AND point.never THEN 'not_run'
+            WHEN v.verdict = 'failed' OR point.value IS NULL AND point.bad THEN 'failed'
             WHEN point.series_id = ANY(%(missed)s::int[]) THEN 'missed'
             WHEN v.verdict IN ('inconclusive', 'improved') THEN v.verdict
             ELSE 'rest' END kind
     FROM (
-        SELECT series_id, environment_id, order_time, avg(value) "value", bool_or(value IS NOT NULL) there,
-            bool_and(status = ANY(%(never)s)) never, bool_or(status <> 0) bad
+        SELECT series_id, environment_id, order_time, max(value) "value", max(status) > 0 bad,
+            bool_and(status = ANY(%(never)s)) never
         FROM hud_measurement WHERE run_id = %(run)s GROUP BY 1, 2, 3
     ) point
     JOIN hud_series s ON s.id = point.series_id
@@ -289,8 +291,7 @@ _POINTS = """
 """
 _PAGE = """
     WITH known AS MATERIALIZED ({points}), matching AS (
-        SELECT * FROM known
-        WHERE {shown} AND words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])
+        SELECT * FROM known WHERE {shown} AND {named}
     ), page AS (
         SELECT *, row_number() OVER () AS at
         FROM (SELECT * FROM matching ORDER BY {order} LIMIT %(limit)s OFFSET %(offset)s) sorted
