@@ -35,6 +35,14 @@ def env_number(name: str, default: float) -> float:
     return number
 
 
+def link_template(name: str) -> str:
+    """Return a variable that is the address of a page of a commit, with its place as `{commit}`."""
+    text = os.environ.get(name, "")
+    if text and not (text.startswith(("https://", "http://")) and "{commit}" in text):
+        raise ValueError(f"{name} is {text!r}; it must be an http address with {{commit}} in it")
+    return text
+
+
 def roles_by_group(text: str) -> dict[str, str]:
     """Return the role of each group of `admin=perf-leads operator=compiler,triton`."""
     found: dict[str, str] = {}
@@ -71,6 +79,7 @@ HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by o
 HUD_PUBLIC_URL = os.environ.get("HUD_PUBLIC_URL", "").rstrip("/")  # of links in messages
 HUD_WEBHOOK_PRIVATE = env_bool("HUD_WEBHOOK_PRIVATE", default=False)  # webhooks may have private addresses
 HUD_DEFAULT_BRANCH = os.environ.get("HUD_DEFAULT_BRANCH") or "main"  # of runs that name no branch
+HUD_REPO_URL = link_template("HUD_REPO_URL")  # https://github.com/pytorch/pytorch/commit/{commit}
 
 # Single sign-on by OpenID Connect; off unless the issuer is set
 HUD_OIDC_ISSUER = os.environ.get("HUD_OIDC_ISSUER", "").rstrip("/")
@@ -138,7 +147,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "hud.accounts.access.may",
             ],
-            "builtins": ["hud.templatetags.hud_tags"],
+            "builtins": ["hud.templatetags.hud_tags", "hud.templatetags.commit_tags"],
         },
     }
 ]

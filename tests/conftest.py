@@ -46,6 +46,7 @@ LONGEST = (
     "test_micro.py",
     "test_up.py",
     "test_api_fuzz.py",
+    "test_every_page.py",
     "test_browser_pages.py",
     "test_web_killed.py",
     "test_stalled_senders.py",

@@ -37,7 +37,7 @@ _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # of a rerun
 _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
 MAX_ID = 2**31 - 1
-_MAX_PAGE = 10_000
+MAX_PAGE = 10_000
 MAX_PAUSE_MINUTES = 30 * 24 * 60
 
 
@@ -80,7 +80,7 @@ class SuiteFilters(FilterForm):
     status = _choice("ok", "failed", "not_run")
     target = _choice("met", "missed")
     sort = _word(60)
-    page = forms.IntegerField(required=False, min_value=1, max_value=_MAX_PAGE)
+    page = forms.IntegerField(required=False, min_value=1, max_value=MAX_PAGE)
 
     def filters(self) -> suite.Filters:
         return suite.Filters(**self.kept())
@@ -197,7 +197,10 @@ class LimitsFilters(FilterForm):
 
 class RunFilters(FilterForm):
     state = forms.ChoiceField(required=False, choices=[(state.value, state.value) for state in State])
-    kind = forms.ChoiceField(required=False, choices=[("rerun", "rerun"), ("upload", "upload")])
+    kind = forms.ChoiceField(required=False, choices=list(runs.KINDS.items()))
+    branch = _word()
+    suite = _word(60)
+    commit = _word(130)
     host = _word(100)
     q = _word()
     before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
@@ -226,6 +229,7 @@ class AuditFilters(FilterForm):
 class LogPosition(FilterForm):
     task = forms.IntegerField(required=False, min_value=0, max_value=MAX_ID)
     start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
+    line = forms.IntegerField(required=False, min_value=1, max_value=2**31)  # that the page begins before
 
 
 class _OptionsField(forms.CharField):

@@ -43,7 +43,7 @@ _WORDS = {
     "dirty": "unavailable",
 }
 _FOREIGN = "set for another device; not judged here"
-_REASONS = {  # of verdicts, as the judge has them
+REASONS = {  # of verdicts, as the judge has them
     "suspect": "a second result has to agree",
     "few_compilations": "fewer than five earlier compilations",
     "few_runs": "all earlier results are of one run",
@@ -82,7 +82,7 @@ def verdict_badge(value: MetricValue) -> SafeString:
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise:.2%}, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
-    why = _REASONS.get(value.verdict_reason or "", "")
+    why = REASONS.get(value.verdict_reason or "", "")
     return badge_html(value.verdict, text, "; ".join(filter(None, (why, factor))))
 
 
@@ -261,10 +261,7 @@ def ago(moment: datetime | None) -> SafeString | str:
         words = f"{_coarse(seconds)} ago"
     elif seconds <= -5:
         words = f"in {_coarse(-seconds)}"
-    exact = moment.isoformat(" ", "seconds").removesuffix("+00:00")
-    return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
-        f'<time datetime="{moment.isoformat()}" title="{exact} UTC">{words}</time>'
-    )
+    return _time(moment, words)
 
 
 def _coarse(seconds: float) -> str:
@@ -275,8 +272,16 @@ def _coarse(seconds: float) -> str:
 
 
 @register.filter
-def moment(value: datetime) -> SafeString:
-    return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M}")
+def moment(value: datetime | None) -> SafeString:
+    """Return a time element that `page.js` turns into the reader's time, with UTC in its title."""
+    return _time(value, f"{value:%Y-%m-%d %H:%M} UTC", " data-local") if value else SafeString("")
+
+
+def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
+    exact = moment.isoformat(" ", "seconds").removesuffix("+00:00")
+    return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
+        f'<time datetime="{moment.isoformat()}" title="{exact} UTC"{attribute}>{words}</time>'
+    )
 
 
 @register.filter
@@ -297,7 +302,7 @@ def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
     for char in "<>&":  # a data block ends at the first "</script" that stands in it
         data = data.replace(char, f"\\u{ord(char):04x}")
     return format_html(
-        '<div class="chart" data-figure="{0}" role="img" aria-label="{1}">'
+        '<div class="chart" data-figure="{0}" role="figure" aria-label="{1}">'
         "<noscript>Charts need JavaScript; the tables have the same values.</noscript></div>"
         '<script type="application/json" id="{0}">{2}</script>',
         name,

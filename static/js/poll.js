@@ -18,6 +18,7 @@
 
   const update = (root, text) => {
     const fresh = new DOMParser().parseFromString(text, "text/html");
+    window.localTimes?.(fresh);
     for (const part of root.querySelectorAll("[data-part]")) {
       const next = fresh.querySelector(`[data-part="${part.dataset.part}"]`);
       if (!next || busy(part)) continue;

@@ -11,10 +11,8 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from hud.accounts.roles import Role
 from hud.models import Experiment, Run, State, Task
 from hud.runs import logs
-from tests.support.compilations import BEFORE, mobilenet, planted, store
 from tests.support.factories import (
     create_accelerator,
     create_ceiling,
@@ -22,7 +20,6 @@ from tests.support.factories import (
     create_measurement,
     create_run,
     create_task,
-    create_upload,
     create_user,
     create_verdict,
 )
@@ -66,17 +63,6 @@ def experiment(live_hud: Hud) -> Experiment:
     return experiment
 
 
-def _compared() -> str:
-    """The address of two points with other choices and code, whose experiment page has compilations too."""
-    first, second = mobilenet()[:2]
-    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
-    sides = []
-    for found in (first, planted(second)):
-        code = {kernel.name: BEFORE for kernel in found.kernels if kernel.name.endswith("hardtanh_7")}
-        sides.append(f"run:{store(found, experiment=model, code=code).run_id}/experiment:{model.pk}")
-    return f"/code/?base={sides[0]}&head={sides[1]}"
-
-
 def log_more(task: Task, text: str) -> None:
     """What the host's delivery does: append, then say how long the log is."""
     path = logs.log_path(task)
@@ -84,42 +70,6 @@ def log_more(task: Task, text: str) -> None:
     with path.open("ab") as file:
         file.write(text.encode())
     Task.objects.filter(pk=task.pk).update(log_bytes=path.stat().st_size)
-
-
-def test_every_page_opens_without_a_complaint(live_hud: Hud, quiet: Page, experiment: Experiment) -> None:
-    accelerator = create_accelerator()
-    run = create_run("running", host=accelerator.host, device="cuda", upload=create_upload())
-    create_task(run, state="running", accelerator=accelerator)
-    create_user(role=Role.ADMIN)
-    quiet.goto(f"{live_hud.url}/login/")
-    quiet.fill("#id_username", "olga")
-    quiet.fill("#id_password", "open sesame")
-    quiet.click("button.primary")
-    ours = (f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/")
-    pages = (
-        "/",
-        "/compilers/",
-        "/suites/",
-        "/suites/micro/",
-        "/runs/",
-        "/hosts/",
-        "/keys/",
-        "/audit/",
-        "/code/",
-        "/limits/",
-        "/rules/",
-        "/notifications/",
-        "/funnel/",
-    )
-    for address in (*pages, *ours, _compared()):
-        answer = quiet.goto(f"{live_hud.url}{address}")
-        assert answer
-        assert answer.status == 200, address
-        quiet.wait_for_load_state("networkidle")
-        for width in (375, 1280):
-            quiet.set_viewport_size({"width": width, "height": 900})
-            sideways = quiet.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert sideways <= 0, f"{address} is {sideways} px wider than a window of {width} px"
 
 
 def test_a_point_is_chosen_by_click_and_by_key_and_its_details_stay(
@@ -189,6 +139,9 @@ def test_a_run_is_followed_to_its_end(live_hud: Hud, quiet: Page, experiment: Ex
     log_more(first, "the last of the first\n")
     expect(log).to_contain_text("the last of the first")
     assert log.evaluate("log => log.scrollTop") == 0
+    quiet.keyboard.press("l")
+    expect(log).to_be_focused()
+    assert log.locator(".ln").nth(201).get_attribute("id") == "L202"
 
     now = timezone.now()
     Task.objects.filter(pk=first.pk).update(state=Task.State.DONE, status="ok", finished=now)
@@ -205,6 +158,14 @@ def test_a_run_is_followed_to_its_end(live_hud: Hud, quiet: Page, experiment: Ex
     quiet.wait_for_selector(".status-line >> text=succeeded")
     assert quiet.locator("button:has-text('Cancel')").count() == 0
     expect(quiet.locator("#announcer")).to_contain_text("succeeded")
+
+    quiet.goto(f"{live_hud.url}/runs/{run.pk}/?task=0#L2")
+    expect(log.locator(".here")).to_have_attribute("id", "L2")
+    for key in "jjk":
+        quiet.keyboard.press(key)
+    expect(quiet.locator("tr[data-chosen]")).to_have_count(1)
+    quiet.keyboard.press("/")
+    expect(quiet.locator("input[name=q][data-key='/']")).to_be_focused()
 
 
 def test_a_host_is_told_while_its_page_refreshes(live_hud: Hud, quiet: Page) -> None:

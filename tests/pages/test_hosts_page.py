@@ -66,9 +66,10 @@ def test_each_state_is_said(client: Client) -> None:
     for name, state in zip(
         "abcdef", ("online", "late", "lost", "paused", "drained", "detached"), strict=True
     ):
-        head = text[text.index(f">{name} <span") :][:200]
+        head = text[text.index(f">{name}</a> <span") :][:200]
         assert f"</span> {state}</span>" in head
     assert "new driver" in text
+    assert "2 hosts idle, 1 host paused, 1 host drained, 1 host offline" in text
 
 
 def test_accelerators_say_what_they_do(client: Client) -> None:
@@ -164,7 +165,7 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
         assert words in text
     assert "copy 4012 GB/s" in text
     assert "no torch here" in text
-    assert "timm (no interpreter has timm)" in text
+    assert "<strong>timm</strong>: no interpreter has timm" in text
     assert "{&#x27;" not in text, "no dict as Python writes it"
 
 

@@ -9,18 +9,22 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from hud.models import Artifact, Audit, Run, Series, State, Task, Upload
-from hud.pages.run import query
-from hud.pages.run.view import readable
+from hud.pages.run import view
+from hud.pages.run.log import readable
 from hud.pages.runs.query import PAGE_ROWS
 from hud.runs import logs
+from hud.templatetags.commit_tags import commit_range
 from runner.schema.compilations import Explanation
 from runner.schema.suite import TaskSpec
 from tests.support.factories import (
     create_accelerator,
+    create_ceiling,
     create_experiment,
     create_host,
     create_measurement,
@@ -28,11 +32,10 @@ from tests.support.factories import (
     create_task,
     create_upload,
     create_user,
+    create_verdict,
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 13
-STATEMENTS_QUEUED = 11  # 3 of them for why it waits, none for results
 GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 
@@ -63,16 +66,22 @@ def running() -> Run:
     return run
 
 
-@pytest.mark.parametrize("results", [1, 6])
-def test_it_takes_a_fixed_number_of_statements(
-    client: Client, django_assert_num_queries: Any, running: Run, results: int
-) -> None:
-    for number in range(results):
+def statements_of(client: Client, address: str) -> int:
+    with CaptureQueriesContext(connection) as statements:
+        assert client.get(address).status_code == 200
+    return len(statements)
+
+
+def test_it_takes_a_fixed_number_of_statements(client: Client, running: Run) -> None:
+    addresses = [f"/runs/{running.pk}/", f"/runs/{running.pk}/live", f"/runs/{running.pk}.json", "/runs/"]
+    create_measurement(create_experiment(case="first"), run=running)
+    before = [statements_of(client, address) for address in addresses]
+    for number in range(5):
         create_measurement(create_experiment(case=f"case_{number}"), run=running)
-    with django_assert_num_queries(STATEMENTS):
-        client.get(f"/runs/{running.pk}/")
-    with django_assert_num_queries(STATEMENTS - 1):  # without the head, which counts the open regressions
-        client.get(f"/runs/{running.pk}/live")
+        create_run(upload=create_upload())
+        create_artifact(running.tasks.get(position=0), f"kind_{number}", b"{}")
+    assert [statements_of(client, address) for address in addresses] == before
+    assert max(before) <= 20
 
 
 def test_it_says_how_far_it_is(client: Client, running: Run) -> None:
@@ -113,9 +122,7 @@ def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run)
     assert (started["waiting"], started["queue_position"], started["starts_in_s"]) == (None, None, None)
 
 
-def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
-    client: Client, django_assert_num_queries: Any
-) -> None:
+def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(client: Client) -> None:
     waiting = create_run("queued", device="cuda", title="micro")
     create_task(waiting)
     text = text_of(client, f"/runs/{waiting.pk}/")
@@ -129,8 +136,7 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
     for name in ("cuda:0", "cuda:1"):
         create_accelerator(resting, name=name)
     create_accelerator(create_host("shared"), unavailable_reason="another process holds 3.2 GB")
-    with django_assert_num_queries(STATEMENTS_QUEUED):
-        text = text_of(client, f"/runs/{waiting.pk}/live")
+    text = text_of(client, f"/runs/{waiting.pk}/live")
     assert "No matching accelerator is available." in text
     assert "queue position 0<" in text
     assert re.search(r"silent <span[^>]*><span[^>]*>✗</span> lost</span> last heard <time", text)
@@ -158,22 +164,64 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "second"), [("mode", "inference", "training"), ("backend", "inductor", "openxla")]
-)
-def test_what_the_results_of_a_run_differ_in_is_a_column(
-    client: Client, name: str, first: str, second: str
-) -> None:
+def test_what_the_results_of_a_run_differ_in_is_shown(client: Client) -> None:
     run = create_run()
-    head = f'<th scope="col">{name.capitalize()}</th>'
-    create_measurement(create_experiment(**{name: first}), run=run)
-    assert head not in text_of(client, f"/runs/{run.pk}/")
-    create_measurement(create_experiment(**{name: second}), run=run)
-    create_measurement(create_experiment(**{name: ""}), run=run)
+    create_measurement(create_experiment(mode="inference"), run=run)
+    assert '<span class="fact"></span>' in text_of(client, f"/runs/{run.pk}/")
+    create_measurement(create_experiment(mode="training"), run=run)
+    create_measurement(create_experiment(mode=""), run=run)
     text = text_of(client, f"/runs/{run.pk}/")
-    assert head in text
-    for word in (first, second, "unknown"):
-        assert f"<td>{word}</td>" in text
+    for word in ("inference", "training", "unknown mode"):
+        assert f'<span class="fact"> · {word}</span>' in text
+
+
+def names_of(client: Client, address: str) -> list[str]:
+    """Return the cases on a run's page, from above."""
+    text = text_of(client, address)
+    return re.findall(r'<tr> <th scope="row"><a [^>]*>([^<[]*)', text)
+
+
+def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_ceiling(4258.0)
+    run = create_run(commit="ca3512f0000000000000", branch="main")
+
+    def add(case: str, verdict: str = "", **fields: Any) -> None:
+        measured = create_measurement(create_experiment(case=case), run=run, **fields)
+        if verdict:
+            create_verdict(measured, verdict, change=-0.5, noise=0.01, factor=-50, baseline=100.0)
+
+    add("a_quiet")
+    add("b_quiet", metric="cold_compile_s", value=3.0)
+    add("c_improved", "improved")
+    add("d_failed", value=None, status="crashed", note="died")
+    add("e_twice_as_slow", "regressed", metric="speedup", value=0.9)
+    add("layer_norm", value=10.0)  # misses its target
+    add("z_open", "inconclusive")
+    worst_first = ["e_twice_as_slow", "d_failed", "layer_norm", "z_open", "c_improved", "a_quiet", "b_quiet"]
+    address = f"/runs/{run.pk}/"
+    assert names_of(client, address) == worst_first
+    text = text_of(client, address)
+    assert "Of 7 experiments: 1 regressed, 1 failed, 1 missed a target, 1 inconclusive, 1 improved." in text
+    assert "e_twice_as_slow, Speedup -50.0%" in text
+    assert "1 regressed</span>" in text.split("</h1>")[1][:400], "beside the state"
+    assert names_of(client, f"{address}?show=failed") == ["d_failed"]
+    assert names_of(client, f"{address}?q=quiet+-compile") == ["a_quiet"]
+    assert names_of(client, f"{address}?sort=-experiment")[:2] == ["z_open", "layer_norm"]
+    assert 'aria-sort="descending"' in text_of(client, f"{address}?sort=-experiment")
+    monkeypatch.setattr(view, "SHOWN_POINTS", 3)
+    assert names_of(client, address) == worst_first[:3]
+    assert "1 to 3 of 7 shown" in text_of(client, address)
+    assert names_of(client, f"{address}?page=3") == worst_first[6:]
+    assert names_of(client, f"{address}?page=4") == []
+    monkeypatch.setattr(view, "JSON_POINTS", 4)
+    first = client.get(f"/runs/{run.pk}.json").json()
+    assert (first["total"], first["next"], first["counts"]["missed"]) == (7, 2, 1)
+    second = client.get(f"/runs/{run.pk}.json?page={first['next']}").json()
+    assert [one["case"] for one in first["items"] + second["items"]] == worst_first
+    assert second["next"] is None
+    assert len(client.get(f"/runs/{run.pk}.csv").content.decode().splitlines()) == 8
+    assert client.get(f"/runs/{run.pk}.json?sort=best").status_code == 400
+    assert "1 regressed</span>" in text_of(client, "/runs/")
 
 
 def test_results_land_while_it_runs(client: Client, running: Run) -> None:
@@ -211,10 +259,10 @@ def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
 def test_the_times_of_a_run_are_live(client: Client, running: Run) -> None:
     text = text_of(client, f"/runs/{running.pk}/live")
     assert 'data-part="about"' in text
-    assert "<dt>started</dt>" in text
-    assert "<dt>ended</dt>" not in text
+    assert "<dt>Started</dt>" in text
+    assert "<dt>Ended</dt>" not in text
     Run.objects.filter(pk=running.pk).update(state=State.SUCCEEDED, finished=timezone.now())
-    assert "<dt>ended</dt>" in text_of(client, f"/runs/{running.pk}/live")
+    assert "<dt>Ended</dt>" in text_of(client, f"/runs/{running.pk}/live")
 
 
 def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
@@ -256,14 +304,13 @@ def create_artifact(task: Task, kind: str, content: bytes, path: str = "") -> Ar
 
 
 def test_the_files_of_tasks_are_listed_and_come_as_downloads(
-    client: Client, django_assert_num_queries: Any, running: Run, settings: Any
+    client: Client, running: Run, settings: Any
 ) -> None:
     first, second = running.tasks.order_by("position")[:2]
     kept = create_artifact(first, "graph_breaks", b"<script>alert(1)</script>")
     create_artifact(second, "trace", b"x" * 2000)
     create_measurement(run=running)
-    with django_assert_num_queries(STATEMENTS):
-        text = text_of(client, f"/runs/{running.pk}/")
+    text = text_of(client, f"/runs/{running.pk}/")
     assert f'href="/runs/{running.pk}/artifacts/{kept.pk}"' in text
     assert "<td>graph breaks</td>" in text
     assert "2.00 kB" in text
@@ -316,7 +363,31 @@ def test_the_page_shows_the_log_of_the_running_task_or_of_the_one_asked_for(
     assert "data-pinned" in pinned
 
 
+def test_a_line_of_a_log_has_an_address_and_the_first_error_is_named(client: Client, running: Run) -> None:
+    lines = [f"line {number} of many" for number in range(1, 9001)]
+    lines[117] = "torch.OutOfMemoryError: CUDA out of memory"
+    task = running.tasks.get(position=0)
+    write_log(task, "\n".join(lines).encode() + b"\n")
+    Task.objects.filter(pk=task.pk).update(state=Task.State.DONE, status="oom")
+    address = f"/runs/{running.pk}/"
+    text = text_of(client, f"{address}?task=0")
+    assert 'id="L9000"' in text
+    assert 'id="L118"' not in text, "too far from the end"
+    link = re.search(r'<a href="([^"]*)">line 118 of task 0</a>', text)
+    assert link
+    assert "CUDA out of memory</code>" in text
+    text = text_of(client, link[1].replace("&amp;", "&").partition("#")[0])
+    assert re.search(r'<span class="ln err" id="L118"><a [^>]*>118</a>torch.OutOfMemoryError', text)
+    assert 'id="L18"' in text
+    later = re.search(r'<a href="([^"]*)">Later lines</a>', text)
+    assert later
+    assert f'id="{later[1].partition("#")[2]}"' not in text
+    assert f'id="{later[1].partition("#")[2]}"' in text_of(client, later[1].replace("&amp;", "&"))
+    assert text_of(client, f"{address}?task=0&line=99999").count('id="L9000"') == 1
+
+
 def test_codes_of_a_terminal_are_taken_out() -> None:
+    assert readable(b"a\n 1 %\r 50 %\r100 %\nb") == "a\n100 %\nb"
     assert readable(b"\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07\x00a\tb\xff") == "ok\na\tb�"
 
 
@@ -355,20 +426,10 @@ def test_repeats_are_shown_by_process(client: Client) -> None:
     for process in (0, 1):
         create_measurement(value=1000.0 + process, run=run, repeat=process)
     text = text_of(client, f"/runs/{run.pk}/")
-    assert "process 1" in text
-    assert "1001.0 GB/s" in text
-
-
-def test_a_long_run_shows_the_first_results_and_says_so(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(query, "SHOWN_RESULTS", 2)
-    run = create_run()
-    for number in range(3):
-        create_measurement(create_experiment(case=f"case_{number}"), run=run)
-    assert 'id="more-results"' in text_of(client, f"/runs/{run.pk}/")
-    assert len(client.get(f"/runs/{run.pk}.json").json()["items"]) == 3
-    assert len(client.get(f"/runs/{run.pk}.csv").content.decode().splitlines()) == 4
+    assert "2 processes" in text
+    assert "1000.5 GB/s" in text
+    items = client.get(f"/runs/{run.pk}.json").json()["items"]
+    assert [(one["process"], one["value"]) for one in items] == [(0, 1000.0), (1, 1001.0)]
 
 
 def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:
@@ -419,33 +480,60 @@ def test_no_such_run(client: Client, address: str) -> None:
     assert client.get(address).status_code == 404
 
 
-def test_the_list_takes_a_fixed_number_of_statements(
-    client: Client, django_assert_num_queries: Any, running: Run
-) -> None:
-    create_run(upload=create_upload())
-    with django_assert_num_queries(3):
-        client.get("/runs/")
-
-
 def test_two_uploads_of_one_title_are_told_apart(client: Client) -> None:
     for file, commit in (("first.json", "1234567890abcdef"), ("second.json", "")):
         create_run(upload=create_upload(file), title="ci: micro", commit=commit, external_id=f"7/{file}")
     create_run(upload=create_upload("third.json"), title="")
     text = text_of(client, "/runs/")
-    assert 'ci: micro <span class="dim file">first.json · commit 1234567890 · id 7/first.json</span>' in text
-    assert 'ci: micro <span class="dim file">second.json · id 7/second.json</span>' in text
+    assert 'ci: micro <span class="fact">first.json · id 7/first.json</span>' in text
+    assert 'title="1234567890abcdef"><code>1234567</code>' in text
     assert text.count("third.json") == 1
     assert client.get("/runs.json").json()["items"][2]["filename"] == "first.json"
 
 
-def test_only_another_branch_than_the_default_one_is_shown(client: Client) -> None:
+def test_another_branch_than_the_default_one_is_marked(client: Client) -> None:
     for branch in ("", "main", "fast"):
         create_measurement(run=create_run(branch=branch))
     assert [run["branch"] for run in client.get("/runs.json").json()["items"]] == ["fast", "main", "main"]
-    experiment = create_experiment()
-    for page in ("/runs/", f"/experiments/{experiment.pk}/"):
-        tags = re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', text_of(client, page))
-        assert tags == ["fast"]
+    tags = re.findall(r'<a class="tag" title="branch"[^>]*>(.*?)</a>', text_of(client, "/runs/"))
+    assert tags == ["fast"]
+    experiment = text_of(client, f"/experiments/{create_experiment().pk}/")
+    assert re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', experiment) == ["fast"]
+
+
+def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings: Any) -> None:
+    now = timezone.now()
+    commits = ("aaaa1111aaaa", "bbbb2222bbbb", "cccc3333cccc", "dddd4444dddd")
+    for day, commit in enumerate(commits):
+        run = create_run(
+            commit=commit,
+            branch="" if day else "pr/7",
+            order_time=now - timedelta(days=9 - day),
+            upload=create_upload(),
+        )
+        create_measurement(create_experiment(suite="timm" if day % 2 else "micro"), run=run)
+    create_run(title="asked", interactive=True)
+
+    def found(query: str) -> list[str]:
+        return [one["commit"][:4] for one in client.get(f"/runs.json?{query}").json()["items"]]
+
+    assert found("commit=bbbb2") == ["bbbb"]
+    assert found("commit=bbbb2222bbbb..dddd4444dddd") == ["dddd", "cccc", "bbbb"]
+    assert found("commit=dddd4444dddd...bbbb2222bbbb") == ["dddd", "cccc", "bbbb"]
+    assert found("suite=timm") == ["dddd", "bbbb"]
+    assert found("branch=pr/7") == ["aaaa"]
+    assert found("kind=pull_request") == ["aaaa"]
+    assert found("kind=night") == ["dddd", "cccc", "bbbb"]
+    assert found("kind=person") == [""]
+    assert "No run has the commit eeee5555" in text_of(client, "/runs/?commit=bbbb2222bbbb..eeee5555")
+    text = text_of(client, "/runs/")
+    assert '<a href="/runs/?commit=dddd4444dddd" title="dddd4444dddd"><code>dddd444</code></a>' in text
+    settings.HUD_REPO_URL = "https://github.com/pytorch/pytorch/commit/{commit}"
+    assert 'href="https://github.com/pytorch/pytorch/commit/dddd4444dddd"' in text_of(client, "/runs/")
+    assert 'href="https://github.com/pytorch/pytorch/compare/aaaa1111...bbbb2222"' in commit_range(
+        "aaaa1111", "bbbb2222"
+    )
+    assert '?commit=v2.9..v2.10"' in commit_range("v2.9", "v2.10")
 
 
 def test_the_list_is_filtered_by_the_url(client: Client) -> None:

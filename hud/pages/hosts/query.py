@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +63,19 @@ class HostLine:
     def facts(self) -> Facts:
         return read_facts(self.host.facts)
 
+    @property
+    def activity(self) -> str:
+        """Return what the host does, in one word: busy, idle, offline, or why it takes no work."""
+        if self.state not in USABLE:
+            return "offline" if self.state in SILENT else self.state
+        return "busy" if any(line.running for line in self.accelerators) else "idle"
+
+    @property
+    def suites(self) -> list[str]:
+        """Return the suites that some accelerator of it can run."""
+        present = (line.accelerator for line in self.accelerators if line.accelerator.present)
+        return sorted({name for one in present for name in one.catalog.get("suites", [])})
+
     def to_rows(self) -> list[dict[str, Any]]:
         return [
             {
@@ -79,6 +93,8 @@ class HostLine:
                 "why_dirty": line.accelerator.unavailable_reason,
                 "running": line.running.run_id if line.running else None,
                 "waiting": line.waiting,
+                "suites": line.accelerator.catalog.get("suites", []),
+                "lacking": self.facts.lacking,
             }
             for line in self.accelerators
         ]
@@ -100,6 +116,13 @@ def read() -> list[HostLine]:
         ]
         lines.append(HostLine(host, state, accelerators))
     return lines
+
+
+def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
+    """Count hosts by what they do, without detached ones."""
+    counted = Counter(line.activity for line in lines if line.state != "detached")
+    order = ("busy", "idle", "paused", "drained", "offline")
+    return [(word, counted[word]) for word in order if counted[word]]
 
 
 def _waiting() -> dict[int, int]:

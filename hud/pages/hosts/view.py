@@ -44,7 +44,8 @@ def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
 
 
 def _live() -> dict[str, Any]:
-    return {"lines": query.read(), "queue": queue.read()}
+    lines = query.read()
+    return {"lines": lines, "activities": query.activities(lines), "queue": queue.read()}
 
 
 @require_safe

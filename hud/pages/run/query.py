@@ -11,31 +11,22 @@ from typing import Any
 from django.utils import timezone
 
 from hud.ingest.deletion import uploads_of
-from hud.models import (
-    ACTIVE,
-    Artifact,
-    Environment,
-    Experiment,
-    Measurement,
-    Metric,
-    Run,
-    Series,
-    Task,
-    Upload,
-)
+from hud.models import ACTIVE, Artifact, Measurement, Run, State, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
-from hud.pages.run import pairs
+from hud.pages.run import pairs, results
 from hud.pages.run.pairs import PairLine
+from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import host_of, seconds_of, title_of
-from hud.pages.sql import fetch
 from hud.pages.suite.query import identity
-from hud.pages.targets import Targets
-from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, metric_place
+from hud.pages.values import MetricValue
+from hud.runs.branches import branch_or_default
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
-SHOWN_RESULTS = 150
 SHOWN_ARTIFACTS = 200
+SHOWN_COMMANDS = 5
+SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 
 
@@ -100,11 +91,10 @@ class RunPage:
     run: Run
     tasks: list[TaskLine]
     progress: Progress
+    results: Results
     retries: list[Run] = field(default_factory=list)
     waiting: Waiting | None = None  # while it is queued
-    results: list[MetricValue] = field(default_factory=list)
-    more_results: bool = False
-    environments: list[Environment] = field(default_factory=list)
+    previous: int | None = None  # the same before it: id of the run to compare with
     pairs: list[PairLine] = field(default_factory=list)  # of an A/B run
     uploads: list[Upload] = field(default_factory=list)  # it came in these
     artifacts: list[ArtifactLine] = field(default_factory=list)
@@ -120,6 +110,10 @@ class RunPage:
         return host_of(self.run)
 
     @property
+    def branch(self) -> str:
+        return branch_or_default(self.run.branch)
+
+    @property
     def active(self) -> bool:
         return self.run.state in ACTIVE
 
@@ -129,8 +123,7 @@ class RunPage:
         finished = self.run.finished
         if self.active or finished is None:
             return True
-        judged = all(value.verdict for value in self.results)
-        return not judged and timezone.now() - finished < _JUDGED_SOON
+        return not self.results.judged and timezone.now() - finished < _JUDGED_SOON
 
     @property
     def share(self) -> float:
@@ -153,12 +146,36 @@ class RunPage:
         return self.artifacts[:SHOWN_ARTIFACTS]
 
     @property
-    def modes(self) -> set[str]:
-        return {one.experiment.mode for one in self.results}
+    def failed(self) -> TaskLine | None:
+        """Return the first task that ended badly and left a log."""
+        bad = (line for line in self.tasks if line.ended and line.word not in ("ok", "cancelled"))
+        return next((line for line in bad if line.task.log_bytes), None)
 
     @property
-    def backends(self) -> set[str]:
-        return {one.experiment.backend for one in self.results}
+    def cost_minutes(self) -> float:
+        """Return for how long its tasks occupied accelerators, so far."""
+        return sum(line.seconds or 0.0 for line in self.tasks) / 60
+
+    @property
+    def accelerators(self) -> list[str]:
+        """Return the devices that its tasks ran on, each once."""
+        found = (line.task.accelerator for line in self.tasks)
+        return list(dict.fromkeys(f"{one.device_name} ({one.name})" for one in found if one))
+
+    @property
+    def commands(self) -> list[str]:
+        """Return the commands that run its first tasks on another machine, each once."""
+        return list(
+            dict.fromkeys(filter(None, (_command(line.task) for line in self.tasks[:SHOWN_COMMANDS])))
+        )
+
+    @property
+    def headline_pairs(self) -> list[PairLine]:
+        """Return the main metric of an A/B run's first experiments."""
+        first: dict[int, PairLine] = {}
+        for line in self.pairs:
+            first.setdefault(line.experiment.pk, line)
+        return list(first.values())[:SHOWN_PICTURES]
 
     @property
     def overdue(self) -> bool:
@@ -170,29 +187,38 @@ class RunPage:
 
     def to_rows(self) -> list[dict[str, Any]]:
         rows = []
-        for one in self.results:
+        for one in self.results.values:
             pair = {"pair": one.repeat, "side": "new" if one.side else "base"} if one.is_ab else {}
             rows.append({**identity(one.experiment), **one.to_row(), **pair})
         return rows
 
 
-def read(pk: int, *, results: int = SHOWN_RESULTS) -> RunPage | None:
-    """Return the page, in 12 statements, 3 or 4 more while it waits, one more for an upload; None: no run."""
+def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
+    """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
     related = ("upload", "request__host", "request__experiment")
     run = Run.objects.select_related(*related).filter(pk=pk).first()
     if run is None:
         return None
     retries = Run.objects.filter(request__retry_of=run).order_by("pk")
-    page = RunPage(run, _tasks(run), progress_of(run), list(retries))
+    page = RunPage(run, _tasks(run), progress_of(run), results.read(run, filters, size), list(retries))
     page.artifacts = artifacts_of(run, page.tasks)
     page.waiting = read_waiting(run)
+    page.previous = _previous(run)
     if run.upload_id:
         page.uploads = uploads_of(run)
-    _fill_results(page, results)
     _fill_explanations(page)
     if run.is_ab:
         page.pairs = pairs.read(run)
     return page
+
+
+def _previous(run: Run) -> int | None:
+    """Return the last run of the same title, source and branch: what a reader compares this one with."""
+    same = Run.objects.filter(
+        title=run.title, source=run.source, branch=run.branch, base_interpreter=run.base_interpreter
+    )
+    before = same.filter(order_time__lt=run.order_time, state=State.SUCCEEDED).order_by("-order_time", "-pk")
+    return before.values_list("pk", flat=True).first()
 
 
 def _is_of_compiler(value: MetricValue) -> bool:
@@ -203,7 +229,7 @@ def _is_of_compiler(value: MetricValue) -> bool:
 
 def _fill_explanations(page: RunPage) -> None:
     """Add which failures a new run can explain, and what such runs found: one statement if there are any."""
-    failed = [one for one in page.results if _is_of_compiler(one)]
+    failed = [one for one in page.results.rows if _is_of_compiler(one)]
     if failed and page.retries:
         later = Measurement.objects.filter(
             run__in=page.retries, series_id__in={one.series_id for one in failed}
@@ -231,6 +257,14 @@ def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[Arti
     return [ArtifactLine(one, lines[one.task_id]) for one in found if one.task_id in lines]
 
 
+def _command(task: Task) -> str:
+    """Return the command of a task, '' where this release's suite does not take it any more."""
+    try:
+        return TaskSpec.from_json(task.spec).command()
+    except BadRequest:
+        return ""
+
+
 def name_of(spec: dict[str, Any]) -> str:
     """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096, compilation 1``."""
     knobs = ", ".join(
@@ -240,39 +274,3 @@ def name_of(spec: dict[str, Any]) -> str:
     name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
     number = spec.get("compilation")
     return ", ".join(filter(None, [name, knobs, f"compilation {number}" if number else ""]))
-
-
-def _fill_results(page: RunPage, limit: int) -> None:
-    found = fetch(
-        MetricValue,
-        f"""
-        SELECT {VALUE_COLUMNS}
-        FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
-        {VERDICT_JOIN}
-        WHERE m.run_id = %(run)s
-        ORDER BY s.experiment_id, s.id, m.repeat, m.side LIMIT %(limit)s
-        """,  # noqa: S608 — constants  # nosec B608
-        {"run": page.run.pk, "limit": limit + 1},
-    )
-    page.more_results = len(found) > limit
-    found = found[:limit]
-    series = Series.objects.in_bulk({one.series_id for one in found})
-    experiments = Experiment.objects.in_bulk({one.experiment_id for one in series.values()})
-    metrics = Metric.objects.in_bulk({one.metric_id for one in series.values()})
-    page.environments = list(Environment.objects.filter(pk__in={one.environment_id for one in found}))
-    targets = Targets.read()
-    for one in found:
-        about = series[one.series_id]
-        one.show(experiments[about.experiment_id], metrics[about.metric_id], targets)
-    page.results = sorted(
-        found,
-        key=lambda one: (
-            one.experiment.case,
-            len(one.experiment.title),
-            one.experiment.title,
-            one.experiment.dtype,
-            metric_place(one.experiment.suite, one.metric),
-            one.repeat,
-            one.side,
-        ),
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django.contrib import messages
@@ -16,17 +15,22 @@ from hud.ingest.deletion import may_delete
 from hud.models import Artifact, Measurement, Run, Series, State, Task, Upload
 from hud.pages import data
 from hud.pages.forms import ExplainForm, LogPosition, RunFilters
+from hud.pages.run import log as log_part
 from hud.pages.run import query
+from hud.pages.run.forms import ResultForm
+from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.runs import query as list_query
 from hud.runs import logs, run_states
 from hud.runs.artifacts import artifact_response
 from hud.runs.requests import InvalidRunRequest, request_explanation
+from runner.schema.statistics import LEAST_PAIRS
+from runner.suites import SUITES
 
-_TAIL_BYTES = 256 * 1024  # of the log, on the page
 _PIECE_BYTES = 128 * 1024  # of the log, at a time
-_ALL_RESULTS = 20_000
-_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+SHOWN_POINTS = 50  # of the results on a page
+JSON_POINTS = 200  # in one answer; `next` is the number of the next page
+_ALL_POINTS = 20_000  # in a CSV
 
 
 @require_safe
@@ -37,39 +41,57 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters = form.filters()
     page = list_query.read(filters)
     if data_format:
-        return data.answer(data_format, "runs", [line.to_row() for line in page.lines], next=page.next_before)
+        rows = [line.to_row() for line in page.lines]
+        return data.answer(data_format, "runs", rows, next=page.next_before, total=page.total)
     context = {
         "page": page,
         "filters": filters,
         "complaints": form.complaints(),
         "states": [state.value for state in State],
+        "kinds": list_query.KINDS,
+        "suites": sorted({*SUITES, filters.suite} - {""}),
+        "branches": sorted({line.branch for line in page.lines}),
     }
     return render(request, "runs/runs.html", context)
 
 
 @require_safe
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
-    page = query.read(pk, results=_ALL_RESULTS if data_format else query.SHOWN_RESULTS)
+    form = ResultForm(request.GET)
+    if data_format and (refusal := data.refusal(form)):
+        return refusal
+    size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
+    page = query.read(pk, form.filters(), size)
     if page is None:
         return data.missing(data_format, f"no run has the id {pk}")
     if data_format:
-        line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
-        compared = [one.to_row() for one in page.pairs]
-        if data_format == "csv" and request.GET.get("table") == "pairs":
-            return data.answer(data_format, f"run-{pk}-pairs", compared)
-        waiting = page.waiting.to_row() if page.waiting else None
-        about = {"run": line.to_row(), "pairs": compared, "waiting": waiting}
-        about["artifacts"] = [one.to_row() for one in page.artifacts]
-        return data.answer(data_format, f"run-{pk}", page.to_rows(), **about)
-    form = LogPosition(request.GET)
-    context = {**_context(request, page), "log": _tail(page, form.kept().get("task"))}
-    return render(request, "run/run.html", context)
+        return _data(request, page, data_format)
+    place = LogPosition(request.GET).kept()
+    context = {**_context(request, page), "log": _log(page, place.get("task"), place.get("line"))}
+    return render(request, "run/run.html", {**context, "complaints": form.complaints()})
+
+
+def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
+    name = f"run-{page.run.pk}"
+    compared = [one.to_row() for one in page.pairs]
+    if data_format == "csv":
+        if request.GET.get("table") == "pairs":
+            return data.answer(data_format, f"{name}-pairs", compared)
+        return data.answer(data_format, name, page.to_rows())
+    results = page.results
+    regressed = results.counts["regressed"].points if "regressed" in results.counts else 0
+    line = list_query.RunLine(page.run, page.progress.done, page.progress.total, regressed)
+    about = {"run": line.to_row(), "pairs": compared, "total": results.total, "next": results.next_page}
+    about["counts"] = {kind: count.points for kind, count in results.counts.items()}
+    about["waiting"] = page.waiting.to_row() if page.waiting else None
+    about["artifacts"] = [one.to_row() for one in page.artifacts]
+    return data.answer(data_format, name, page.to_rows(), **about)
 
 
 @require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
     """Render the parts of the page that change while it runs."""
-    page = query.read(pk)
+    page = query.read(pk, ResultForm(request.GET).filters(), SHOWN_POINTS)
     if page is None:
         return data.missing("", f"no run has the id {pk}")
     response = render(request, "run/live.html", _context(request, page))
@@ -80,31 +102,26 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
-    """Return the page, and what of it the visitor may delete."""
+    """Return the page, its first error, and what of it the visitor may delete."""
     scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
 
     def may(uploads: list[Upload]) -> bool:
         return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)
 
-    deletable = {upload.pk for upload in page.uploads if may([upload])}
-    return {"page": page, "deletable": not page.active and may(page.uploads), "deletable_uploads": deletable}
+    return {
+        "page": page,
+        "least_pairs": LEAST_PAIRS,
+        "error": log_part.first_error(page.failed.task) if page.failed else None,
+        "deletable": not page.active and may(page.uploads),
+        "deletable_uploads": {upload.pk for upload in page.uploads if may([upload])},
+    }
 
 
-def _tail(page: RunPage, position: int | None) -> dict[str, Any] | None:
-    """Return the end of a task's log; `pinned`: chosen by the visitor, so the page stays at this task."""
-    chosen = next((line for line in page.tasks if line.task.position == position), None)
-    line = chosen or page.current
-    if line is None:
-        return None
-    start = max(0, line.task.log_bytes - _TAIL_BYTES)
-    piece = logs.read(line.task, start, _TAIL_BYTES)
-    ends = {"start": start, "end": start + len(piece)}
-    return {"task": line.task, "text": readable(piece), "pinned": chosen is not None, **ends}
-
-
-def readable(piece: bytes) -> str:
-    """Decode a piece of a log without terminal codes."""
-    return _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
+def _log(page: RunPage, position: int | None, line: int | None) -> LogView | None:
+    """Return the log of the chosen task; else of the one that runs, failed first or was the last."""
+    chosen = next((one for one in page.tasks if one.task.position == position), None)
+    shown = chosen or (page.failed if not page.active else None) or page.current
+    return log_part.read(shown.task, pinned=chosen is not None, line=line) if shown else None
 
 
 @require_safe

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from hud.models import ACTIVE, Run, Task
-from hud.runs.branches import branch_or_default, other_branch
+from hud.models import ACTIVE, Measurement, Run, Series, Task, Verdict
+from hud.runs.branches import branch_or_default, other_branch, stored_names
 
 PAGE_ROWS = 50
-SHORT_COMMIT = 10  # characters
-Kind = Literal["", "rerun", "upload"]
+# Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
+# default branch; a pull request is any other branch.
+KINDS = {
+    "night": "night",
+    "person": "person's",
+    "pull_request": "pull request",
+    "rerun": "on a host",
+    "upload": "upload",
+}
+RANGE = ".."
 _COLUMNS = (  # without those that may be large: receipts of uploads, facts of hosts
     "state", "reason", "title", "host_name", "source", "external_id", "branch", "commit",
     "created", "started", "finished", "order_time", "order_time_source", "upload__filename",
     "request__arch", "request__requested_by", "request__retry_of", "request__host__name",
+    "request__trigger", "request__interactive", "upload__created",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Filters:
+    """The list's query string; '' means any."""
+
     state: str = ""
-    kind: Kind = ""
+    kind: str = ""  # one of KINDS
+    branch: str = ""
+    suite: str = ""
+    commit: str = ""  # the beginning of one, or a range old..new with both ends
     host: str = ""
     q: str = ""
     before: int | None = None  # only runs with a smaller id: the next page
@@ -36,6 +50,7 @@ class RunLine:
     run: Run
     done: int  # tasks that have ended
     total: int
+    regressed: int = 0  # series
 
     @property
     def host(self) -> str:
@@ -47,16 +62,25 @@ class RunLine:
 
     @property
     def origin(self) -> list[str]:
-        """Return what distinguishes runs of one title: file, commit and external id."""
+        """Return what distinguishes runs of one title and commit: file and external id."""
         run = self.run
         file = (run.upload.filename or f"upload {run.upload_id}") if run.upload else ""
-        commit = f"commit {run.commit[:SHORT_COMMIT]}" if run.commit else ""
         its_id = f"id {run.external_id}" if run.external_id else ""
-        return [text for text in (file, commit, its_id) if text and text != self.title]
+        return [text for text in (file, its_id) if text and text != self.title]
 
     @property
     def other_branch(self) -> str:
         return other_branch(self.run.branch)
+
+    @property
+    def branch(self) -> str:
+        return branch_or_default(self.run.branch)
+
+    @property
+    def who(self) -> str:
+        """Return who or what asked for it: a person or key, the schedule, or the source of an upload."""
+        asked = self.run.request_or_empty
+        return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
 
     @property
     def active(self) -> bool:
@@ -88,13 +112,17 @@ class RunLine:
             "requested_by": asked.requested_by,
             "retry_of": asked.retry_of_id,
             "upload": run.upload_id,
+            "seconds": self.seconds,
+            "regressed": self.regressed,
         }
 
 
 @dataclass
 class RunsPage:
     lines: list[RunLine]
+    total: int  # runs that match, on all pages
     next_before: int | None  # for the next page; None on the last one
+    unknown: list[str] = field(default_factory=list)  # commits of the filter that no run has
 
 
 def host_of(run: Run) -> str:
@@ -116,31 +144,85 @@ def title_of(run: Run) -> str:
 
 
 def read(filters: Filters) -> RunsPage:
-    """Return the page, in 2 statements."""
-    found = list(_matching(filters)[: PAGE_ROWS + 1])
-    page = found[:PAGE_ROWS]
-    return RunsPage(_with_tasks(page), page[-1].pk if len(found) > PAGE_ROWS else None)
+    """Return the page, in 4 statements, one more for each commit of the filter."""
+    matching, unknown = _matching(filters)
+    page = matching.filter(pk__lt=filters.before) if filters.before else matching
+    found = list(page[: PAGE_ROWS + 1])
+    lines = _with_tasks(found[:PAGE_ROWS])
+    verdicts = Verdict.objects.filter(run__in=found[:PAGE_ROWS], verdict="regressed").values("run")
+    regressed = dict(verdicts.annotate(n=Count("series", distinct=True)).values_list("run", "n"))
+    for line in lines:
+        line.regressed = regressed.get(line.run.pk, 0)
+    return RunsPage(lines, matching.count(), lines[-1].run.pk if len(found) > PAGE_ROWS else None, unknown)
 
 
 def latest(limit: int) -> list[RunLine]:
     """Return the newest runs, in 2 statements."""
-    return _with_tasks(list(_matching(Filters())[:limit]))
+    return _with_tasks(list(_matching(Filters())[0][:limit]))
 
 
-def _matching(filters: Filters) -> QuerySet[Run]:
+def _matching(filters: Filters) -> tuple[QuerySet[Run], list[str]]:
+    """Return the runs that match, newest first, and the commits of the filter that no run has."""
     runs = Run.objects.select_related("request__host", "upload").only(*_COLUMNS).order_by("-pk")
+    unknown: list[str] = []
     if filters.state:
         runs = runs.filter(state=filters.state)
     if filters.kind:
-        runs = runs.filter(upload__isnull=filters.kind == "rerun")
+        runs = runs.filter(_of_kind(filters.kind))
+    if filters.branch:
+        runs = runs.filter(branch__in=stored_names(filters.branch))
+    if filters.suite:
+        series = Series.objects.filter(experiment__suite=filters.suite).values("pk")
+        ends = Q(first_series__in=series) | Q(last_series__in=series)
+        runs = runs.alias(first_series=_series("series_id"), last_series=_series("-series_id")).filter(
+            Q(request__selection__suite=filters.suite) | ends
+        )
+    if filters.commit:
+        within, unknown = _of_commits(filters.commit)
+        runs = runs.filter(within)
     if filters.host:
         asked = Q(request__host__name__icontains=filters.host)
         runs = runs.filter(asked | Q(host_name__icontains=filters.host))
     for word in filters.q.split()[:8]:
-        runs = runs.filter(Q(title__icontains=word) | Q(upload__filename__icontains=word) | Q(commit=word))
-    if filters.before:
-        runs = runs.filter(pk__lt=filters.before)
-    return runs
+        named = Q(title__icontains=word) | Q(upload__filename__icontains=word)
+        runs = runs.filter(named | Q(commit__startswith=word) | Q(source=word))
+    return runs, unknown
+
+
+def _of_kind(kind: str) -> Q:
+    default = Q(branch__in=stored_names())
+    return {
+        "night": default & (Q(request__trigger__isnull=False) | Q(upload__isnull=False) & ~Q(commit="")),
+        "person": Q(request__interactive=True),
+        "pull_request": ~default,
+        "rerun": Q(upload__isnull=True),
+        "upload": Q(upload__isnull=False),
+    }[kind]
+
+
+def _series(order: str) -> Subquery:
+    """Return a run's first or last series, which tell its suite. A run of three suites is found by two of
+    them: looking through all of its rows would read the whole store for a suite that is rare."""
+    return Subquery(Measurement.objects.filter(run=OuterRef("pk")).order_by(order).values("series_id")[:1])
+
+
+def _of_commits(text: str) -> tuple[Q, list[str]]:
+    """Return the condition of a commit or of a range, and which commits no run has."""
+    old, dots, new = text.partition(RANGE)
+    if not dots:
+        return Q(commit__startswith=text), []
+    ends = {
+        commit: Run.objects.filter(commit__startswith=commit).aggregate(
+            first=Min("order_time"), last=Max("order_time")
+        )
+        for commit in (old, new.lstrip("."))
+        if commit
+    }
+    unknown = [commit for commit, end in ends.items() if end["first"] is None]
+    if unknown or len(ends) < 2:
+        return Q(pk__in=[]), unknown
+    times = [time for end in ends.values() for time in end.values()]
+    return Q(order_time__gte=min(times), order_time__lte=max(times)) & ~Q(commit=""), []
 
 
 def _with_tasks(runs: Iterable[Run]) -> list[RunLine]:

@@ -1,0 +1,131 @@
+"""The part of a task's log that a page shows, with the numbers of its lines, and its first error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hud.models import Task
+from hud.runs import logs
+
+_SHOWN_BYTES = 128 * 1024
+_BEFORE = 100  # lines above one that was asked for
+_PIECE_BYTES = 1024 * 1024
+_SEARCHED_BYTES = 512 * 1024  # for the first error
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+# The last line of a traceback, and what kernels, CUDA and our runner write when a process dies
+ERROR = re.compile(
+    r"^(?:\[rank\d+\]: ?)?(?:[\w.]+(?:Error|Exception|Failed|Failure)\b(?:: .*)?$|Fatal Python error"
+    r"|Segmentation fault|Killed|Aborted|.*\bCUDA error\b|ERROR\b|FAILED\b)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    number: int
+    text: str
+
+    @property
+    def is_error(self) -> bool:
+        return bool(ERROR.match(self.text))
+
+
+@dataclass(frozen=True)
+class LogView:
+    """Lines of a task's log. `pinned`: the reader chose the task, so the page stays at it."""
+
+    task: Task
+    lines: list[Line]
+    start: int  # bytes before the first line
+    end: int  # bytes up to the end of the last one
+    pinned: bool
+    chosen: int | None = None  # the line that was asked for
+
+    @property
+    def first(self) -> int:
+        return self.lines[0].number if self.lines else 1
+
+    @property
+    def last(self) -> int:
+        return self.lines[-1].number if self.lines else 0
+
+    @property
+    def earlier(self) -> int | None:
+        """Return the last line before those that are shown."""
+        return self.first - 1 if self.start else None
+
+    @property
+    def later(self) -> int | None:
+        return self.last + 1 if self.end < self.task.log_bytes else None
+
+
+def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
+    """Return the end of a log, or where line `line` is before that, the part around it."""
+    start = max(0, task.log_bytes - _SHOWN_BYTES)
+    number = 1
+    if start:
+        number, start = _at_line_after(task, start)
+        if line is not None and line < number:
+            number = max(1, line - _BEFORE)
+            start = _offset_of(task, number)
+    piece = logs.read(task, start, _SHOWN_BYTES)
+    if start + len(piece) < task.log_bytes:
+        piece = piece[: piece.rfind(b"\n") + 1] or piece
+    texts = readable(piece).split("\n")
+    if texts[-1] == "":
+        texts.pop()
+    lines = [Line(number + index, text) for index, text in enumerate(texts)]
+    return LogView(task, lines, start, start + len(piece), pinned, line)
+
+
+def first_error(task: Task) -> Line | None:
+    """Return the first line of a log that tells an error, looked for in its first half megabyte."""
+    text = readable(logs.read(task, 0, _SEARCHED_BYTES))
+    found = ERROR.search(text)
+    if found is None:
+        return None
+    end = text.find("\n", found.start())
+    return Line(text.count("\n", 0, found.start()) + 1, text[found.start() : end if end >= 0 else None])
+
+
+def readable(piece: bytes) -> str:
+    """Decode a piece of a log without terminal codes; of a progress bar only its last state."""
+    text = _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
+    return "\n".join(line.rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text
+
+
+def _at_line_after(task: Task, offset: int) -> tuple[int, int]:
+    """Return number and offset of the first line that begins after `offset`."""
+    number, place = 1, 0
+    for piece in _pieces(task):
+        if place + len(piece) > offset:
+            newline = piece.find(b"\n", offset - place)
+            if newline >= 0:
+                return number + piece.count(b"\n", 0, newline + 1), place + newline + 1
+        number += piece.count(b"\n")
+        place += len(piece)
+    return number, place
+
+
+def _offset_of(task: Task, number: int) -> int:
+    """Return where a line begins; the end of the log where it has fewer."""
+    left, place = number - 1, 0
+    for piece in _pieces(task):
+        count = piece.count(b"\n")
+        if count >= left:
+            at = 0
+            for _ in range(left):
+                at = piece.find(b"\n", at) + 1
+            return place + at
+        left -= count
+        place += len(piece)
+    return place
+
+
+def _pieces(task: Task) -> Iterator[bytes]:
+    start = 0
+    while piece := logs.read(task, start, _PIECE_BYTES):
+        yield piece
+        start += len(piece)

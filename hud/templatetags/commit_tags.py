@@ -1,0 +1,76 @@
+"""Template tags for a commit and for a range of commits.
+
+They link to `HUD_REPO_URL` where it is set, else to the runs of the commit or range.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from django import template
+from django.conf import settings
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+SHORT_COMMIT = 7  # characters
+_HASH = re.compile(r"[0-9a-f]{8,64}")
+_COMMIT = "{commit}"
+
+
+@register.filter
+def short_commit(commit: str) -> str:
+    """Return the first characters of a hash; any other name as it is."""
+    return commit[:SHORT_COMMIT] if _HASH.fullmatch(commit) else commit
+
+
+@register.simple_tag
+def commit(name: str | None) -> SafeString:
+    """Show a commit: its short hash as a link, and a button that copies it."""
+    if not name:
+        return SafeString("")
+    address = _in_repository(name) or runs_of(name)
+    return _html(address, short_commit(name), name)
+
+
+@register.simple_tag
+def commit_range(old: str | None, new: str | None) -> SafeString:
+    """Show ``old..new``; one commit where the other is not known or the same."""
+    if not old or not new or old == new:
+        return commit(new or old)
+    address = _comparison(old, new) or runs_of(f"{old}..{new}")
+    return _html(address, f"{short_commit(old)}..{short_commit(new)}", f"{old}..{new}")
+
+
+def runs_of(commits: str) -> str:
+    """Return the address of the runs of a commit, or of a range ``old..new``."""
+    return f"{reverse('runs')}?commit={quote(commits, safe='.')}"
+
+
+def _in_repository(name: str) -> str:
+    """Return the address of a commit in the repository, '' where that is not known."""
+    return settings.HUD_REPO_URL.replace(_COMMIT, name) if _HASH.fullmatch(name) else ""
+
+
+def _comparison(old: str, new: str) -> str:
+    """Return the address of a comparison, which GitHub and GitLab have beside that of a commit."""
+    page = f"/commit/{_COMMIT}"
+    known = _HASH.fullmatch(old) and _HASH.fullmatch(new) and page in settings.HUD_REPO_URL
+    return settings.HUD_REPO_URL.replace(page, f"/compare/{old}...{new}") if known else ""
+
+
+def _html(address: str, short: str, full: str) -> SafeString:
+    return format_html(
+        '<span class="commit"><a href="{}" title="{}"><code>{}</code></a>'
+        '<button type="button" class="copy" data-copy-text="{}" title="Copy {}">'
+        '<span class="visually-hidden">Copy {}</span></button></span>',
+        address,
+        full,
+        short,
+        full,
+        full,
+        short,
+    )

@@ -1,0 +1,169 @@
+"""Template tags of the page of a run: its sentence, its findings, sortable heads and pairs as a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template.defaultfilters import pluralize
+from django.template.defaulttags import querystring
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from hud.pages.run.pairs import PairLine
+from hud.pages.run.query import RunPage
+from hud.pages.run.results import Results
+from hud.templatetags.hud_tags import REASONS, badge_html, signed_percent
+
+register = template.Library()
+
+_BADGES = {"regressed": "regressed", "failed": "failed", "missed": "missed"}  # shown beside the state
+_LABELS = {  # kind → icon, word of a filter, words of a sentence
+    "regressed": ("▼", "regressed", "regressed"),
+    "failed": ("✗", "failed", "failed"),
+    "missed": ("◎", "missed target", "missed a target"),
+    "inconclusive": ("?", "inconclusive", "inconclusive"),
+    "improved": ("▲", "improved", "improved"),
+    "not_run": ("○", "not run", "not run"),
+    "rest": ("=", "nothing found", ""),
+}
+_WIDTH, _ROW, _LEFT = 560, 22, 62  # of the picture of pairs, px
+
+
+@register.simple_tag
+def kind_label(kind: str) -> SafeString:
+    icon, word, _words = _LABELS[kind]
+    return format_html('<span class="icon" aria-hidden="true">{}</span> {}', icon, word)
+
+
+@register.simple_tag
+def finding_badges(results: Results) -> SafeString:
+    """Show beside a run's state how many experiments are worse: "succeeded" alone would hide them."""
+    shown = ((kind, results.counts[kind].experiments) for kind in _BADGES if kind in results.counts)
+    return format_html_join(
+        " ", "{}", ((badge_html(kind, f"{count} {_LABELS[kind][1]}"),) for kind, count in shown)
+    )
+
+
+@register.simple_tag
+def run_sentence(page: RunPage) -> SafeString | str:
+    """Return what the run found, in one sentence."""
+    results = page.results
+    if page.run.is_ab:
+        return _sentence_of_pairs(page)
+    if not results.points:
+        bad = sum(line.ended and line.word not in ("ok", "cancelled") for line in page.tasks)
+        failed = f"{bad} of {len(page.tasks)} tasks failed; there" if bad else "There"
+        return "" if page.active else f"{failed} are no results."
+    subject = f"{results.experiments} experiment{pluralize(results.experiments)}"
+    found = [
+        f"{count.experiments} {_LABELS[kind][2]}"
+        for kind, count in results.counts.items()
+        if kind != "rest" and count.experiments
+    ]
+    so_far = " so far" if page.active else ""
+    if not found:
+        return f"{subject}{so_far}: nothing regressed, failed or missed a target."
+    worst = results.worst
+    named = ""
+    if worst:
+        how = "Worst" if worst["kind"] == "regressed" else "Largest open question"
+        named = f" {how}: {worst['case']}, {worst['metric']} {signed_percent(worst['change'])}."
+    return f"Of {subject}{so_far}: {', '.join(found)}.{named}"
+
+
+def _sentence_of_pairs(page: RunPage) -> str:
+    if not page.pairs:
+        return "No pair has ended yet." if page.active else "No pair has values on both sides."
+    worse = [line for line in page.pairs if line.verdict.better is False]
+    gains = [line for line in page.pairs if line.verdict.better]
+    text = f"{page.run.candidate} against {page.run.base_interpreter}: "
+    text += f"{len(worse)} metric{pluralize(len(worse))} confirmed worse, {len(gains)} confirmed better, of "
+    text += f"{len(page.pairs)}."
+    first = page.pairs[0]
+    if first.change is not None:
+        text += f" {first.metric.title} {signed_percent(first.change)}"
+        text += f" ({signed_percent(first.low)} to {signed_percent(first.high) or 'any'})."
+    return text
+
+
+@register.simple_tag(takes_context=True)
+def sorted_head(context: Any, current: str, name: str, label: str, classes: str = "") -> SafeString:
+    """Return a column head that sorts: first upwards, then downwards, then as it was."""
+    following = {name: f"-{name}", f"-{name}": None}.get(current, name)
+    order = {name: "ascending", f"-{name}": "descending"}.get(current, "")
+    return format_html(
+        '<th scope="col" class="{}"{}><a href="{}#results">{}{}</a></th>',
+        classes,
+        format_html(' aria-sort="{}"', order) if order else "",
+        querystring(context, sort=following, page=None) or "?",
+        label,
+        {"ascending": " ↑", "descending": " ↓"}.get(order, ""),
+    )
+
+
+@register.filter
+def reason_words(reason: str) -> str:
+    return REASONS.get(reason, "")
+
+
+@register.filter
+def times(factor: float) -> str:
+    """Format a change in units of the noise; beyond a hundred, digits say nothing."""
+    return f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
+
+
+@register.simple_tag
+def pairs_picture(line: PairLine) -> SafeString:
+    """Draw the change of each pair, their mean and its interval, with the zone of no change."""
+    changes = [None if ratio is None else ratio - 1 for ratio in line.ratios]
+    ends = [value for value in (*changes, line.low, line.high, -0.04, 0.04) if value is not None]
+    reach = min(max(map(abs, ends)) * 1.1, 2.0)
+    bottom = _ROW * (len(changes) + 1)
+
+    def x(change: float) -> float:
+        share = (max(-reach, min(change, reach)) + reach) / (2 * reach)
+        return round(_LEFT + 8 + share * (_WIDTH - _LEFT - 16), 1)
+
+    parts = [
+        format_html(
+            '<rect class="zone" x="{}" y="0" width="{}" height="{}"/>', x(-0.02), x(0.02) - x(-0.02), bottom
+        )
+    ]
+    for tick in (-reach / 1.1, 0.0, reach / 1.1):
+        parts.append(format_html('<line class="tick" x1="{0}" x2="{0}" y1="0" y2="{1}"/>', x(tick), bottom))
+        parts.append(
+            format_html(
+                '<text x="{}" y="{}" text-anchor="middle">{}</text>',
+                x(tick),
+                bottom + 15,
+                f"{tick:+.1%}" if tick else "0",
+            )
+        )
+    for number, change in enumerate(changes):
+        y = _ROW * number + _ROW / 2
+        parts.append(format_html('<text x="0" y="{}">Pair {}</text>', y + 4, number))
+        if change is None:
+            parts.append(format_html('<text class="none" x="{}" y="{}">no value</text>', x(0) + 6, y + 4))
+        else:
+            parts.append(format_html('<circle class="pair" cx="{}" cy="{}" r="4"/>', x(change), y))
+    y = bottom - _ROW / 2
+    parts.append(format_html('<text class="mean" x="0" y="{}">Mean</text>', y + 4))
+    if line.change is not None and line.low is not None:
+        high = line.high if line.high is not None else reach
+        parts.append(
+            format_html(
+                '<line class="interval" x1="{}" x2="{}" y1="{}" y2="{}"/>', x(line.low), x(high), y, y
+            )
+        )
+        parts.append(format_html('<path class="diamond" d="M{} {}l6 6l-6 6l-6 -6z"/>', x(line.change), y - 6))
+    return format_html(
+        '<svg class="pairs-picture" viewBox="0 0 {} {}" role="img" aria-label="Change of each pair '
+        'in {}: {}; mean {}">{}</svg>',
+        _WIDTH,
+        bottom + 20,
+        line.metric.title,
+        ", ".join("none" if change is None else f"{change:+.1%}" for change in changes),
+        signed_percent(line.change) or "unknown",
+        SafeString("".join(parts)),
+    )

@@ -1,0 +1,270 @@
+"""Every page in a browser, as `hud/urls.py` lists them: nothing is refused or fails, nothing scrolls
+sideways, axe-core finds nothing, and names that attack are only text.
+
+`make test` walks them once, `make soak` in every size, both themes and without JavaScript, and prints bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import urllib.request
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from django.test import Client
+from django.urls import URLPattern, get_resolver
+from django.utils import timezone
+
+from hud.accounts.roles import Role, needs_of
+from hud.judging.regressions.states import RegressionState
+from hud.runs import logs
+from tests.support.compilations import BEFORE, mobilenet, planted, store
+from tests.support.factories import (
+    create_accelerator,
+    create_ceiling,
+    create_experiment,
+    create_host,
+    create_measurement,
+    create_regression,
+    create_run,
+    create_task,
+    create_upload,
+    create_user,
+    create_verdict,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+    from tests.support.servers import Hud
+
+pytestmark = pytest.mark.browser
+WIDTHS = (1440, 768, 390)
+LARGEST_BYTES = 150_000  # of a page, gzip, beside the chart library
+ATTACK = '"><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">'
+REVERSED = "\u202egnp.exe\u202c"  # shown from right to left
+LONG = "long_" * 40
+_TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
+    (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
+_SIDEWAYS = "document.documentElement.scrollWidth - innerWidth"
+_TOO_WIDE = """() => [...document.querySelectorAll("main *")]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > one.clientWidth + 1)
+    .filter((one) => one.clientWidth && !one.closest(".scroll"))
+    .filter((one) => getComputedStyle(one).overflowX === "visible")
+    .map((one) => one.cloneNode(false).outerHTML.slice(0, 100)).slice(-3).join(" ")"""
+
+
+@dataclass
+class World:
+    """Something on every page, under hostile names, and the addresses of all pages."""
+
+    hud: Hud
+    client: Client
+    parts: dict[str, Any]  # what stands for <int:pk> or <name:name>, by the first word of the address
+    more: list[str] = field(default_factory=list)  # pages that only a query string fills
+
+    def addresses(self) -> list[str]:
+        """Return every page that can be read: what `urls.py` offers for GET and answers with HTML."""
+        found = [self._address(pattern) for pattern in get_resolver().url_patterns if _is_readable(pattern)]
+        return [address for address in dict.fromkeys([*found, *self.more]) if self._is_page(address)]
+
+    def _address(self, pattern: Any) -> str:
+        route = str(pattern.pattern)
+        place = route.partition("/")[0]
+        for name, converter in pattern.pattern.converters.items():
+            assert place in self.parts, f"tests/pages/test_every_page.py needs an object for /{route}"
+            kind = next(kind for kind in ("int", "name", "str") if f"<{kind}:{name}>" in route)
+            route = route.replace(f"<{kind}:{name}>", converter.to_url(self.parts[place]))
+        return f"/{route}"
+
+    def _is_page(self, address: str) -> bool:
+        answer = self.client.get(address)
+        return answer.status_code == 200 and b"<!doctype html>" in answer.content[:100]
+
+
+def _is_readable(pattern: Any) -> bool:
+    if not isinstance(pattern, URLPattern):  # Django's own pages
+        return False
+    needs = needs_of(pattern.name or "") or {}
+    own = {"data_format", "artifact_pk"}.isdisjoint(pattern.pattern.converters)
+    return "GET" in needs and own
+
+
+@pytest.fixture
+def world(live_hud: Hud) -> World:
+    create_ceiling()
+    now = timezone.now()
+    host = create_host(f"{ATTACK}{REVERSED}", labels={"rack": ATTACK}, note=ATTACK)
+    accelerator = create_accelerator(host)
+    about: dict[str, Any] = {"branch": f"pr/{ATTACK}"[:200], "source": ATTACK[:100], "host_name": ATTACK}
+    upload = create_upload(f"{LONG}{ATTACK}.json", parameters={"suite": ATTACK})
+    run = create_run(title=f"{ATTACK}{LONG}", commit="ca3512f" * 5, upload=upload, host=host, **about)
+    experiment = create_experiment(case=LONG)
+    for case in (ATTACK, REVERSED, LONG, "layer_norm"):
+        one = create_experiment(case=case)
+        for day in range(3):
+            past = create_run(order_time=now - timedelta(days=9 - day), commit=f"{day:040x}")
+            create_measurement(one, samples=[2500.0 + day, 2510.0, 2490.0], run=past)
+        measured = create_measurement(one, samples=[1200.0, 1210.0], run=run)
+        create_verdict(measured, "regressed", change=-0.5, noise=0.01, factor=-50, baseline=2500.0)
+        regression = create_regression(measured, state=RegressionState.OPEN, note=ATTACK, cause=ATTACK)
+        create_measurement(one, metric="speedup", value=None, status="crashed", run=run, note=ATTACK)
+    active = create_run("running", host=host, device="cuda", experiment=experiment, title=ATTACK)
+    task = create_task(active, state="running", accelerator=accelerator)
+    path = logs.log_path(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{ATTACK}\nRuntimeError: {LONG}\n")
+    task.log_bytes = path.stat().st_size
+    task.save()
+    create_task(create_run("queued", device="cuda"))
+    client = Client(headers={"host": "127.0.0.1"})
+    client.force_login(create_user(role=Role.ADMIN))
+    parts = {
+        "suites": "micro",
+        "experiments": experiment.pk,
+        "runs": run.pk,
+        "uploads": upload.pk,
+        "regressions": regression.pk,
+        "hosts": host.pk,
+    }
+    more = [f"/runs/{active.pk}/", f"/runs/{run.pk}/?q=nothing", f"/regressions/?id={regression.pk}"]
+    return World(live_hud, client, parts, [*more, _compared()])
+
+
+def _compared() -> str:
+    """Return the address of two points with other choices and code."""
+    first, second = mobilenet()[:2]
+    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
+    sides = []
+    for found in (first, planted(second)):
+        code = {kernel.name: BEFORE for kernel in found.kernels if kernel.name.endswith("hardtanh_7")}
+        sides.append(f"run:{store(found, experiment=model, code=code).run_id}/experiment:{model.pk}")
+    return f"/code/?base={sides[0]}&head={sides[1]}"
+
+
+@dataclass
+class Walk:
+    """A browser that is logged in, and everything it complained of."""
+
+    page: Page
+    hud: Hud
+    faults: list[str] = field(default_factory=list)
+
+    def open(self, address: str) -> None:
+        """Open a page; what the browser complains of is noted under its address."""
+        self.address = address
+        answer = self.page.goto(f"{self.hud.url}{address}")
+        assert answer
+        if answer.status != 200:
+            self.note(f"status {answer.status}")
+        self.page.wait_for_load_state("networkidle" if "/runs/" not in address else "load")
+        if self.page.evaluate("window.hacked"):
+            self.note("a name ran as a script")
+
+    def note(self, fault: str) -> None:
+        self.faults.append(f"{self.address} at {(self.page.viewport_size or {}).get('width')} px: {fault}")
+
+    def look_at_widths(self) -> None:
+        for width in WIDTHS:
+            self.page.set_viewport_size({"width": width, "height": 900})
+            sideways = self.page.evaluate(_SIDEWAYS)
+            if sideways > 0:
+                self.note(f"scrolls sideways by {sideways} px: {self.page.evaluate(_TOO_WIDE)}")
+
+    def run_axe(self) -> None:
+        found = Axe().run(self.page, options={"rules": {"target-size": {"enabled": True}}})
+        for one in found.response["violations"]:
+            where = "; ".join(node["html"][:160] for node in one["nodes"][:3])
+            self.note(f"axe {one['id']} ({len(one['nodes'])}): {where}")
+
+
+def _walk(browser: Browser, world: World, **options: Any) -> tuple[BrowserContext, Walk]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+    session = world.client.cookies["sessionid"].value
+    context.add_cookies([{"name": "sessionid", "value": session, "url": world.hud.url}])
+    page = context.new_page()
+    walk = Walk(page, world.hud)
+    page.add_init_script(_TELL_VIOLATIONS)
+    page.on("pageerror", lambda error: walk.note(f"script: {error}"))
+    page.on("console", lambda said: walk.note(f"console: {said.text}") if said.type == "error" else None)
+    page.on("dialog", lambda dialog: walk.note(f"dialog: {dialog.message}"))
+    return context, walk
+
+
+def test_every_page_opens_without_a_complaint(browser: Browser, world: World) -> None:
+    addresses = world.addresses()
+    assert len(addresses) >= 15
+    context, walk = _walk(browser, world, timezone_id="Asia/Tokyo")
+    for address in addresses:
+        walk.open(address)
+        walk.run_axe()
+        walk.look_at_widths()
+        walk.page.set_viewport_size({"width": 1440, "height": 900})
+    walk.open(f"/runs/{world.parts['runs']}/")
+    time = walk.page.locator("time[data-local]").first
+    local, utc = (
+        datetime.fromisoformat(f"{text[:16]}+00:00")
+        for text in (time.inner_text(), time.get_attribute("title") or "")
+    )
+    assert local - utc == timedelta(hours=9), "the reader's time, with UTC in the title"
+    context.close()
+    assert not walk.faults, "\n".join(walk.faults)
+
+
+@pytest.mark.soak
+def test_every_page_in_every_size_and_theme(browser: Browser, world: World) -> None:
+    faults: list[str] = []
+    for scheme in ("light", "dark"):
+        context, walk = _walk(browser, world, color_scheme=scheme)
+        for address in world.addresses():
+            walk.open(address)
+            for width in WIDTHS:
+                walk.page.set_viewport_size({"width": width, "height": 900})
+                walk.run_axe()
+        faults += [f"{scheme}: {fault}" for fault in walk.faults]
+        context.close()
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.soak
+def test_every_page_is_read_without_javascript(browser: Browser, world: World) -> None:
+    """Headings and rows of tables are those that a browser with JavaScript shows."""
+    shown: list[dict[str, Any]] = []
+    for enabled in (True, False):
+        context, walk = _walk(browser, world, java_script_enabled=enabled)
+        read = {}
+        for address in world.addresses():
+            walk.page.goto(f"{world.hud.url}{address}")
+            heads = walk.page.locator("main h1:visible, main h2:visible").count()
+            read[address] = heads, walk.page.locator("main table tbody tr:visible").count()
+        shown.append(read)
+        context.close()
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.soak
+def test_no_page_is_heavy(world: World, browser: Browser) -> None:
+    context, walk = _walk(browser, world)
+    cookie = f"sessionid={world.client.cookies['sessionid'].value}"
+    rows = []
+    for address in world.addresses():
+        request = urllib.request.Request(
+            world.hud.url + address.replace(" ", "%20"), headers={"Cookie": cookie, "Accept-Encoding": "gzip"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            body = answer.read()
+            sent = len(body) if answer.headers.get("Content-Encoding") else len(gzip.compress(body))
+        walk.open(address)
+        timing = walk.page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+        files = walk.page.evaluate(
+            "performance.getEntriesByType('resource').filter(one => !one.name.includes('plotly'))"
+            ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
+        )
+        rows.append((sent, files, timing, address))
+    context.close()
+    for sent, files, timing, address in sorted(rows, reverse=True):
+        print(f"{sent / 1000:8.1f} kB page, {files / 1000:7.1f} kB files, {timing:6.0f} ms  {address}")
+    assert max(rows)[0] < LARGEST_BYTES
