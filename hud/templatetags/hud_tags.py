@@ -20,6 +20,7 @@ from hud.pages.values import MetricValue
 
 register = template.Library()
 
+_SIGNS = {"x": "×"}  # of units, as they are shown
 _NO_UNIT = {"", "count", "ratio"}
 # Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
 _ICONS = {
@@ -195,13 +196,13 @@ def quantity(value: float | None, metric: Metric) -> str:
     """Format with the unit, as ``2542.40 GB/s``."""
     if value is None or metric.unit == "B" or metric.unit in _NO_UNIT:
         return number(value, metric)
-    return f"{number(value, metric)} {metric.unit}"
+    return f"{number(value, metric)} {unit(metric)}"
 
 
 @register.filter
 def unit(metric: Metric) -> str:
     """Return the unit to show beside a metric's name in a table's head."""
-    return "" if metric.unit in _NO_UNIT | {"B"} else metric.unit
+    return "" if metric.unit in _NO_UNIT | {"B"} else _SIGNS.get(metric.unit, metric.unit)
 
 
 @register.filter
