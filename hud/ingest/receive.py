@@ -200,7 +200,7 @@ class Content:
 
 def _as_utf8(body: bytes) -> bytes:
     """Return the text without a byte order mark. PowerShell's `>` writes UTF-16."""
-    if not body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if not body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" not in body[:64]:
         return body.removeprefix(codecs.BOM_UTF8)
     try:
         return body.decode("utf-16").encode()

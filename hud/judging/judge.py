@@ -68,8 +68,9 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
         oldest = complete.order_by("touched_at", "pk")[: limit // 2]
         pending = {series.pk: series for series in (*newest, *oldest)}
     histories = _histories(list(pending.values()))
-    _judge_or_log([series for series in pending.values() if series.pk not in histories])
-    on_progress()
+    if fresh := [series for series in pending.values() if series.pk not in histories]:
+        _judge_or_log(fresh)
+        on_progress()
     chosen: list[Series] = []
     room = _POINTS_A_ROUND
     for series in (series for series in pending.values() if series.pk in histories):

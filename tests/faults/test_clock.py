@@ -37,7 +37,7 @@ def test_hosts_with_wrong_clocks(site: Site) -> None:
         assert abs(host.last_beat - timezone.now()) < timedelta(seconds=60), "a beat is noted in our time"
         assert site.host_state(name) == "online"
         with urllib.request.urlopen(f"{site.hud.url}/hosts/", timeout=10) as page:
-            said = re.search(rf"{name} .*?its clock is (-?\d+) s off", page.read().decode(), re.DOTALL)
+            said = re.search(rf">{name}<.*?its clock is (-?\d+) s off", page.read().decode(), re.DOTALL)
         assert said
         assert int(said[1]) == pytest.approx(skew_s, abs=5)
         site.hosts[name].stop()
