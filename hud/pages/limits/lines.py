@@ -13,7 +13,7 @@ from hud.pages.suite.query import identity
 
 @dataclass(slots=True)
 class KernelLine:
-    """A kernel of the newest compilation of an experiment; times in µs of a step."""
+    """A kernel of an experiment; times in µs of a step."""
 
     experiment_id: int
     run: int

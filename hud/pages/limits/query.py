@@ -1,7 +1,8 @@
 """How far kernels are from what their card reaches, and what unlucky choices of the autotuner cost.
 
 A kernel's time at the ceiling is that of its bytes at the measured copy bandwidth or of its FLOPs at the
-measured matrix product of its dtype, whichever is longer. The newest compilation of each experiment counts.
+measured matrix product of its dtype, whichever is longer. Of each experiment the compilation with the median
+time in the newest run counts.
 """
 
 from __future__ import annotations
@@ -127,17 +128,21 @@ _OF_FILTERS = """
     e.arch = %(arch)s AND (%(mode)s = '' OR e.mode = %(mode)s) AND (%(dtype)s = '' OR e.dtype = %(dtype)s)
     AND (%(backend)s = '' OR e.backend = %(backend)s) AND (%(suite)s = '' OR e.suite = %(suite)s)
 """
-# The kernels of the newest compilation of each experiment, with their times at the ceilings.
+# The kernels of the median compilation of each experiment, with their times at the ceilings.
 _KERNELS = f"""
     WITH newest AS (
         SELECT e.id experiment_id, e.dtype, c.*
         FROM hud_experiment e JOIN LATERAL (
-            SELECT c.run_id, c.kernels, c.times_us, c.busy_us, coalesce(c.gaps_us, 0) gaps_us
-            FROM hud_compilation c
+            SELECT c.run_id FROM hud_compilation c
             JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
             WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
-            ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT 1
-        ) c ON true
+            ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
+        ) last ON true JOIN LATERAL (
+            SELECT run_id, kernels, times_us, busy_us, coalesce(gaps_us, 0) gaps_us,
+                row_number() OVER (ORDER BY busy_us, repeat) place, count(*) OVER () compilations
+            FROM hud_compilation c
+            WHERE c.experiment_id = e.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
+        ) c ON c.place = (c.compilations + 1) / 2
         WHERE {_OF_FILTERS}
     ), step AS (
         SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
