@@ -64,6 +64,7 @@ _LIMITS = {  # characters, in the order of an identity
 }
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MAX_SAMPLES = 100_000
+_MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
 MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
 _MAX_WARNINGS = 100
 
@@ -159,6 +160,8 @@ class RecordParser:
         names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
         if empty := [part for part, name in names.items() if not name.strip()]:
             raise WrongRecord(f"/{empty[0]}/name", "the name is empty")
+        if long := [part for part, name in names.items() if len(name) > _MOST_OF_A_NAME]:
+            raise WrongRecord(f"/{long[0]}/name", f"the name is longer than {_MOST_OF_A_NAME} characters")
         extra = metric.extra_info or {}
         status, code = outcome_of(extra, has_numbers=bool(numbers))
         has_outcome = numbers or is_outcome(status, code, metric.name)

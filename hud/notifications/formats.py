@@ -66,10 +66,11 @@ def headline(event: str, data: dict[str, Any]) -> str:
     rows = data["regressions"]
     words = {"open": "Regression", "confirmed": "Regression confirmed"}.get(event, f"Regression {event}")
     by = f" by {data['who']}" if data["who"] else ""
+    host = ", probably the host" if data["cause"] == "host" else ""
     if data["experiments"] == 1:
-        return f"{words}{by}: {rows[0]['suite']} {rows[0]['case']} {_change(rows[0])}"
-    cause = {"host": ", probably their host", "backend": f" of {rows[0]['suite']} on {rows[0]['backend']}"}
-    return f"{words}{by}: {data['experiments']} experiments{cause.get(data['cause'], '')}"
+        return f"{words}{by}: {rows[0]['suite']} {rows[0]['case']} {_change(rows[0])}{host}"
+    family = f" of {rows[0]['suite']} on {rows[0]['backend']}" if data["cause"] == "backend" else ""
+    return f"{words}{by}: {data['experiments']} experiments{family}{host}"
 
 
 def _lines(
@@ -90,8 +91,8 @@ def _lines(
         commits = [one[name][:_COMMIT] for name in ("base_commit", "head_commit") if one[name]]
         between = f", {' to '.join(commits)}" if commits else ""
         title = link(quoted(f"{one['suite']} {one['case']}"), one["url"])
-        rows.append(f"{title} ({quoted(where)}) {quoted(one['metric'])}: {_change(one)}{quoted(between)}")
-    note = [quoted(data["note"])] if data["note"] else []
+        rows.append(f"{title} ({quoted(where)}) {quoted(one['metric'])}: {quoted(_change(one) + between)}")
+    note = [quoted(said) for said in (data.get("reason"), data["note"]) if said]
     return [*note, *rows, *_more(data["total"] - len(rows))]
 
 

@@ -34,7 +34,7 @@ def queue_messages() -> int:
         notices = list(
             Notice.objects.select_for_update(skip_locked=True, of=("self",))
             .select_related("regression__series__experiment", "regression__series__metric")
-            .select_related("regression__first_run", "regression__last_good_run")
+            .select_related(*(f"regression__{name}" for name in ("first_run", "last_good_run", "latest_run")))
             .order_by("pk")[:_MOST_NOTICES]
         )
         if not notices or not _is_ripe(notices[0]):
@@ -101,6 +101,7 @@ def _regression_data(state: str, group: Group, notices: Sequence[Notice]) -> dic
     return {
         "state": state,
         "cause": group.why,
+        "reason": first.regression.cause if group.why == "host" else "",
         "total": len(notices),
         "experiments": len({notice.regression.series.experiment_id for notice in notices}),
         "who": first.who,

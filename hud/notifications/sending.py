@@ -54,13 +54,18 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        plain = _connect(addresses, port, deadline)
+        plain, secured = _connect(addresses, port, deadline), None
         connection = http.client.HTTPConnection(host, port)
         connection.sock = plain
         with closing(connection):
             if scheme == "https":  # the certificate is that of the name, the connection that of the address
-                connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+                context = ssl.create_default_context()
+                connection.sock = secured = context.wrap_socket(
+                    plain, server_hostname=host, do_handshake_on_connect=False
+                )
             with _ended_at(deadline, connection.sock):
+                if secured:
+                    secured.do_handshake()
                 headers = {"Host": parts.netloc, "User-Agent": "compiler-hud", **headers}
                 connection.request("POST", path, body, headers)
                 answer = connection.getresponse()
@@ -141,7 +146,8 @@ def _is_public(address: str) -> bool:
             found = inner
         elif found in ipaddress.ip_network("64:ff9b::/96"):  # NAT64
             found = ipaddress.ip_address(int(found) & 0xFFFFFFFF)
-    return found.is_global and not found.is_multicast
+    is_local = isinstance(found, ipaddress.IPv6Address) and found.is_site_local
+    return found.is_global and not found.is_multicast and not is_local
 
 
 def _left_s(deadline: float) -> float:

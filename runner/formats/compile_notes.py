@@ -22,13 +22,15 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
 _OBJECT_ID = re.compile(r"\b\d{9,}\b")
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
 _COMPILE_ID = re.compile(r"^!?\d+/\d+(?:_\d+)?: ")
-_GUARD_COMMENT = re.compile(r"\s{2,}# .*", re.DOTALL)  # the user's line, its path cut by where torch lies
+_GUARD_COMMENT = re.compile(r"(?<!\s)\s{2,}# .*", re.DOTALL)  # the user's line, cut by where torch lies
+    r"(?<!\s)\s{2,}# .*", re.DOTALL
+)  # the user's line, its path cut by where torch lies
 _EXPLANATION = re.compile(
     r"\n +Explanation: (.+?)(?=\n\s*\n|\n +Hint: |\n +Developer debug context: |\Z)", re.DOTALL
 )
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d{1,9})')
 _TRACE_HEAD = re.compile(r"\AGraph break in user code at .*?\nGraph Break Reason: ", re.DOTALL)
-_TRACE_TAIL = re.compile(r"\n+User code traceback:\n(?P<stack>.*)\Z", re.DOTALL)
+_TRACE_TAIL = re.compile(r"(?<!\n)\n+User code traceback:\n(?P<stack>.*)\Z", re.DOTALL)
 _ATTEMPT = re.compile(r"\AEncountered graph break when attempting to trace .*:\n\s*")
 _JUMP = "generic_jump "  # older torch's reason, and newer torch's second one, of a branch on data
 _SKIP = re.compile(r"\Askipping cudagraphs due to (?:skipping cudagraphs due to )?", re.IGNORECASE)

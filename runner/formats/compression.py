@@ -11,6 +11,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _MAX_RATIO = 100  # inflated bytes for each byte on the wire
 _STEP = 1024  # bytes that are inflated at once: to 32 MiB at most, with either
 _MAX_WINDOW_BYTES = 2**27
+_MOST_MEMBERS = 10_000  # an inflater for each: 3 million empty frames in a body would take minutes
 
 
 def is_compressed(body: bytes) -> bool:
@@ -21,7 +22,7 @@ def inflate(body: bytes, limit: int) -> bytes:
     """Return the content. Raise MalformedUpload, or UploadTooLarge without holding much beyond the limit."""
     make = _zstd if body.startswith(ZSTD) else _gzip
     kind = make.__name__.strip("_")
-    content, inflater = bytearray(), None
+    content, inflater, members = bytearray(), None, 0
     for start in range(0, len(body), _STEP):
         rest = body[start : start + _STEP]
         while rest:
@@ -39,7 +40,9 @@ def inflate(body: bytes, limit: int) -> bytes:
                 )
             rest = inflater.unused_data if inflater.eof else b""
             if inflater.eof:
-                inflater = None
+                inflater, members = None, members + 1
+                if members > _MOST_MEMBERS:
+                    raise UploadTooLarge(f"the body has over {_MOST_MEMBERS} {kind} parts")
     if inflater is not None or not body:
         raise MalformedUpload(f"the {kind} body is cut off", [Fault("", "it ends too early", malformed=True)])
     return bytes(content)

@@ -49,7 +49,7 @@ _SHAPE = re.compile(
     r"|tritonbench_(?P<operator_old>\w+?)\[(?P<shape_old>.+)-(?P<kernel_old>\w+)-(?P<metric_old>[a-z_]+)\]"
 )
 _PARTS = ("operator", "shape", "kernel", "metric")
-_AVERAGE = re.compile(r"tritonbench_\w+\[.+\]-.*-avg")
+_AVERAGE = re.compile(r"tritonbench_\w+\[.+\]-[^\]]*-avg")
 _PASS = re.compile(r"tritonbench_(?P<operator>\w+)-pass")
 _TARGET = re.compile(r"tritonbench_.+-target")
 _MODE = re.compile(r"_(?P<mode>fwd|bwd|fwd_bwd|fwd_no_grad)$")

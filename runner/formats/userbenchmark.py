@@ -26,8 +26,8 @@ from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "torchbench userbenchmark"
 _TEST_BENCH = re.compile(
-    r"model=(?P<model>.+), test=(?P<test>.*), device=(?P<device>.*), bs=(?P<bs>.*),"
-    r" extra_args=(?P<extra_args>.*), metric=(?P<metric>.+)"
+    r"model=(?P<model>[^,]+), test=(?P<test>[^,]*), device=(?P<device>[^,]*), bs=(?P<bs>[^,]*),"
+    r" extra_args=(?P<extra_args>.*), metric=(?P<metric>[^,]+)"
 )
 _MODEL_TEST = re.compile(r"(?P<model>.+)-(?P<test>eval|train)_(?P<metric>\w+)")
 # userbenchmark/cpu: ms and GB, as test_bench's; PyTorch HUD's own `latency` is in seconds

@@ -38,6 +38,8 @@ _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
 _NEEDLE = 64  # bytes
+_MOST_KEPT_BYTES = 2**14  # of a benchmark that is kept for the next records
+_MOST_SHAPES = 1000  # of one record
 _HELION = ("Helion TPU Benchmark", "Helion Linear-Attention Benchmark")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
@@ -47,7 +49,10 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
     for item in json_text.read(body, record_reader()):
         if isinstance(item, LocatedRecord) and (shapes := _shapes_of(item.record)):
-            yield from _per_shape(item, shapes)
+            if len(shapes) > _MOST_SHAPES:
+                yield Fault(item.pointer, f"a record may have {_MOST_SHAPES} shapes", item.line)
+            else:
+                yield from _per_shape(item, shapes)
         else:
             yield item
 
@@ -86,7 +91,8 @@ class _Reader:
         try:
             found: Record = self._decode(text)
             raw = bytes(found.benchmark)  # type: ignore[call-overload]
-            found.benchmark, problem = self._benchmark(raw)
+            read = self._benchmark if len(raw) <= _MOST_KEPT_BYTES else self._benchmark.__wrapped__
+            found.benchmark, problem = read(raw)
         except self._error:
             return self._wrong(text, pointer, line)
         problem = problem or self._problem(_without(text, raw))

@@ -92,3 +92,11 @@ def test_equal_notes_are_summed_the_most_frequent_first_and_bounded() -> None:
     found = compile_notes.summed([*many, Note("r70", count=4)])
     assert found[0] == Note("r70", count=5)
     assert len(found) == 50
+
+
+def test_long_texts_take_linear_time() -> None:
+    """Each of these once took hours."""
+    gap = 300_000
+    assert compile_notes.graph_break_of_trace("a" + "\n" * gap + "b").reason == "a"
+    assert compile_notes.recompile("a" + " " * gap + "b").reason == "a b"
+    assert compile_notes.frames_in('File "a.py", line ' + "9" * 5000)[0][0] == "a.py"

@@ -108,6 +108,8 @@ def test_the_raw_lines_of_tlparse_are_the_same_trace() -> None:
 
 
 def test_a_trace_without_compiles_says_what_is_missing() -> None:
+    with pytest.raises(BadUpload):
+        observe('{"string_table": {"' + "9" * 5000 + '": "/a.py"}, "frame_compile_id": 0}\n')
     with pytest.raises(BadUpload) as caught:
         observe('V0403 07:28:48.065000 139 torch/_logging/structured.py:19] {"str": ["/a/b.py", 0]}\n')
     assert "compilation_metrics" in caught.value.faults[0].detail

@@ -51,3 +51,13 @@ def test_nan_is_no_failure_of_the_model() -> None:
     parser = observe(text)
     assert [fault.malformed for fault in parser.faults] == [True]
     assert len(parser.measurements) == len(ARGUMENTS) - 1
+
+
+def test_a_name_of_many_parts_takes_linear_time() -> None:
+    """Each of these once took hours."""
+    name = "model=a" + "".join(f", {part}=" * 60 for part in ("test", "device", "bs", "extra_args"))
+    result = {"name": "torchao", "environ": {}, "metrics": {name: 1.0}}
+    assert len(observe(json.dumps(result)).measurements) == 1
+    name = "tritonbench_gemm[x" + "]-" * 200_000
+    parser = observe(json.dumps({"tritonbench_gemm-pass": True, name: 1.0}))
+    assert (len(parser.measurements), parser.skipped_total) == (1, 1)

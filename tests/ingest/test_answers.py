@@ -71,6 +71,8 @@ def test_compressed_bodies_of_several_parts_are_read() -> None:
     for bomb in (zstandard.compress(bytes(10**8)), gzip.compress(bytes(10**8))):
         with pytest.raises(UploadTooLarge):
             inflate(bomb)
+    with pytest.raises(UploadTooLarge):
+        inflate(zstandard.compress(b"") * 10_001)  # each needs an inflater of its own
 
 
 def test_utf_16_is_read() -> None:

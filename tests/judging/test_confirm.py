@@ -10,6 +10,8 @@ from django.utils import timezone
 
 from hud.judging.regressions.confirm import confirm
 from hud.models import Accelerator, Environment, Experiment, Host, Regression, Run, Series, State
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import RunOptions, request_rerun
 from tests.support.factories import (
     create_accelerator,
     create_environment,
@@ -136,6 +138,18 @@ def test_pairs_of_the_same_torch_say_nothing_of_the_regression(host: Host, exper
     one.refresh_from_db()
     assert one.pairs_run
     measure_pairs(one.pairs_run, experiment, (NEW, NEW), (2500.0, 2501.0))
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "open"
+
+
+def test_pairs_of_one_interpreter_with_itself_decide_nothing(host: Host, experiment: Experiment) -> None:
+    """Somebody asks how quiet the host is; torch was the same on both sides of the regression too."""
+    one = regression(experiment, "open", (NEW, NEW))
+    run = request_rerun(
+        experiment, RunOptions(ResourceRequest("cuda", host, base_interpreter="default"), "olga")
+    )
+    measure_pairs(run, experiment, (NEW, NEW), (2500.0, 2501.0))
     confirm()
     one.refresh_from_db()
     assert one.state == "open"

@@ -21,12 +21,18 @@ from hud.judging.overdue import Latest, overdue, overdue_suites
 from hud.judging.regressions import decide
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import Event
-from hud.models import Audit, Delivery, Notice, Regression, Run, SeriesState, Webhook
+from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Webhook
 from hud.notifications import sending, webhooks
 from hud.notifications.deliver import BACKOFF_S, deliver
 from hud.notifications.messages import EVENTS, queue_overdue
 from hud.notifications.sending import CannotSend
-from tests.support.factories import create_experiment, create_measurement, create_regression, create_user
+from tests.support.factories import (
+    create_experiment,
+    create_measurement,
+    create_regression,
+    create_run,
+    create_user,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -150,6 +156,20 @@ def test_one_message_for_a_cause_and_each_change_of_state(receiver: Receiver) ->
     assert "@all" not in markdown
 
 
+def test_what_a_host_moved_is_one_message_that_names_it(receiver: Receiver) -> None:
+    webhook(receiver, "slack")
+    cause = "Host h200-a: copy −4.0% without a compiler"
+    for number in range(2):  # in two runs: only the canaries tie them together
+        one = regress(f"case {number}", run=create_run(host_name="h200-a"))
+        Regression.objects.filter(pk=one.pk).update(canaries="moved", cause=cause)
+    Metric.objects.update(unit="<!channel>")  # as an upload may call it
+    deliver()
+    (text,) = receiver.texts("text")
+    assert "2 experiments, probably the host" in text
+    assert cause in text
+    assert "<!channel>" not in text
+
+
 def test_suspects_muted_ones_and_backfills_send_nothing(receiver: Receiver) -> None:
     webhook(receiver)
     suspect = create_regression(create_measurement(), state="suspect")
@@ -196,6 +216,7 @@ def test_a_webhook_hears_what_it_asked_for_and_nothing_while_it_is_paused(receiv
         "http://[::ffff:192.168.1.1]/",
         "http://[64:ff9b::7f00:1]/",
         "http://[fe80::1]/",
+        "http://[fec0::1]/",
         "http://0.0.0.0/",
         "http://224.0.0.1/",
         "http://2130706433/",
@@ -263,11 +284,9 @@ def test_an_operator_makes_tests_and_deletes_a_webhook(client: Client, receiver:
     assert client.post(f"/notifications/{made.pk}/change", {**given, "events": ["no"]}).status_code == 422
     client.post(f"/notifications/{made.pk}/change", {**given, "events": ["open"]})
     assert Webhook.objects.get().secret == made.secret
-    other = client.post(
-        f"/notifications/{made.pk}/change",
-        {**given, "format": "github", "url": "https://api.github.invalid/comments"},
-    )
-    assert other.status_code == 422, "its secret does not go to another host"
+    for address in ("https://api.github.invalid/comments", receiver.url):
+        other = client.post(f"/notifications/{made.pk}/change", {**given, "format": "github", "url": address})
+        assert other.status_code == 422, "its secret does not go to another receiver"
     client.post(f"/notifications/{made.pk}/delete")
     assert not Webhook.objects.exists()
     actions = list(Audit.objects.filter(action__startswith="webhook").values_list("action", flat=True))

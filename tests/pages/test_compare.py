@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.models import Experiment, Run, SeriesState
+from hud.models import Experiment, Run, SeriesState, Threshold
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
@@ -106,6 +106,12 @@ def test_each_experiment_has_its_verdict_movers_first(client: Client, nights: tu
     (head,) = found["heads"]
     assert (head["matched"], head["only_base"], head["only_head"]) == (4, 1, 1)
     assert (head["regressed"], head["improved"], head["failed"], head["unchanged"]) == (1, 1, 1, 1)
+
+
+def test_an_operator_s_threshold_holds_here_too(client: Client, nights: tuple[Run, Run]) -> None:
+    Threshold.objects.create(case="slower", relative=0.5)
+    found = verdicts(client, **sides(*nights))
+    assert (found["slower"][0], found["faster"][0]) == ("unchanged", "improved")
 
 
 def test_means_are_of_the_matched_cases_with_an_interval(client: Client, nights: tuple[Run, Run]) -> None:

@@ -100,7 +100,18 @@ def test_a_side_is_a_run_a_commit_a_branch_or_a_date(client: Client) -> None:
         row = rows(client, query)["speedup"]
         assert (row["base_value"], row["head_value"]) == pytest.approx(values), query
     assert client.get("/compilers/?base=run:0&head=commit:").status_code == 200
-    for side in ("run:0", "run:x", "commit:", "commit:0badbad", "latest:none", "nothing", "2026-01-01"):
+    both = last.commit[:10]  # two commits begin so, which are no side
+    for side in (
+        "run:0",
+        "run:x",
+        "commit:",
+        "commit:0",
+        f"commit:{both}",
+        "commit:0badbad",
+        "latest:none",
+        "nothing",
+        "2026-01-01",
+    ):
         assert client.get(f"/compilers.json?head={side}").status_code == 400, side
 
 

@@ -389,6 +389,7 @@ def test_a_line_of_a_log_has_an_address_and_the_first_error_is_named(client: Cli
 def test_codes_of_a_terminal_are_taken_out() -> None:
     assert readable(b"a\n 1 %\r 50 %\r100 %\nb") == "a\n100 %\nb"
     assert readable(b"\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07\x00a\tb\xff") == "ok\na\tb�"
+    assert len(readable(b"\x1b]" * 200_000)) == 200_000  # none of them ends; once it took minutes
 
 
 def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from hud.judging.pairs import judge_pairs
@@ -191,8 +191,12 @@ def _conclude() -> None:
     requested for an experiment with an open regression, if they compare the same two versions of torch."""
     related = ("series__metric", "first_run", "last_good_run", "concluded_run")
     waiting = list(Regression.objects.filter(state__in=_UNDECIDED).select_related(*related))
-    ended = Run.objects.exclude(base_interpreter="").filter(
+    if not waiting:
+        return
+    # one interpreter on both sides says how quiet the host is, and nothing of the code
+    ended = Run.objects.exclude(base_interpreter__in=["", F("interpreter")]).filter(
         state=State.SUCCEEDED,
+        created__gt=min(one.opened for one in waiting),
         request__candidate_options={},
         request__experiment__series__regressions__in=waiting,
     )

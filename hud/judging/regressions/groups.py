@@ -8,12 +8,13 @@ from django.db.models import Count
 
 from hud.judging.regressions import causes
 from hud.judging.regressions.causes import Group, Moved
-from hud.judging.regressions.states import RegressionKind
+from hud.judging.regressions.states import Canaries, RegressionKind
 from hud.models import Regression, SeriesState
 
 
 def groups(regressions: Sequence[Regression]) -> list[Group]:
-    """Return the groups of these regressions, which have their experiments and metrics: 1 statement."""
+    """Return the groups of these regressions, which have their experiments, metrics and latest runs: 1
+    statement."""
     runs = {one.first_run_id for one in regressions} - {None}
     counted = dict(
         SeriesState.objects.filter(run__in=runs)
@@ -36,4 +37,6 @@ def _moved(one: Regression) -> Moved:
         factor=one.factor,
         worse_up=one.series.metric.direction == "down",
         failed=one.kind == RegressionKind.FAILURE,
+        host=one.latest_run.host_name if one.canaries == Canaries.MOVED and one.latest_run else "",
+        quiet_host=one.canaries == Canaries.QUIET,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Func, IntegerField
 
-from hud.judging.rules.thresholds import default_rule
+from hud.judging.rules.thresholds import Thresholds
 from hud.models import Compilation, Environment, Experiment, Metric, Run
 from hud.pages.compare import points as points_of
 from hud.pages.compare.environment import Fact, differences
@@ -99,7 +99,7 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
-    """Return the comparison: 9 statements and one for each side. Raise BadSide."""
+    """Return the comparison: 10 statements and one for each side. Raise BadSide."""
     sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
     names = {*COMPARED, COMPRESSION, filters.metric}
     metrics = {metric.pk: metric for metric in Metric.objects.filter(name__in=names)}
@@ -115,7 +115,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
         if point.experiment_id in experiments:
             by_side[point.place].setdefault(point.experiment_id, {})[point.metric_id] = point
     places = _places(found)
-    judged = _judged(by_side, metrics, filters, places)
+    judged = _judged(by_side, experiments, metrics, filters, places)
     kernels = _apply_draws(judged)
     found_rows = (_row(one, by_side, judged, metrics, filters, kernels) for one in experiments.values())
     rows = sorted((row for row in found_rows if row), key=lambda row: row.order)
@@ -181,10 +181,14 @@ _Pairs = dict[tuple[int, int], list[Judged]]  # candidate and experiment → its
 
 
 def _judged(
-    by_side: list[dict[int, _BY_METRIC]], metrics: Mapping[int, Metric], filters: Filters, places: _Places
+    by_side: list[dict[int, _BY_METRIC]],
+    experiments: Mapping[int, Experiment],
+    metrics: Mapping[int, Metric],
+    filters: Filters,
+    places: _Places,
 ) -> _Pairs:
     known = _known({point.series_id for points in by_side[0].values() for point in points.values()})
-    rules = {pk: default_rule(metric) for pk, metric in metrics.items()}
+    thresholds = Thresholds.read()
     found: _Pairs = {}
     for place, side in enumerate(by_side[1:]):
         for pk in by_side[0].keys() & side.keys():
@@ -200,7 +204,8 @@ def _judged(
                     continue
                 measured = places.of(two[0]), places.of(two[1])
                 state = known.get((two[1].series_id, measured[1].class_key), UNKNOWN)
-                found.setdefault((place, pk), []).append(judge(metric, rules[one], two, measured, state))
+                rule = thresholds.of(experiments[pk], metric).rule
+                found.setdefault((place, pk), []).append(judge(metric, rule, two, measured, state))
     return found
 
 

@@ -6,6 +6,7 @@ of one experiment alone, A/B comparisons and pinned runs belong to none.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,9 @@ from hud.runs.branches import stored_names
 SHORT_COMMIT = 7  # characters
 _DAYS = 120  # before the newest run
 KEPT_S = 600  # a deleted upload is gone from the tables after as long
+_HASH = re.compile(r"[0-9a-f]{12,64}")
+_FEWEST_DIGITS = 4  # that may stand for a commit
+_MOST_RUNS = 3000  # of one side
 _MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
 PASSES, SPEEDUP, COMPILE, MEMORY = "accuracy", "speedup", "cold_compile", "memory"
@@ -110,7 +114,8 @@ def read(branch: str = "") -> list[Night]:
 
 def _night(commit: str, runs: Sequence[tuple[int, datetime, bool]], *, alone: bool) -> Night:
     at = runs[-1][1]
-    side = f"{at:%Y-%m-%d}" if alone or not commit else f"commit:{commit[:12]}"
+    named = commit[:12] if _HASH.fullmatch(commit) else commit
+    side = f"{at:%Y-%m-%d}" if alone or not commit else f"commit:{named}"
     done = not any(active for _run, _at, active in runs)
     return Night(side, day(at), at, commit, tuple(sorted(run for run, _at, _active in runs)), done)
 
@@ -134,12 +139,19 @@ def side(text: str, nights: Sequence[Night]) -> Night | None:
         """
         SELECT id, order_time, commit, state = ANY(%(active)s) FROM hud_run
         WHERE base_interpreter = '' AND CASE WHEN %(run)s IS NULL
-            THEN starts_with(commit, %(commit)s) ELSE id = %(run)s END
-        ORDER BY order_time, id
+            THEN commit = %(commit)s OR (%(begins)s AND starts_with(commit, %(commit)s))
+            ELSE id = %(run)s END
+        ORDER BY order_time, id LIMIT %(most)s
         """,
-        {"active": list(ACTIVE), "run": int(name) if kind == "run" else None, "commit": name},
+        {
+            "active": list(ACTIVE),
+            "most": _MOST_RUNS,
+            "run": int(name) if kind == "run" else None,
+            "commit": name,
+            "begins": len(name) >= _FEWEST_DIGITS,
+        },
     )
-    if not rows:
+    if not rows or len({row[2] for row in rows} - {name}) > 1:  # none, or several commits
         return None
     done = not any(active for *_run, active in rows)
     title = f"run {name}" if kind == "run" else day(rows[-1][1])

@@ -119,6 +119,12 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     return redirect("notifications")
 
 
+def _receiver(kind: str, url: str) -> tuple[str, ...]:
+    """Return what a secret was made for; another port or no TLS is another receiver."""
+    parts = urlsplit(url)
+    return kind, parts.scheme, parts.netloc
+
+
 def _save(request: HttpRequest, webhook: Webhook) -> HttpResponse:
     """Store what the form says, and show a secret that was made for it once."""
     form, editing = WebhookForm(request.POST), webhook if webhook.pk else None
@@ -126,11 +132,7 @@ def _save(request: HttpRequest, webhook: Webhook) -> HttpResponse:
         return _page(request, form, editing=editing, status=422)
     said = form.cleaned_data
     given = said.pop("secret")
-    is_other = (said["format"], urlsplit(said["url"]).hostname) != (
-        webhook.format,
-        urlsplit(webhook.url).hostname,
-    )
-    if webhook.pk and is_other:
+    if webhook.pk and _receiver(said["format"], said["url"]) != _receiver(webhook.format, webhook.url):
         webhook.secret = ""  # it was made for another receiver
     for name, value in {**said, **({"secret": given} if given else {})}.items():
         setattr(webhook, name, value)

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from hud.judging.regressions import causes
-from hud.judging.regressions.causes import Group, Moved
-from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind, RegressionState, possible
+from hud.judging.regressions.causes import Group
+from hud.judging.regressions.groups import groups
+from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionState, possible
 from hud.models import Compilation, Environment, Experiment, Metric, Regression, RegressionEvent, SeriesState
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
@@ -288,32 +288,8 @@ def _lines(found: Sequence[Regression]) -> list[Line]:
 def grouped(lines: Sequence[Line]) -> list[Cause]:
     """Group lines by cause: 1 statement."""
     by_key = {line.regression.pk: line for line in lines}
-    runs = {line.regression.first_run_id for line in lines} - {None}
-    counted = dict(
-        SeriesState.objects.filter(run__in=runs)
-        .values("run")
-        .annotate(n=Count("series__experiment", distinct=True))
-        .values_list("run", "n")
-    )
-    groups = causes.group([_moved(line) for line in lines], counted)
-    return [_cause(one, [by_key[key] for key in one.keys]) for one in groups]
-
-
-def _moved(line: Line) -> Moved:
-    one = line.regression
-    return Moved(
-        key=one.pk,
-        experiment=line.experiment.pk,
-        family=(line.experiment.suite, line.experiment.backend, line.experiment.arch),
-        run=one.first_run_id,
-        last_good_run=one.last_good_run_id,
-        change=one.change,
-        factor=one.factor,
-        worse_up=line.metric.direction == "down",
-        failed=one.kind == RegressionKind.FAILURE,
-        host=one.latest_run.host_name if one.canaries == Canaries.MOVED and one.latest_run else "",
-        quiet_host=one.canaries == Canaries.QUIET,
-    )
+    found = groups([line.regression for line in lines])
+    return [_cause(one, [by_key[key] for key in one.keys]) for one in found]
 
 
 def _cause(group: Group, lines: list[Line]) -> Cause:

@@ -13,7 +13,7 @@ _SHOWN_BYTES = 128 * 1024
 _BEFORE = 100  # lines above one that was asked for
 _PIECE_BYTES = 1024 * 1024
 _SEARCHED_BYTES = 512 * 1024  # for the first error
-_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 # The last line of a traceback, and what kernels, CUDA and our runner write when a process dies
 ERROR = re.compile(
     r"^(?:\[rank\d+\]: ?)?(?:[\w.]+(?:Error|Exception|Failed|Failure)\b(?:: .*)?$|Fatal Python error"

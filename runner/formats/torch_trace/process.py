@@ -21,6 +21,7 @@ _KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
 _CARD = re.compile(rb"system_info\[device\]: \{'name': '([^']{1,100})'")
 _DEVICE = re.compile(r"device\(type='(\w+)'")
 _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
+_INDEX = re.compile(r"[0-9]{1,9}")
 _MOST_PAYLOAD_BYTES = 1 << 20
 # Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
 _TIMES = {
@@ -131,7 +132,7 @@ def _take_string(trace: Trace, value: Any, line: Line) -> None:
 
 def _take_strings(trace: Trace, value: Any, line: Line) -> None:
     names = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else [])
-    trace.strings = {int(number): text(name) for number, name in names if str(number).isdecimal()}
+    trace.strings = {int(number): text(name) for number, name in names if _INDEX.fullmatch(str(number))}
 
 
 def _take_tensor(trace: Trace, value: Any, line: Line) -> None:

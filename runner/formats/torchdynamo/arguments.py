@@ -76,7 +76,7 @@ class _Arguments:
     has_small_batch: bool
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)  # each may hold all of a large record
 def _arguments(same: _Same, device: str, model_backend: str) -> _Arguments:
     info = same.info
     accuracy = bool(info.get("accuracy"))
