@@ -227,12 +227,12 @@ def test_a_bisect_ends_where_the_ends_are_alike_or_its_run_is_cancelled(
 def test_a_busy_host_tells_that_a_large_change_has_not_come_back(
     accelerator: Accelerator, regression: Regression
 ) -> None:
+    chance = random.Random(1)
     for change, state in ((-0.4, BisectState.NOT_REPRODUCED), (-0.05, BisectState.CANNOT_TELL)):
-        chance = random.Random(1)
         Regression.objects.filter(pk=regression.pk).update(change=change)
         bisect = work.start(regression=regression, who="olga")
         while not bisect.finished:
-            measure(bisect, lambda _torch, chance=chance: 2500 * chance.uniform(0.9, 1.1))
+            measure(bisect, lambda _torch: 2500 * chance.uniform(0.9, 1.1))
             work.advance()
             bisect.refresh_from_db()
         assert bisect.state == state
