@@ -24,14 +24,14 @@ def env_bool(name: str, default: bool) -> bool:
     return default if value == "" else value == "1"
 
 
-def env_number(name: str, default: float) -> float:
+def env_number(name: str, default: float, *, or_zero: bool = False) -> float:
     value = os.environ.get(name, "")
     try:
         number = float(value) if value else default
     except ValueError:
         raise ValueError(f"{name} is {value!r}; it must be a number") from None
-    if not 0 < number < 1e12:
-        raise ValueError(f"{name} is {value!r}; it must be above 0")
+    if not (0 < number < 1e12 or (or_zero and number == 0)):
+        raise ValueError(f"{name} is {value!r}; it must be above 0" + (", or 0" if or_zero else ""))
     return number
 
 
@@ -181,7 +181,7 @@ HUD_MAX_LOG_BYTES = 64 * 2**20
 HUD_MAX_ARTIFACT_BYTES = 64 * 2**20
 
 # Days after which `tick` and `manage.py prune` remove what has ended (`hud/retention.py`).
-HUD_CONFIRM_MINUTES = env_number("HUD_CONFIRM_MINUTES", 60)  # of hosts a day, for repeats of suspects; 0 none
+HUD_CONFIRM_MINUTES = env_number("HUD_CONFIRM_MINUTES", 60, or_zero=True)  # of hosts a day; 0: no repeats
 HUD_KEEP_LOGS_DAYS = env_number("HUD_KEEP_LOGS_DAYS", 90)
 HUD_KEEP_ARTIFACTS_DAYS = env_number("HUD_KEEP_ARTIFACTS_DAYS", 180)
 HUD_KEEP_REFUSED_DAYS = env_number("HUD_KEEP_REFUSED_DAYS", 30)

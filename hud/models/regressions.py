@@ -159,7 +159,7 @@ class Bisect(models.Model):
         good, bad = (self.builds[place]["torch"] for place in (self.good, self.bad))
         return {
             BisectState.FOUND: f"{bad} is worse than {good}",
-            BisectState.NOT_REPRODUCED: f"not reproduced: {bad} is not worse than {good} today",
+            BisectState.NOT_REPRODUCED: f"not reproduced today: {bad} against {good}",
             BisectState.CANNOT_TELL: f"between {good} and {bad}, no closer",
         }.get(BisectState(self.state), self.reason)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -38,15 +38,16 @@ from tests.support.factories import (
 Truth = Callable[[int, int, int], Word]  # base, head and attempt
 
 
-def search(versions: int, truth: Truth) -> tuple[End, list[tuple[int, int]]]:
-    """Return the end of a bisect and its comparisons in order."""
+def search(versions: int, truth: Truth, levels: Sequence[float] = ()) -> tuple[End, list[tuple[int, int]]]:
+    """Return the end of a bisect and its comparisons in order. `levels` are log values of the versions."""
     answers: dict[tuple[int, int], Answer] = {}
     done: list[tuple[int, int]] = []
     while isinstance(found := next_step(versions, list(answers.values())), Compare):
         key = found.base, found.head
         done.append(key)
         attempts = done.count(key)
-        answers[key] = Answer(*key, truth(*key, attempts), attempts)
+        size = abs(levels[key[1]] - levels[key[0]]) if levels else 0.0
+        answers[key] = Answer(*key, truth(*key, attempts), attempts, size)
         assert len(done) < 100
     return found, done
 
@@ -98,6 +99,12 @@ def test_a_version_that_does_not_run_is_left_out() -> None:
     assert search(8, truth)[0] == End(BisectState.FOUND, 5, 6)
     found, _done = search(4, lambda base, head, _n: "none" if {base, head} & {1, 2} else "worse")
     assert found == End(BisectState.CANNOT_TELL, 0, 3)
+
+
+def test_smaller_changes_than_the_one_searched_for_do_not_lead_astray() -> None:
+    for levels, step in (([0, 0.08, 0.6], 2), ([0, 0.1, 0.7, 0.75, 0.8], 2), ([0, 0.3, 0.4, 0.5, 1.2], 4)):
+        found, _done = search(len(levels), lambda *_: "worse", levels)
+        assert found == End(BisectState.FOUND, step - 1, step)
 
 
 def test_versions_are_ordered_by_the_day_of_their_commit_else_by_number() -> None:
@@ -214,3 +221,27 @@ def test_a_bisect_ends_where_the_ends_are_alike_or_its_run_is_cancelled(
     accelerator.host.drained = True
     accelerator.host.save()
     assert ask(client, regression).status_code == 409
+
+
+@pytest.mark.django_db
+def test_a_busy_host_tells_that_a_large_change_has_not_come_back(
+    accelerator: Accelerator, regression: Regression
+) -> None:
+    chance = random.Random(1)
+    for change, state in ((-0.4, BisectState.NOT_REPRODUCED), (-0.05, BisectState.CANNOT_TELL)):
+        Regression.objects.filter(pk=regression.pk).update(change=change)
+        bisect = work.start(regression=regression, who="olga")
+        while not bisect.finished:
+            measure(bisect, lambda _torch: 2500 * chance.uniform(0.9, 1.1))
+            work.advance()
+            bisect.refresh_from_db()
+        assert bisect.state == state
+        assert bisect.conclusion
+        assert set(bisect.steps.values_list("head", flat=True)) == {7}
+
+
+@pytest.mark.django_db
+def test_one_torch_before_and_after_is_not_bisected(accelerator: Accelerator, regression: Regression) -> None:
+    regression.last_good_run = regression.first_run
+    regression.save()
+    assert work.hindrance(regression)

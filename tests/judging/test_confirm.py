@@ -12,6 +12,7 @@ from hud.judging.regressions.confirm import confirm
 from hud.models import Accelerator, Environment, Experiment, Host, Regression, Run, Series, State
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_rerun
+from hud.settings import env_number
 from tests.support.factories import (
     create_accelerator,
     create_environment,
@@ -219,6 +220,13 @@ def test_a_run_that_no_host_takes_expires_and_is_requested_again_once_one_does(
     host.drained = False
     host.save()
     assert confirm() == 1
+
+
+def test_the_budget_is_the_number_that_may_be_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUD_CONFIRM_MINUTES", "0")
+    assert env_number("HUD_CONFIRM_MINUTES", 60, or_zero=True) == 0
+    with pytest.raises(ValueError, match="above 0"):
+        env_number("HUD_CONFIRM_MINUTES", 60)
 
 
 def test_a_run_that_goes_on_takes_its_real_minutes(host: Host, experiment: Experiment, settings: Any) -> None:

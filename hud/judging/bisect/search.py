@@ -2,7 +2,9 @@
 
 Versions are numbered from the good end, 0, to the bad one. Each comparison is made in pairs and answered over
 all pairs of the same two versions so far. The ends are compared first: what does not come back today is not
-searched for. The last comparison is always that of the two neighbours.
+searched for. A version in the middle is on the bad side if it is worse than the good end by at least half of
+what the bad end is, because versions also differ by what nobody searches for. The last comparison is always
+that of the two neighbours.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Answer:
     head: int
     word: Word
     attempts: int
+    size: float = 0.0  # of the change, |log ratio|
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Compare:
 
 @dataclass(frozen=True)
 class End:
-    """`base` and `head` are the closest versions between which the change is."""
+    """`base` and `head` are the closest versions between which the change is; the ends where the first
+    comparison is not answered."""
 
     state: BisectState
     base: int
@@ -62,11 +66,12 @@ def next_step(versions: int, answers: Sequence[Answer]) -> Compare | End:
     if ends != "worse":
         is_same = ends == "same"
         return End(BisectState.NOT_REPRODUCED if is_same else BisectState.CANNOT_TELL, low, high)
+    least = known[0, versions - 1].size / 2
     left_out: set[int] = set()
     while middle := _middle(low, high, left_out):
-        word = _settled(known, 0, middle)
+        word = _settled(known, 0, middle, least)
         if word == "unclear":  # the other end may tell it apart
-            word = _settled(known, middle, versions - 1)
+            word = _settled(known, middle, versions - 1, least)
             word = {"worse": "same", "same": "worse"}.get(word, word) if isinstance(word, str) else word
         if isinstance(word, Compare):
             return word
@@ -90,13 +95,16 @@ def most_steps(versions: int) -> int:
     return 2 + max(versions - 2, 0).bit_length()
 
 
-def _settled(known: _Answers, base: int, head: int) -> str | Compare:
-    """Return the answer, or the comparison again while it may still become clear."""
+def _settled(known: _Answers, base: int, head: int, least: float = 0.0) -> str | Compare:
+    """Return the answer, "same" for one smaller than `least`; or the comparison again while it may
+    still become clear."""
     answer = known.get((base, head))
     if answer is None:
         return Compare(base, head)
     most = {"unclear": MOST_ATTEMPTS, "none": MOST_FAILURES}.get(answer.word, 0)
-    return Compare(base, head) if answer.attempts < most else answer.word
+    if answer.attempts < most:
+        return Compare(base, head)
+    return "same" if answer.word == "worse" and answer.size < least else answer.word
 
 
 def _middle(low: int, high: int, left_out: set[int]) -> int:

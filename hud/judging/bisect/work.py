@@ -7,6 +7,7 @@ a bisect goes on after a restart.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 
 from django.db import transaction
@@ -14,8 +15,8 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.judging.bisect.environments import PROVIDER, Build
-from hud.judging.bisect.search import Answer, BisectState, Compare, End, Word, next_step
-from hud.judging.pairs import judge_pairs
+from hud.judging.bisect.search import Answer, BisectState, Compare, Word, next_step
+from hud.judging.pairs import PairVerdict, judge_pairs
 from hud.judging.regressions.confirm import accelerator_of, torch_of
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
@@ -44,7 +45,10 @@ def _plan(regression: Regression) -> tuple[Accelerator, list[Build]]:
     accelerator = accelerator_of(regression)
     if accelerator is None:
         raise CannotBisect("no host that takes tasks has measured it")
-    builds = _range(regression, PROVIDER.builds(accelerator))
+    good, bad = (torch_of(regression, run) for run in (regression.last_good_run, regression.first_run))
+    if good and good == bad:
+        raise CannotBisect(f"torch is {good[0]} before it and after it")
+    builds = _range(good, bad, PROVIDER.builds(accelerator))
     if len(builds) < 2:
         found = "no version" if not builds else "one version"
         raise CannotBisect(f"host {accelerator.host.name} has {found} of torch; attach it with --python")
@@ -110,11 +114,10 @@ def cancel(*, bisect: Bisect, who: str) -> None:
                 cancel_run(run=step.run, who=who)
 
 
-def _range(regression: Regression, builds: Sequence[Build]) -> list[Build]:
+def _range(good: tuple[str, str] | None, bad: tuple[str, str] | None, builds: Sequence[Build]) -> list[Build]:
     """Return the builds from the last good run's to that of the first run that moved, if both are there and
     in this order; else all."""
     versions = [build.version for build in builds]
-    good, bad = (torch_of(regression, run) for run in (regression.last_good_run, regression.first_run))
     if good in versions and bad in versions and versions.index(good) < versions.index(bad):
         return list(builds[versions.index(good) : versions.index(bad) + 1])
     return list(builds)
@@ -122,12 +125,19 @@ def _range(regression: Regression, builds: Sequence[Build]) -> list[Build]:
 
 def _go_on(bisect: Bisect) -> None:
     """Request the next comparison, or end the bisect. Raise InvalidRunRequest."""
-    found = next_step(len(bisect.builds), answers(bisect))
-    if isinstance(found, End):
+    known = answers(bisect)
+    found = next_step(len(bisect.builds), known)
+    if isinstance(found, Compare):
+        BisectStep.objects.create(
+            bisect=bisect, base=found.base, head=found.head, run=_request(bisect, found)
+        )
+    elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
+        good, bad = (bisect.builds[place]["torch"] for place in (found.base, found.head))
+        what = "has no value" if known[0].word == "none" else "is too noisy"
+        _end(bisect, found.state, f"{bad} against {good} {what} in {known[0].attempts} comparisons")
+    else:
         bisect.good, bisect.bad = found.base, found.head
         _end(bisect, found.state)
-        return
-    BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=_request(bisect, found))
 
 
 def _request(bisect: Bisect, compare: Compare) -> Run:
@@ -152,7 +162,10 @@ def answers(bisect: Bisect) -> list[Answer]:
     for step in bisect.steps.order_by("pk"):
         if step.pairs is not None:
             ended.setdefault((step.base, step.head), []).append(step)
-    return [Answer(*key, steps[-1].word, len(steps)) for key, steps in ended.items()]  # type: ignore[arg-type]
+    return [
+        Answer(*key, steps[-1].word, len(steps), _size(steps[-1].change))  # type: ignore[arg-type]
+        for key, steps in ended.items()
+    ]
 
 
 def _take(bisect: Bisect, step: BisectStep) -> None:
@@ -167,15 +180,32 @@ def _take(bisect: Bisect, step: BisectStep) -> None:
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
-    word: Word = "unclear" if pairs else "none"
-    if verdict.word == "confirmed" and verdict.better is False:
-        word = "worse"
-    elif verdict.word == "dismissed" or verdict.better:
-        word = "same"
-    step.word, step.finished = word, timezone.now()
     if verdict.change:
         step.change, step.low, step.high = verdict.change.change, verdict.change.low, verdict.change.high
+    step.word, step.finished = _word(bisect, step, verdict), timezone.now()
     step.save()
+
+
+def _word(bisect: Bisect, step: BisectStep, verdict: PairVerdict) -> Word:
+    """Return the answer of a step. What the pairs leave open is still "same" if the interval has no room for
+    half of the change that is searched for: that of the ends today, or at first that of the regression."""
+    if verdict.word == "confirmed" and verdict.better is False:
+        return "worse"
+    if verdict.word == "dismissed" or verdict.better:
+        return "same"
+    if not verdict.pairs:
+        return "none"
+    ends = bisect.steps.filter(word="worse").order_by("pk").first()
+    size = _size(ends.change if ends else bisect.regression.change)
+    if step.low is None or step.high is None or verdict.pairs < LEAST_PAIRS or not size:
+        return "unclear"
+    most = -step.low if bisect.regression.series.metric.direction == "up" else step.high
+    return "same" if most < size / 2 else "unclear"
+
+
+def _size(change: float | None) -> float:
+    """Return the size of a relative change as a log ratio, 0 if it has none."""
+    return abs(math.log1p(change)) if change is not None and change > -1 else 0.0
 
 
 def _pairs(bisect: Bisect, step: BisectStep) -> list[list[float]]:

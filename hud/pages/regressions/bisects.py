@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,16 @@ class StepLine:
     head: dict[str, str]
     base_place: int
     head_place: int
+
+    @property
+    def answer(self) -> str:
+        return "no value" if self.step.word == "none" else self.step.word or "waits"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the change, relative."""
+        low, high = self.step.low, self.step.high
+        return None if low is None or high is None else (math.expm1(low), math.expm1(high))
 
     def to_json(self) -> dict[str, Any]:
         one = self.step

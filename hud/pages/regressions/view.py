@@ -98,7 +98,8 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
         try:
             work.start(regression=regression, who=who)
         except work.CannotBisect as error:
-            messages.error(request, f"{str(error).capitalize()}.")
+            text = str(error)
+            messages.error(request, f"{text[:1].upper()}{text[1:]}.")
     return redirect(f"{reverse('regressions')}?open={pk}")
 
 
