@@ -256,10 +256,8 @@ def _rows(filters: Filters, user: User | None) -> list[Regression]:
 
 
 def _read(found: QuerySet[Regression], limit: int) -> list[Regression]:
-    """Return regressions, newest first, with what their rows show: 4 statements, 5 with owners.
-
-    Hundreds share a few runs and metrics, so that each of these is read once, and not joined to every row.
-    """
+    """Return regressions, newest first, with what their rows show: 4 statements, 5 with owners. Hundreds
+    share a few runs and metrics, which are read once and not joined to every row."""
     rows = list(found.select_related("series").order_by("-since", "pk")[:limit])
     experiments = by_id(Experiment, [one.series.experiment_id for one in rows])
     metrics = by_id(Metric, [one.series.metric_id for one in rows])
