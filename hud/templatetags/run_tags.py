@@ -135,7 +135,7 @@ def result_row(
     if value.median is None:
         with context.push(value=value):
             shown += context.template.engine.get_template("run/explain.html").render(context)
-    row = f'<tr><th scope="row"><a href="{address}#run-{page.run.pk}">{title}</a>'
+    row = f'<tr>\n<th scope="row"><a href="{address}#run-{page.run.pk}">{title}</a>'
     row += f' <span class="fact">{_facts(experiment, varying)}</span></th>'
     row += f'<td title="{escape(metric.name)}, {better(metric)}">{said}</td><td class="num">{shown}</td>'
     if not is_ab:
@@ -149,15 +149,12 @@ def result_row(
 
 def _facts(experiment: Experiment, varying: Collection[str]) -> str:
     """Return in what an experiment differs from the others of its page."""
-    words = [
-        getattr(experiment, name) or f"unknown {name}"
-        for name in ("dtype", "mode", "backend")
-        if name in varying
-    ]
-    if "arch" in varying:
-        words.append(experiment.arch or experiment.device or "unknown arch")
-    suite = f"{experiment.suite} " if "suite" in varying else ""
-    return escape(f"{suite}{' · '.join(words)}")
+    words = f"{experiment.suite} " if "suite" in varying else ""
+    words += (experiment.dtype or "unknown dtype") if "dtype" in varying else ""
+    for name in ("mode", "backend"):
+        words += f" · {getattr(experiment, name) or f'unknown {name}'}" if name in varying else ""
+    words += f" · {experiment.arch or experiment.device or 'unknown arch'}" if "arch" in varying else ""
+    return escape(words)
 
 
 def _processes(value: ResultValue) -> str:
