@@ -19,6 +19,7 @@ from hud.pages.experiment import drawing
 from hud.pages.experiment.history import Point
 from hud.pages.experiment.multiples import Row
 from hud.pages.values import MetricValue
+from hud.templatetags.commit_tags import commit
 from hud.templatetags.hud_tags import (
     ago,
     badge_html,
@@ -111,7 +112,7 @@ def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
         point.run_id,
         "" if point.same_class else SafeString(' class="other-class"'),
         moment(point.order_time),
-        format_html('<code title="{}">{}</code>', point.commit, point.commit[:7]) if point.commit else "",
+        commit(point.commit),
         format_html(' <span class="tag" title="branch: shown, never a baseline">{}</span>', branch)
         if branch
         else "",

@@ -81,7 +81,7 @@ def verdict_badge(value: MetricValue) -> SafeString:
     text = _WORDS.get(value.verdict, value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
-    noise = f"noise {value.noise:.2%}, " if value.noise is not None else ""
+    noise = f"noise {value.noise * 100:.2f} %, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
     why = REASONS.get(value.verdict_reason or "", "")
     return badge_html(value.verdict, text, "; ".join(filter(None, (why, factor))))
@@ -122,7 +122,7 @@ def _marks(value: MetricValue) -> SafeString:
             ' <span class="tag" title="sample spread {}; changes of {} count">'
             '<span aria-hidden="true">≈</span> noisy</span>',
             percent(value.spread),
-            f"{floor:.0%}",
+            percent(floor),
         )
     if FIRST_RUN_ONLY in (value.warning or ""):
         marks += format_html(' <span class="tag" title="{}">first run</span>', FIRST_RUN_ONLY)
@@ -212,12 +212,21 @@ def better(metric: Metric) -> str:
 
 @register.filter
 def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.2%}" if abs(share) < 0.1 else f"{share:.0%}"
+    """Write ``0.31 %``, ``12 %``."""
+    if share is None:
+        return ""
+    return (f"{share:.2%}" if abs(share) < 0.1 else f"{share:.0%}").replace("-", "−").replace("%", " %")
 
 
 @register.filter
 def signed_percent(share: float | None) -> str:
-    return "" if share is None else f"{share:+.1%}"
+    """Write ``−12.0 %``; ``0.0 %`` has no sign, and what more than doubled is written without decimals."""
+    if share is None:
+        return ""
+    text = f"{share:+.0%}" if abs(share) >= 1 else f"{share:+.1%}"
+    if text in {"+0.0%", "-0.0%"}:
+        text = "0.0%"
+    return text.replace("-", "−").replace("%", " %")
 
 
 @register.filter
@@ -294,22 +303,6 @@ def plain(name: str) -> str:
 def json_text(value: Any) -> str:
     """Return text as it is, anything else as JSON."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-@register.simple_tag
-def figure(content: dict[str, Any], name: str, label: str) -> SafeString:
-    """Return a chart and the data block from which `charts.js` draws it; `name` is unique on the page."""
-    data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    for char in "<>&":  # a data block ends at the first "</script" that stands in it
-        data = data.replace(char, f"\\u{ord(char):04x}")
-    return format_html(
-        '<div class="chart" data-figure="{0}" role="figure" aria-label="{1}">'
-        "<noscript>Charts need JavaScript; the tables have the same values.</noscript></div>"
-        '<script type="application/json" id="{0}">{2}</script>',
-        name,
-        label,
-        mark_safe(data),  # noqa: S308 — escaped above  # nosec B308, B703
-    )
 
 
 @register.simple_tag

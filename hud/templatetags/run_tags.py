@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
+from urllib.parse import quote
 
 from django import template
 from django.template.defaultfilters import pluralize
 from django.template.defaulttags import querystring
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.urls import reverse
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
+from hud.models import Experiment
 from hud.pages.run.pairs import PairLine
 from hud.pages.run.query import RunPage
-from hud.pages.run.results import Results
-from hud.templatetags.hud_tags import REASONS, badge_html, signed_percent
+from hud.pages.run.results import Results, ResultValue
+from hud.templatetags.commit_tags import commit_range
+from hud.templatetags.hud_tags import (
+    REASONS,
+    badge_html,
+    better,
+    number,
+    signed_percent,
+    targets_html,
+    value_html,
+    verdict_badge,
+)
 
 register = template.Library()
 
@@ -102,12 +116,79 @@ def sorted_head(context: Any, current: str, name: str, label: str, classes: str 
     )
 
 
-@register.filter
-def reason_words(reason: str) -> str:
-    return REASONS.get(reason, "")
+@register.simple_tag(takes_context=True)
+def result_row(
+    context: Any, value: ResultValue, varying: Collection[str], noise: bool, targets: bool
+) -> SafeString:
+    """Return a row of the table of results. Python, since a page has up to 50 rows of 40 tags each."""
+    page: RunPage = context["page"]
+    experiment, metric, is_ab = value.experiment, value.metric, page.run.is_ab
+    title = escape(experiment.title)
+    address = f"{reverse('experiment', args=[experiment.pk])}?metric={quote(metric.name, safe='')}"
+    said = f"{escape(metric.title)}{_processes(value)}"
+    shown = value_html(value)
+    if value.baseline is not None and not is_ab:
+        was = f'<span class="visually-hidden">baseline </span>{number(value.baseline, metric)} → '
+        shown = SafeString(f'<span class="was">{was}</span>{shown}')
+    if value.warning:
+        shown += format_html(' <span class="reason">{}</span>', value.warning)
+    if value.median is None:
+        with context.push(value=value):
+            shown += context.template.engine.get_template("run/explain.html").render(context)
+    row = f'<tr>\n<th scope="row"><a href="{address}#run-{page.run.pk}">{title}</a>'
+    row += f' <span class="fact">{_facts(experiment, varying)}</span></th>'
+    row += f'<td title="{escape(metric.name)}, {better(metric)}">{said}</td><td class="num">{shown}</td>'
+    if not is_ab:
+        row += f"<td>{verdict_badge(value)}{_regression(page, value)}</td>"
+    if noise and not is_ab:
+        row += f'<td class="num">{"" if value.factor is None else times(value.factor)}</td>'
+    if targets:
+        row += f"<td>{targets_html(value, brief=True)}</td>"
+    return mark_safe(f"{row}</tr>")  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
-@register.filter
+def _facts(experiment: Experiment, varying: Collection[str]) -> str:
+    """Return in what an experiment differs from the others of its page."""
+    words = f"{experiment.suite} " if "suite" in varying else ""
+    words += (experiment.dtype or "unknown dtype") if "dtype" in varying else ""
+    for name in ("mode", "backend"):
+        words += f" · {getattr(experiment, name) or f'unknown {name}'}" if name in varying else ""
+    words += f" · {experiment.arch or experiment.device or 'unknown arch'}" if "arch" in varying else ""
+    return escape(words)
+
+
+def _processes(value: ResultValue) -> str:
+    if value.is_ab:
+        return f' <span class="fact">pair {value.repeat}, {"candidate" if value.side else "baseline"}</span>'
+    return f' <span class="fact">{value.processes} processes</span>' if value.processes > 1 else ""
+
+
+def _regression(page: RunPage, value: ResultValue) -> SafeString:
+    """Return the regression of a result with its commits, or why its verdict is none."""
+    found = SafeString("")
+    one = value.regression
+    if one:
+        found += format_html(
+            ' <a class="state" href="{}?id={}">{}</a>', reverse("regressions"), one.id, one.state
+        )
+    if one and one.last_good_run:
+        found += format_html(
+            ' <span class="fact">{} <a href="{}?base=run:{}/experiment:{}&amp;head=run:{}/experiment:{}">'
+            'What changed<span class="visually-hidden"> in {}, {}</span></a></span>',
+            commit_range(one.base, one.head),
+            reverse("code"),
+            one.last_good_run,
+            value.experiment.pk,
+            page.run.pk,
+            value.experiment.pk,
+            value.experiment.title,
+            value.metric.title,
+        )
+    if value.verdict_reason:
+        found += format_html(' <span class="fact">{}</span>', REASONS.get(value.verdict_reason, ""))
+    return found
+
+
 def times(factor: float) -> str:
     """Format a change in units of the noise; beyond a hundred, digits say nothing."""
     return f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
@@ -137,12 +218,12 @@ def pairs_picture(line: PairLine) -> SafeString:
                 '<text x="{}" y="{}" text-anchor="middle">{}</text>',
                 x(tick),
                 bottom + 15,
-                f"{tick:+.1%}" if tick else "0",
+                signed_percent(tick) if tick else "0",
             )
         )
-    for number, change in enumerate(changes):
-        y = _ROW * number + _ROW / 2
-        parts.append(format_html('<text x="0" y="{}">Pair {}</text>', y + 4, number))
+    for place, change in enumerate(changes):
+        y = _ROW * place + _ROW / 2
+        parts.append(format_html('<text x="0" y="{}">Pair {}</text>', y + 4, place))
         if change is None:
             parts.append(format_html('<text class="none" x="{}" y="{}">no value</text>', x(0) + 6, y + 4))
         else:

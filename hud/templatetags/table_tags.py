@@ -12,24 +12,15 @@ from hud.models import Regression, SeriesState
 from hud.pages.compilers.nights import Night
 from hud.pages.compilers.table import Cell, Table
 from hud.pages.sparkline import sparkline as draw
+from hud.templatetags.hud_tags import signed_percent
 
 register = template.Library()
+register.filter("change", signed_percent)
 
 
 @register.filter
 def fixed(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
-
-
-@register.filter
-def change(share: float | None) -> str:
-    """Write ``−12.0 %``; ``0.0 %`` has no sign, and what more than doubled is written without decimals."""
-    if share is None:
-        return ""
-    text = f"{share:+.0%}" if abs(share) >= 1 else f"{share:+.1%}"
-    if text in {"+0.0%", "-0.0%"}:
-        text = "0.0%"
-    return text.replace("-", "−").replace("%", " %")
 
 
 @register.filter

@@ -129,10 +129,10 @@ def test_the_verdict_is_said_by_word_and_icon(client: Client) -> None:
     create_verdict(middle, "regressed", change=-0.083, noise=0.004, factor=20.8)
     create_measurement(experiment, value=2210, at=now)
     text = text_of(client, experiment)
-    assert '<span class="icon" aria-hidden="true">▼</span> regressed -8.3%' in text
+    assert '<span class="icon" aria-hidden="true">▼</span> regressed −8.3 %' in text
     assert '<span class="icon" aria-hidden="true">=</span> unchanged' in text
     assert '<span class="icon" aria-hidden="true">+</span> new' in text
-    assert "noise 0.40%, change 20.8 × noise" in text
+    assert "noise 0.40 %, change 20.8 × noise" in text
 
 
 def test_a_point_the_judge_has_not_looked_at_is_not_called_unchanged(client: Client) -> None:

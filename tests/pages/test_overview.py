@@ -23,7 +23,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 20
+STATEMENTS = 24
 
 
 def text_of(client: Client, address: str = "/") -> str:

@@ -202,7 +202,7 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     assert names_of(client, address) == worst_first
     text = text_of(client, address)
     assert "Of 7 experiments: 1 regressed, 1 failed, 1 missed a target, 1 inconclusive, 1 improved." in text
-    assert "e_twice_as_slow, Speedup -50.0%" in text
+    assert "e_twice_as_slow, Speedup −50.0 %" in text
     assert "1 regressed</span>" in text.split("</h1>")[1][:400], "beside the state"
     assert names_of(client, f"{address}?show=failed") == ["d_failed"]
     assert names_of(client, f"{address}?q=quiet+-compile") == ["a_quiet"]

@@ -76,7 +76,7 @@ def test_verdicts_and_targets_stand_in_their_cells(client: Client) -> None:
     )
     create_verdict(verdict, "regressed", change=-0.05)
     text = client.get("/suites/micro/").content.decode()
-    assert "regressed -5.0%" in text
+    assert "regressed −5.0 %" in text
     assert "A100-40GB target 950: met" in text
     assert "2542.40" in text
 

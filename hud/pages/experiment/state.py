@@ -30,16 +30,6 @@ class Verdict:
     others: int  # further metrics that regressed
     actions: list[Event]  # of a person on the regression
 
-    @property
-    def commits(self) -> str:
-        """Return ``cb4e520..b6692ea``, from the last good commit to the first that moved; '' if unknown."""
-        one = self.regression
-        if not (one and one.first_run and one.first_run.commit):
-            return ""
-        before = one.last_good_run.commit[:7] if one.last_good_run else ""
-        after = one.first_run.commit[:7]
-        return f"{before}..{after}" if before and before != after else after
-
 
 def verdict_of(page: ExperimentPage) -> Verdict | None:
     """Return what to say of an experiment, None before its first result."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Q
+from django.utils import timezone
 
-from hud.models import Series, SeriesState
+from hud.judging.overdue import Latest, overdue_suites
+from hud.models import Regression, Series, SeriesState
 from hud.pages import values
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.nights import Night
 from hud.pages.compilers.query import Comparison, Filters
-from hud.pages.compilers.table import Entry
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
 from hud.pages.hosts.query import HostsInLine
@@ -40,7 +40,7 @@ class Overview:
     comparison: Comparison
     looks: list[Look]
     counts: dict[str, int]  # experiments that regressed, fail, improved, and miss a target
-    waiting: dict[str, int]  # regressions by tab of their page
+    suspects: int  # regressions that a second result has to confirm
     regressed: list[MetricValue]
     missed: list[MetricValue]  # the largest shortfall first
     met: int  # series that reach their target
@@ -49,6 +49,7 @@ class Overview:
     moved_runs: set[int]  # in which something regressed
     hosts: HostsInLine
     tiles: list[Tile]
+    overdue: list[Latest]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
     trends: dict[str, Any] | None = None
     trend_suite: str = ""
@@ -56,22 +57,6 @@ class Overview:
     @property
     def night(self) -> Night | None:
         return self.comparison.head
-
-    @property
-    def overdue(self) -> list[tuple[str, Night]]:
-        """Return the suites of the table that did not run in the newest night, with when they did."""
-        table = self.comparison.table
-        if table is None:
-            return []
-        by_suite: dict[str, list[Entry]] = {}
-        for (suite, _backend), entry in table.entries.items():
-            by_suite.setdefault(suite, []).append(entry)
-        found = []
-        for suite, entries in by_suite.items():
-            last = [entry.last for entry in entries if entry.last]
-            if last and not any(entry.ran for entry in entries):
-                found.append((suite, max(last, key=lambda night: night.time)))
-        return found
 
     @property
     def latest(self) -> RunLine | None:
@@ -124,6 +109,7 @@ def read(
     night_runs = set(night.runs) if night else set()
     rows = look.rows(causes, missed, night_runs)
     verdicts = _verdicts(night_runs, comparison.filters.arch)
+    overdue = [one for one in overdue_suites(timezone.now()) if filters.arch in ("", one.arch)]
     counts = {
         **look.counts(causes),
         "improved": verdicts["improved"],
@@ -133,7 +119,7 @@ def read(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
         counts={**counts, **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")}},
-        waiting=regressions.counts(None),
+        suspects=Regression.objects.filter(regressions.in_tab("suspects", None)).count(),
         regressed=sorted(
             (one for one in readings if found[one.series_id]), key=lambda one: -abs(one.change or 0)
         ),
@@ -148,7 +134,8 @@ def read(
             if line.regression.first_run_id
         },
         hosts=hosts.in_one_line(),
-        tiles=tiles.read(comparison.suites, comparison.filters.arch, readings, _time(night)),
+        tiles=tiles.read(comparison.suites, comparison.filters.arch, readings, overdue),
+        overdue=overdue,
         standing_still=processes_standing_still(),
     )
     if comparison.table and comparison.table.suites:
@@ -159,10 +146,6 @@ def read(
             kept[page.trend_suite] = trends.read(comparison.table, comparison.results, page.trend_suite)
         page.trends = kept[page.trend_suite]
     return page
-
-
-def _time(night: Night | None) -> datetime | None:
-    return night.time if night else None
 
 
 def _verdicts(night: set[int], arch: str) -> dict[str, int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from hud.judging.overdue import Latest
 from hud.models import Metric
 from hud.pages.compilers.nights import day
 from hud.pages.compilers.table import is_model_suite, suite_place
@@ -15,7 +16,6 @@ from hud.pages.sql import fetch_tuples
 from hud.pages.values import MetricValue, metric_place
 from runner.suites import CEILINGS
 
-_LATE = timedelta(days=1.5)  # behind the newest night
 _LINES = 2
 
 
@@ -44,12 +44,13 @@ class Tile:
 
 
 def read(
-    suites: Sequence[str], arch: str, aimed: Sequence[MetricValue], night: datetime | None
+    suites: Sequence[str], arch: str, aimed: Sequence[MetricValue], overdue: Sequence[Latest]
 ) -> list[Tile]:
     """Return a tile for each suite that the table does not have, in 2 statements. `aimed` are the newest
     values with a target."""
     beside = [name for name in suites if not is_model_suite(name) and name != CEILINGS]
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
+    late = {one.suite for one in overdue if one.arch == arch}
     rows = _means(list(tiles), arch)
     metrics = Metric.objects.in_bulk({row[1] for row in rows})
     for suite, _metric, ran, known, last, *_means_of_it in rows:
@@ -64,7 +65,7 @@ def read(
         judged = sorted((value for value in own if value.own_target), key=_worst_first)
         tile.met = sum(value.met == "met" for value in judged)
         tile.missed = sum(value.met == "missed" for value in judged)
-        tile.is_late = bool(night and tile.last and tile.last < night - _LATE)
+        tile.is_late = tile.suite in late
         tile.lines = [
             Line(
                 f"{value.experiment.title} {value.experiment.dtype}",

@@ -14,9 +14,19 @@ from django.utils import timezone
 from hud.judging.regressions.causes import Group
 from hud.judging.regressions.groups import groups
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionState, possible
-from hud.models import Compilation, Environment, Experiment, Metric, Regression, RegressionEvent, SeriesState
+from hud.models import (
+    Compilation,
+    Environment,
+    Experiment,
+    Metric,
+    Regression,
+    RegressionEvent,
+    Run,
+    SeriesState,
+)
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
+from hud.pages.sql import by_id
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 
@@ -186,7 +196,7 @@ class RegressionsPage:
 
 
 def read(filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page, in 8 statements, 19 with a detail."""
+    """Return the page, in 11 statements, 22 with a detail."""
     found = _rows(filters, user)
     lines = _lines(found[:MOST_ROWS])
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
@@ -218,13 +228,13 @@ def _opened() -> Opened:
 
 
 def waiting() -> list[Cause]:
-    """Return the causes of what waits for somebody: 4 statements."""
-    return grouped(_lines(list(_related(Regression.objects.filter(_in_tab("inbox", None)))[:MOST_ROWS])))
+    """Return the causes of what waits for somebody: 6 statements."""
+    return grouped(_lines(_read(Regression.objects.filter(in_tab("inbox", None)), MOST_ROWS)))
 
 
 def line_of(pk: int) -> Line | None:
     """Return a regression for the API, None if there is none."""
-    return next(iter(_lines(list(_related(Regression.objects.filter(pk=pk))))), None)
+    return next(iter(_lines(_read(Regression.objects.filter(pk=pk), 1))), None)
 
 
 def listed(filters: Filters) -> list[Line]:
@@ -233,7 +243,7 @@ def listed(filters: Filters) -> list[Line]:
 
 
 def _rows(filters: Filters, user: User | None) -> list[Regression]:
-    wanted = Q(state=filters.state) if filters.state else _in_tab(filters.tab, user)
+    wanted = Q(state=filters.state) if filters.state else in_tab(filters.tab, user)
     if filters.arch:
         wanted &= Q(series__experiment__arch=filters.arch)
     if filters.suite:
@@ -242,15 +252,29 @@ def _rows(filters: Filters, user: User | None) -> list[Regression]:
         wanted &= Q(owner=None) if filters.owner == NOBODY else Q(owner__username=filters.owner)
     if filters.branch and filters.branch != branch_or_default(""):
         return []  # regressions are of the default branch
-    return list(_related(Regression.objects.filter(wanted))[: MOST_ROWS + 1])
+    return _read(Regression.objects.filter(wanted), MOST_ROWS + 1)
 
 
-def _related(found: QuerySet[Regression]) -> QuerySet[Regression]:
-    names = ("series__experiment", "series__metric", "first_run", "last_good_run", "latest_run", "owner")
-    return found.select_related(*names).order_by("-since", "pk")
+def _read(found: QuerySet[Regression], limit: int) -> list[Regression]:
+    """Return regressions, newest first, with what their rows show: 4 statements, 5 with owners. Hundreds
+    share a few runs and metrics, which are read once and not joined to every row."""
+    rows = list(found.select_related("series").order_by("-since", "pk")[:limit])
+    experiments = by_id(Experiment, [one.series.experiment_id for one in rows])
+    metrics = by_id(Metric, [one.series.metric_id for one in rows])
+    names = ("first_run", "last_good_run", "latest_run")
+    runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
+    owners = by_id(User, [one.owner_id for one in rows])
+    for one in rows:
+        one.series.experiment = experiments[one.series.experiment_id]
+        one.series.metric = metrics[one.series.metric_id]
+        for name in names:
+            setattr(one, name, runs.get(getattr(one, f"{name}_id")))
+        one.owner = owners.get(one.owner_id or 0)
+    return rows
 
 
-def _in_tab(tab: str, user: User | None) -> Q:
+def in_tab(tab: str, user: User | None) -> Q:
+    """Return the condition of a tab's regressions."""
     if tab == "all":
         return Q()
     muted = Q(muted_until__gt=timezone.now())
@@ -266,18 +290,17 @@ def _in_tab(tab: str, user: User | None) -> Q:
 
 def counts(user: User | None) -> dict[str, int]:
     """Return how many regressions each tab has."""
-    wanted = {tab: Count("pk", filter=_in_tab(tab, user)) for tab in TABS if tab != "mine" or user}
+    wanted = {tab: Count("pk", filter=in_tab(tab, user)) for tab in TABS if tab != "mine" or user}
     found: dict[str, int] = Regression.objects.aggregate(**wanted)
     return found
 
 
 def _lines(found: Sequence[Regression]) -> list[Line]:
     """Add the newest values of their series: 1 statement."""
+    states = SeriesState.objects.filter(series__in=[one.series_id for one in found])
     recent = {
-        (state.series_id, state.class_key): state.recent
-        for state in SeriesState.objects.filter(series__in=[one.series_id for one in found]).only(
-            "series_id", "class_key", "recent"
-        )
+        (series, class_key): values
+        for series, class_key, values in states.values_list("series", "class_key", "recent")
     }
     return [
         Line(one, one.series.experiment, one.series.metric, recent.get((one.series_id, one.class_key), []))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeVar
-
-from django.db.models import Model, Q
+from typing import Any
 
 from hud.models import (
     NEVER_RAN,
@@ -17,15 +15,13 @@ from hud.models import (
     Environment,
     Experiment,
     Metric,
-    Regression,
     Run,
 )
-from hud.pages.sql import fetch, fetch_tuples
+from hud.pages.sql import by_id, fetch, fetch_tuples
 from hud.pages.targets import Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, main_metrics, over_processes
 from runner.suites import SUITES
 
-M = TypeVar("M", bound=Model)
 # What a point shows, in the order of the page
 KINDS = ("regressed", "failed", "missed", "inconclusive", "improved", "not_run", "rest")
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
@@ -52,11 +48,23 @@ class ResultFilters:
 
 
 @dataclass(slots=True)
+class Moved:
+    """A regression that began in the run, or has its newest point in it."""
+
+    id: int
+    series_id: int
+    state: str
+    last_good_run: int | None  # with `base`, its commit, where both ends are kept
+    base: str
+    head: str  # commit of the first run that moved
+
+
+@dataclass(slots=True)
 class ResultValue(MetricValue):
     """A value with what it was judged against, and the regression that it belongs to."""
 
     baseline: float | None = None
-    regression: Regression | None = None
+    regression: Moved | None = None
 
 
 @dataclass(frozen=True)
@@ -192,10 +200,22 @@ def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets
         """,  # noqa: S608 — constants  # nosec B608
         {"run": run.pk, "series": ids},
     )
-    experiments = _by_id(Experiment, [point.experiment_id for point in points])
-    metrics = _by_id(Metric, [point.metric_id for point in points])
-    moved = Regression.objects.filter(Q(first_run=run) | Q(latest_run=run)).order_by("pk")
-    regressions = {one.series_id: one for one in moved.select_related("last_good_run", "first_run")}
+    experiments = by_id(Experiment, [point.experiment_id for point in points])
+    metrics = by_id(Metric, [point.metric_id for point in points])
+    moved = fetch(
+        Moved,
+        """
+        SELECT one.id, one.series_id, one.state, good.id last_good_run, coalesce(good.commit, '') base,
+            coalesce(first.commit, '') head
+        FROM hud_regression one
+        LEFT JOIN hud_run first ON first.id = one.first_run_id
+        LEFT JOIN hud_run good ON good.id = one.last_good_run_id AND first.id IS NOT NULL
+        WHERE (one.first_run_id = %(run)s OR one.latest_run_id = %(run)s) AND one.series_id = ANY(%(series)s)
+        ORDER BY one.id
+        """,
+        {"run": run.pk, "series": ids},
+    )
+    regressions = {one.series_id: one for one in moved}
     by_point: dict[tuple[int, int, datetime], list[ResultValue]] = {}
     for one in found:
         by_point.setdefault((one.series_id, one.environment_id, one.order_time), []).append(one)
@@ -212,13 +232,6 @@ def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets
     results.environments = list(Environment.objects.filter(pk__in=kept).order_by("pk"))
 
 
-def _by_id(model: type[M], ids: Iterable[int]) -> dict[int, M]:
-    """Return rows by id. One array, since hundreds of parameters cost more than the statement."""
-    table = model._meta.db_table
-    rows = model._default_manager.raw(f"SELECT * FROM {table} WHERE id = ANY(%s)", [list(set(ids))])  # noqa: S608 — a table of ours  # nosec B608
-    return {row.pk: row for row in rows}
-
-
 def _missed(run: Run, targets: Targets) -> list[int]:
     """Return the series that miss a target of their own device in this run: 1 statement."""
     rows = fetch_tuples(
@@ -233,8 +246,8 @@ def _missed(run: Run, targets: Targets) -> list[int]:
     )
     if not rows:
         return []
-    experiments = _by_id(Experiment, [row[4] for row in rows])
-    metrics = _by_id(Metric, [row[5] for row in rows])
+    experiments = by_id(Experiment, [row[4] for row in rows])
+    metrics = by_id(Metric, [row[5] for row in rows])
     missed = []
     for series_id, value, target, arch, experiment_id, metric_id in rows:
         metric = metrics[metric_id]

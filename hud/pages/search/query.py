@@ -28,9 +28,11 @@ class Result:
     title: str
     about: str
     url: str
+    commit: str = ""  # of a run
 
     def to_row(self) -> dict[str, Any]:
-        return {"kind": self.kind, "title": self.title, "about": self.about, "url": self.url}
+        about = ", ".join(filter(None, (self.about, self.commit[:10])))
+        return {"kind": self.kind, "title": self.title, "about": about, "url": self.url}
 
 
 @dataclass(frozen=True)
@@ -183,10 +185,9 @@ def _runs(words: list[str]) -> Results:
         Result(
             "run",
             f"Run {run.pk}",
-            ", ".join(
-                filter(None, (run.title, run.commit[:10], run.host_name, f"{run.order_time:%-d %b %Y}"))
-            ),
+            ", ".join(filter(None, (run.title, run.host_name, f"{run.order_time:%-d %b %Y}"))),
             reverse("run", args=[run.pk]),
+            run.commit,
         )
         for run in rows
     ]

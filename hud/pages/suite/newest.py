@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hud.judging.aggregates import PassRate, compare_means, pass_rate
+from hud.judging.aggregates import PassRate, pass_rate
 from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric
 from hud.pages.sql import fetch
 from hud.pages.suite.columns import Column
 from hud.pages.targets import Targets
 from hud.runs.branches import stored_names
+from runner.schema.statistics import geometric_mean
 
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean
 
@@ -144,8 +145,7 @@ def totals(
     means = {}
     for column in columns:
         if column.key in _MEANS:
-            values = {str(pk): value for pk, value in sort_keys(found, column, metrics).items()}
-            mean = compare_means(values, values)
-            if mean.head is not None:
-                means[column.key] = mean.head, len(mean.matched)
+            values = [value for value in sort_keys(found, column, metrics).values() if value > 0]
+            if values:
+                means[column.key] = geometric_mean(values), len(values)
     return Totals(pass_rate(passed, passed), means)
