@@ -98,9 +98,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % Student interval of the mean of independent values. Raise ValueError for one."""
     degrees = len(values) - 1
-    half = statistics.stdev(values) / math.sqrt(len(values))
-    half *= _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
     middle = statistics.fmean(values)
+    variance = math.fsum((value - middle) ** 2 for value in values) / degrees  # exact fractions cost 20 times
+    half = math.sqrt(variance / len(values))
+    half *= _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
     return middle - half, middle + half
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hud.models import Environment, Run
-from hud.pages.compare.points import Point
-from hud.pages.compare.sides import Side
+from hud.pages.compare.points import Points
 
 _SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
@@ -50,26 +51,22 @@ class Fact:
 
 
 def differences(
-    sides: Sequence[Side],
-    points: Iterable[Point],
+    points: Sequence[Points],
     environments: Mapping[int, Environment],
     runs: Mapping[int, Run],
 ) -> list[Fact]:
     """Return every fact, those of the runs first."""
-    used = {(point.place, point.environment_id) for point in points}
-    ran = {(point.place, point.run_id) for point in points}
     found: dict[str, list[set[str]]] = {}
-    for place in range(len(sides)):
+    for place, of_side in enumerate(points):
         facts = [
             {"commit": runs[pk].commit, "branch": runs[pk].branch, "host": runs[pk].host_name}
-            for side, pk in ran
-            if side == place
+            for pk in np.unique(of_side.run).tolist()
         ]
-        facts += [_flat(environments[pk].facts) for side, pk in used if side == place]
+        facts += [_flat(environments[pk].facts) for pk in np.unique(of_side.environment).tolist()]
         for one in facts:
             for name, value in one.items():
                 if name != "date" and value not in (None, "", 0, {}):
-                    found.setdefault(name, [set() for _side in sides])[place].add(str(value))
+                    found.setdefault(name, [set() for _side in points])[place].add(str(value))
     facts_first = {name: number for number, name in enumerate(("commit", "branch", "host", *_SUBJECT))}
     return [
         Fact(name, tuple(tuple(sorted(values)) for values in found[name]))
