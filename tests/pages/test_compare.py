@@ -173,6 +173,15 @@ def test_a_side_can_be_added(client: Client, nights: tuple[Run, Run]) -> None:
     assert 'name="head" maxlength' not in text
 
 
+def test_runs_without_results_are_compared_too(client: Client) -> None:
+    empty = create_run(), create_run()
+    assert client.get("/compare.json", sides(*empty)).json()["items"] == []
+    run = create_run()
+    measured(run, model("slower"), 2.0)
+    assert verdicts(client, **sides(empty[0], run)) == {"slower": ("new", "")}
+    assert client.get("/compare/", {"base": f"run:{run.pk}", "head": f"run:{empty[0].pk}"}).status_code == 200
+
+
 def test_few_results_leave_a_move_undecided(client: Client, nights: tuple[Run, Run]) -> None:
     SeriesState.objects.all().delete()
     assert verdicts(client, **sides(*nights))["faster"][0] in {"inconclusive", "improved"}

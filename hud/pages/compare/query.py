@@ -16,15 +16,14 @@ import numpy as np
 from django.db.models import Func, IntegerField
 
 from hud.judging.rules.thresholds import Thresholds
-from hud.models import Compilation, Environment, Metric, Run
+from hud.models import Compilation, Metric
 from hud.pages.compare import cohort as cohort_of
 from hud.pages.compare import points as points_of
 from hud.pages.compare.cohort import Cohort
-from hud.pages.compare.environment import Fact, differences
+from hud.pages.compare.environment import Fact, Places, differences, elsewhere, places_of
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, groups
-from hud.pages.compare.judged import Judged, Known, Place, by_draw, judge
+from hud.pages.compare.judged import Judged, Known, by_draw, judge
 from hud.pages.compare.pairs import Pairs, Rules, screen
-from hud.pages.compare.points import Bools, Point, Points
 from hud.pages.compare.rows import Row, complete
 from hud.pages.compare.sides import BadSide, Side, resolve
 from hud.pages.sql import fetch_tuples
@@ -127,7 +126,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     found = [points_of.read(side, metrics) for side in sides]
     cohort = cohort_of.read(found, metrics, filters.suite)
-    places = _places(found)
+    places = places_of(found)
     rules = Rules(Thresholds.read(), cohort)
     pairs = [
         screen(cohort, side, filters.metric, rules, places.environments) for side in range(1, len(sides))
@@ -152,7 +151,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
         min(max((abs(change) for of_head in changes for _verdict, change in of_head), default=0.0), 1.0),
         [_counts(comparison, place, cells[place]) for place in range(len(heads))],
         [
-            groups(cohort, side, formulas=filters.formulas, elsewhere=_elsewhere(cohort, side, places))
+            groups(cohort, side, formulas=filters.formulas, elsewhere=elsewhere(cohort, side, places))
             for side in range(1, len(sides))
         ],
         differences(found, places.environments, places.runs),
@@ -163,48 +162,6 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
         cohort.suites,
         comparison,
     )
-
-
-@dataclass
-class _Places:
-    environments: dict[int, Environment]
-    runs: dict[int, Run]
-    _known: dict[tuple[int, int], Place] = field(default_factory=dict)
-
-    def of(self, point: Point) -> Place:
-        return self.by_ids(point.environment_id, point.run_id)
-
-    def by_ids(self, environment_id: int, run_id: int) -> Place:
-        key = environment_id, run_id
-        if key not in self._known:
-            environment = self.environments[environment_id]
-            card = str(environment.facts.get("gpu_uuid") or "")
-            self._known[key] = Place(environment.class_key, card, self.runs[run_id].host_name)
-        return self._known[key]
-
-
-def _places(found: Iterable[Points]) -> _Places:
-    environments = {pk for points in found for pk in np.unique(points.environment).tolist()}
-    ran = {pk for points in found for pk in np.unique(points.run).tolist()}
-    runs = Run.objects.only("host_name", "commit", "branch", "base_interpreter")
-    return _Places(Environment.objects.in_bulk(environments), runs.in_bulk(ran))
-
-
-def _elsewhere(cohort: Cohort, side: int, places: _Places) -> Bools:
-    """Return which experiments have a metric whose two points were measured at different places."""
-    both = (cohort.at[0] >= 0) & (cohort.at[side] >= 0)
-    rows, columns = np.nonzero(both)
-    numbers: dict[Place, int] = {}
-    of_sides = []
-    for place in (0, side):
-        points, at = cohort.sides[place], cohort.at[place][rows, columns]
-        keys = points.environment[at].astype(np.int64) * 2**32 + points.run[at]
-        distinct, which = np.unique(keys, return_inverse=True)
-        found = [places.by_ids(key >> 32, key & (2**32 - 1)) for key in distinct.tolist()]
-        of_sides.append(np.array([numbers.setdefault(one, len(numbers)) for one in found], int)[which])
-    elsewhere = np.zeros(cohort.ids.size, bool)
-    elsewhere[rows[of_sides[0] != of_sides[1]]] = True
-    return elsewhere
 
 
 @dataclass
@@ -222,7 +179,7 @@ class _Comparison:
     cohort: Cohort
     pairs: list[Pairs]  # of each candidate
     rules: Rules
-    places: _Places
+    places: Places
     metric: str
     moved: dict[int, Row] = field(default_factory=dict)
     _cards: dict[tuple[int, str], Collection[str]] = field(default_factory=dict)
