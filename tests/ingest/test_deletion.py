@@ -290,7 +290,7 @@ def test_a_judge_at_work_and_a_deletion_wait_for_each_other() -> None:
 def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hud.ingest.resolve._WAIT", "50ms")
+    monkeypatch.setattr("hud.runs.references._WAIT", "50ms")
     found = upload(1, 0)
     answers: list[Any] = []
 
