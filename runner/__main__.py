@@ -12,7 +12,8 @@ from runner.cli import doctor
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, upload_file
 from runner.host import attach
-from runner.schema.suite import BadRequest, Option
+from runner.schema.options import Option
+from runner.schema.suite import BadRequest
 from runner.suites import SUITES, suite_of
 from runner.system import locks
 

@@ -33,11 +33,11 @@ from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
 from hud.ingest.deletion import CannotDelete
-from hud.ingest.resolve import Busy
 from hud.judging.bisect.work import CannotBisect
 from hud.judging.regressions.decide import CannotDo
 from hud.problems import Problem
 from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
+from hud.runs.references import Busy
 from hud.runs.tasks import LeaseBroken, UnknownTask
 from runner.formats.errors import BadUpload, Fault
 

@@ -17,7 +17,9 @@ from hud.accounts.access import count_guess
 from hud.api.auth import host_of, spend_bytes
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import body_of, bytes_of
-from hud.api.schemas import BeatIn, ClaimIn, Error, FinishIn, ProgressIn, ReceiptOut, RegisterIn
+from hud.api.schemas.base import Error
+from hud.api.schemas.hosts import BeatIn, ClaimIn, FinishIn, ProgressIn, RegisterIn
+from hud.api.schemas.results import ReceiptOut
 from hud.hosts import redis_users, registration
 from hud.ingest import deliveries
 from hud.models import Accelerator

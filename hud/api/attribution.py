@@ -10,7 +10,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.experiments import check_query
-from hud.api.schemas import Error, IdentityOut
+from hud.api.schemas.base import Error, IdentityOut
 from hud.pages.code import query
 from hud.pages.code.sides import BadSide
 from hud.problems import Problem

@@ -11,7 +11,8 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.experiments import check_query
-from hud.api.schemas import AuditOut, Error
+from hud.api.schemas.base import Error
+from hud.api.schemas.regressions import AuditOut
 from hud.pages.audit import query
 
 router = Router(tags=["audit"])

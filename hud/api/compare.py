@@ -10,7 +10,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.experiments import check_query
-from hud.api.schemas import Error
+from hud.api.schemas.base import Error
 from hud.pages.compare import text
 from hud.pages.compare.query import Filters
 from hud.pages.compare.sides import BadSide

@@ -14,7 +14,8 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.openapi import parameter
-from hud.api.schemas import Error, ExperimentsOut, SeriesOut, VariantOut
+from hud.api.schemas.base import Error
+from hud.api.schemas.results import ExperimentsOut, SeriesOut, VariantOut
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment
 from hud.pages import compilations

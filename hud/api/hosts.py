@@ -11,7 +11,8 @@ from django.utils import timezone
 from ninja import Router, Status
 
 from hud.api.auth import who
-from hud.api.schemas import DrainIn, Error, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
+from hud.api.schemas.base import Error
+from hud.api.schemas.hosts import DrainIn, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
 from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import check_query
-from hud.api.schemas import Error
+from hud.api.schemas.base import Error
 from hud.models import Annotation, Experiment
 from hud.pages.experiment import notes
 from hud.problems import Problem, row_of

@@ -13,9 +13,9 @@ from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.experiments import check_query
-from hud.api.schemas import (
+from hud.api.schemas.base import Error
+from hud.api.schemas.regressions import (
     BisectOut,
-    Error,
     RegressionDetailOut,
     RegressionEventIn,
     RegressionOut,

@@ -12,7 +12,8 @@ from ninja import Router, Status
 
 from hud.api.auth import spend_bytes, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.schemas import Error, ImportOut, ReceiptOut
+from hud.api.schemas.base import Error
+from hud.api.schemas.results import ImportOut, ReceiptOut
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
 from hud.problems import Problem

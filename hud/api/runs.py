@@ -9,7 +9,8 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from hud.api.auth import check_may_delete, spend_call, who
-from hud.api.schemas import ArtifactsOut, DeletionOut, Error, RunIn, RunOut
+from hud.api.schemas.base import Error
+from hud.api.schemas.runs import ArtifactsOut, DeletionOut, RunIn, RunOut
 from hud.ingest import deletion
 from hud.ingest.deletion import uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload

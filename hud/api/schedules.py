@@ -9,7 +9,8 @@ from django.http import HttpRequest
 from ninja import Router, Status
 
 from hud.api.auth import who
-from hud.api.schemas import Error, ScheduleIn, ScheduleOut, SchedulesOut
+from hud.api.schemas.base import Error
+from hud.api.schemas.runs import ScheduleIn, ScheduleOut, SchedulesOut
 from hud.models import Schedule
 from hud.pages.hosts import schedules as query
 from hud.problems import Problem, row_of

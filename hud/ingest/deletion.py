@@ -22,7 +22,6 @@ from django.utils import timezone
 from hud.accounts import audit
 from hud.accounts.roles import Scopes
 from hud.ingest.receive import request_keys
-from hud.ingest.resolve import changing_references
 from hud.ingest.store import target_note
 from hud.models import (
     ACTIVE,
@@ -36,6 +35,7 @@ from hud.models import (
     Task,
     Upload,
 )
+from hud.runs.references import changing_references
 
 OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
 

@@ -23,7 +23,6 @@ from django.utils import timezone
 from hud.ingest.compilations import KEY, signed
 from hud.ingest.parse import RecordParser
 from hud.ingest.receive import Content, Receipt, inflate
-from hud.ingest.resolve import keep_references
 from hud.ingest.store import store
 from hud.models import (
     Accelerator,
@@ -36,6 +35,7 @@ from hud.models import (
     Task,
     kernels_of,
 )
+from hud.runs.references import keep_references
 from hud.runs.tasks import lease_end, leased_task
 from runner.formats import json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload

@@ -17,9 +17,10 @@ from django.db import connection, transaction
 from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
-from hud.ingest.resolve import Runs, keep_references
+from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, metric_warnings, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Upload
+from hud.runs.references import keep_references
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format, Skipped

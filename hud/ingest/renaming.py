@@ -13,9 +13,9 @@ from django.db.models import Exists, OuterRef
 
 from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
-from hud.ingest.resolve import changing_references
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Host, Regression, Run, Series, Target, Threshold
+from hud.runs.references import changing_references
 from runner.formats.scalars import nfc
 
 KINDS = ("suite", "case", "arch", "host")

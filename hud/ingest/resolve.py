@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeGuard, cast
 from uuid import UUID, uuid4
 
 import orjson
-from django.db import OperationalError, connection, transaction
+from django.db import connection
 from django.db.models import Q
 from django.utils import timezone as clock
-from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from hud.models import Run, State
 from runner.formats.errors import WrongRecord
@@ -35,41 +33,6 @@ _SUCCEEDED = (State.SUCCEEDED, "")
 _FAILED = {"wrong", "oom", "crashed", "failed"}
 _ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/runs/states.py` has them
 _CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
-
-# ---- rows that measurements refer to stay while an upload is stored
-
-_REFERENCES = 4_170_226_001  # number of the advisory lock, of no meaning
-_WAIT = "10s"
-
-
-class Busy(Exception):
-    """An upload is being stored for a longer time, so nothing that it may refer to can be removed now."""
-
-
-def keep_references() -> None:
-    """Keep runs, series and uploads from being removed or merged until the transaction ends. The database
-    does not check the references of measurements."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_REFERENCES])
-
-
-@contextmanager
-def changing_references() -> Iterator[None]:
-    """Open a transaction that may remove or merge what measurements refer to. Raise Busy if it has to wait
-    for longer than 10 s, since uploads wait behind it."""
-    try:
-        with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(f"SET LOCAL lock_timeout = '{_WAIT}'")
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_REFERENCES])
-            yield
-    except OperationalError as error:
-        if isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
-            raise Busy("an upload is being stored; try again when it has ended") from error
-        raise
-
-
-# ---- which run a record belongs to, as the record says it
 
 
 @dataclass(frozen=True)

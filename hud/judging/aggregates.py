@@ -7,8 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from runner.schema.statistics import geometric_mean, student_p, t_interval
 
+Array = NDArray[np.float64]
 _FEWEST = 2  # matched cases for an interval
 # test-infra, torchci/lib/benchmark/compilerUtils.ts
 HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})
@@ -67,15 +71,22 @@ def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> Geome
     only_left, only_right = sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys())
     if not matched:
         return GeometricMean(None, None, None, None, None, None, (), tuple(only_left), tuple(only_right))
-    before = geometric_mean([left[case] for case in matched])
-    after = geometric_mean([right[case] for case in matched])
-    low = high = p = None
-    if len(matched) >= _FEWEST:
-        ratios = [math.log(right[case]) - math.log(left[case]) for case in matched]
-        low, high, p = _interval(ratios)
+    before, after, low, high, p = paired_means(
+        np.array([left[case] for case in matched]), np.array([right[case] for case in matched])
+    )
     return GeometricMean(
         before, after, after / before, low, high, p, tuple(matched), tuple(only_left), tuple(only_right)
     )
+
+
+def paired_means(base: Array, head: Array) -> tuple[float, float, float | None, float | None, float | None]:
+    """Return the geometric means of positive values that belong together, one of each side for every case;
+    then the 95 % interval of their ratio and the p-value of no change, None with too few cases."""
+    left, right = np.log(base), np.log(head)
+    before, after = math.exp(float(left.mean())), math.exp(float(right.mean()))
+    if len(base) < _FEWEST:
+        return before, after, None, None, None
+    return before, after, *_interval((right - left).tolist())
 
 
 def _interval(ratios: Sequence[float]) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from runner.schema.suite import Option, OptionValue
+from runner.schema.options import Option, OptionValue
 
 
 def knob_field(knob: Option) -> forms.Field:

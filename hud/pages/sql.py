@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 from django.db import connection
 from django.db.models import Model
+from numpy.typing import NDArray
 from psycopg.rows import class_row
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+_ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 701: ">f8", 1184: ">i8"}  # OIDs; 1184: µs since 2000
 
 
 def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
@@ -37,3 +40,23 @@ def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
     table = model._meta.db_table
     rows = model._default_manager.raw(f"SELECT * FROM {table} WHERE id = ANY(%s)", [wanted])  # noqa: S608 — a table of ours  # nosec B608
     return {row.pk: row for row in rows}
+
+
+def fetch_columns(statement: str, params: Mapping[str, Any]) -> list[NDArray[Any]]:
+    """Return the columns of a statement with one row of `array_send(array_agg(…))`, of numbers without NULL.
+    An element costs a hundredth of what it costs as a part of a row."""
+    (row,) = fetch_tuples(statement, params)
+    return [_numbers(column) for column in row]
+
+
+def _numbers(array: bytes | None) -> NDArray[Any]:
+    """Return a one-dimensional array of PostgreSQL's binary format: dimensions, whether there are NULLs, the
+    elements' type, length and lower bound, then each element after its own length."""
+    if array is None:
+        return np.empty(0, np.int64)
+    _dimensions, nulls, kind, length, _bound = np.frombuffer(array, ">i4", 5)
+    if nulls:
+        raise ValueError("an array of numbers holds NULL")
+    element = _ELEMENTS[int(kind)]
+    found = np.frombuffer(array, [("length", ">i4"), ("value", element)], int(length), offset=20)["value"]
+    return found.astype(element[1:])

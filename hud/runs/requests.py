@@ -21,9 +21,10 @@ from hud.runs.matching import ResourceRequest
 from hud.runs.pinned import NoChoices, choices_of
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
+from runner.schema.options import OptionValue
 from runner.schema.plan import Caches, Process, Replication, Selection, plan
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import BadRequest, OptionValue, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
 MAX_REPEATS = 20

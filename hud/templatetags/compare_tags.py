@@ -11,7 +11,7 @@ from hud.pages.compare import text
 from hud.pages.compare.groups import Mean
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import ComparePage, Counts
-from hud.pages.compare.rows import Row
+from hud.pages.compare.text import Shown
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -57,19 +57,19 @@ def ends(judged: Judged) -> SafeString:
 @register.simple_tag
 def mean_cell(mean: Mean | None, is_same_place: bool) -> SafeString:
     """Return a mean, base → head, with its change and interval, tinted if the code may be the cause."""
-    if mean is None or mean.found.head is None:
+    if mean is None or mean.head is None:
         return SafeString('<span class="faint">–</span>')
     metric: Metric = mean.metric
     tone = mean.tone if is_same_place else ""
     icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
     interval = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
-    matched = len(mean.found.matched)
+    matched = mean.matched
     return format_html(
         '<span class="faint">{} →</span> <b>{}</b> <span class="u">{}</span>'
         '<span class="under"><span class="{}">{}{}</span> <span class="faint">{}</span></span>'
         '<span class="under faint">{}{}</span>',
-        text.value(mean.found.base, metric),
-        text.value(mean.found.head, metric),
+        text.value(mean.base, metric),
+        text.value(mean.head, metric),
         text.unit(metric),
         tone or "faint",
         icon,
@@ -108,55 +108,52 @@ def interval(judged: Judged, limit: float) -> SafeString:
 
 
 @register.filter
-def limit(rows: list[Row]) -> float:
-    """Return the largest change of these rows, at least 2 % and at most 100 %."""
-    changes = [abs(cell.change) for row in rows for cell in row.cells if cell and cell.change is not None]
-    return min(max(0.02, *changes), 1.0) if changes else 0.02
+def limit(page: ComparePage) -> float:
+    """Return the largest change to draw, at least 2 %."""
+    return max(0.02, page.reach)
 
 
 @register.simple_tag
-def swarm(page: ComparePage) -> SafeString:
+def swarm(page: ComparePage, rows: Shown) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
-    rows = [row for row in (*page.movers, *page.undecided, *page.quiet) if row.cells[0]]
-    changes = [(row, cell) for row in rows if (cell := row.cells[0]) and cell.change is not None]
-    if len(changes) < 2:
+    if len(page.changes) < 2:
         return SafeString("")
-    reach = limit(rows)
+    reach = limit(page)
 
     def x_of(change: float) -> float:
         return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
 
-    bins: dict[int, list[tuple[str, float]]] = {}
-    for _row, cell in reversed(changes):
-        change = cell.change or 0.0
-        bins.setdefault(round(x_of(change) / _STEP), []).append((_TONES.get(cell.verdict, "d"), change))
+    bins: dict[int, list[str]] = {}
+    for verdict, change in reversed(page.changes):
+        bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
     marks = []
-    for place, dots in bins.items():
-        step = min(_STEP, (_FLOOR - _TOP) / len(dots))
+    for place, tones in bins.items():
+        step = min(_STEP, (_FLOOR - _TOP) / len(tones))
         marks += [
-            (tone, place * _STEP, f"{_FLOOR - step * at:.1f}") for at, (tone, _change) in enumerate(dots)
+            f'<circle class="pt {tone}" cx="{place * _STEP}" cy="{_FLOOR - step * at:.1f}" r="3"/>'
+            for at, tone in enumerate(tones)
         ]
     ticks = [
         (f"{x_of(reach * part):.0f}", text.percent(reach * part, 0 if reach >= 0.1 else 1)) for part in _PARTS
     ]
     names = [
-        (x_of(cell.change or 0.0), row.experiment.title)
-        for row, cell in changes
-        if cell.moved or cell.undecided
+        (x_of(cell.change), row.experiment.title)
+        for row in (*rows.movers, *rows.undecided)
+        if (cell := row.cells[0]) and cell.change is not None and (cell.moved or cell.undecided)
     ]
     return format_html(
         '<svg class="swarm" viewBox="0 0 {} 112" role="img" aria-label="Change of {} experiments, {} to {}">'
         '<line class="zero" x1="{}" x2="{}" y1="4" y2="92"/>'
         '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
         _WIDTH,
-        len(changes),
+        len(page.changes),
         text.percent(-reach),
         text.percent(reach),
         _WIDTH // 2,
         _WIDTH // 2,
         _WIDTH - 20,
         format_html_join("", '<text x="{}" y="108" text-anchor="middle">{}</text>', ticks),
-        format_html_join("", '<circle class="pt {}" cx="{}" cy="{}" r="3"/>', marks),
+        SafeString("".join(marks)),
         format_html_join("", '<text class="nm" x="{}" y="{}" text-anchor="middle">{}</text>', _named(names)),
     )
 

@@ -23,8 +23,6 @@ _OBJECT_ID = re.compile(r"\b\d{9,}\b")
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
 _COMPILE_ID = re.compile(r"^!?\d+/\d+(?:_\d+)?: ")
 _GUARD_COMMENT = re.compile(r"(?<!\s)\s{2,}# .*", re.DOTALL)  # the user's line, cut by where torch lies
-    r"(?<!\s)\s{2,}# .*", re.DOTALL
-)  # the user's line, its path cut by where torch lies
 _EXPLANATION = re.compile(
     r"\n +Explanation: (.+?)(?=\n\s*\n|\n +Hint: |\n +Developer debug context: |\Z)", re.DOTALL
 )

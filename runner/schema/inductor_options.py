@@ -11,7 +11,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from runner.schema.suite import BadRequest, Option
+from runner.schema.options import Option
+from runner.schema.suite import BadRequest
 
 VARIABLE = "RUNNER_INDUCTOR_OPTIONS"  # of the process that measures: a JSON object
 

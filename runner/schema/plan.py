@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from runner.schema.options import OptionValue
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import MAX_COMPILATIONS, BadRequest, OptionValue, TaskSpec, suite_of
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec, suite_of
 
 # Of agent and HUD; a host with another one is refused. 2: a task says its compilation and its caches.
 PROTOCOL = 2

@@ -98,9 +98,13 @@ def geometric_mean(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % Student interval of the mean of independent values. Raise ValueError for one."""
     degrees = len(values) - 1
-    half = statistics.stdev(values) / math.sqrt(len(values))
-    half *= _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
+    if not degrees:
+        raise ValueError("an interval needs two values")
     middle = statistics.fmean(values)
+    # statistics.stdev takes 20 times as long, by exact fractions
+    variance = math.fsum((value - middle) * (value - middle) for value in values) / degrees
+    half = math.sqrt(variance / len(values))
+    half *= _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
     return middle - half, middle + half
 
 

@@ -12,20 +12,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue
 from runner.schema.statistics import ValueRule
 from runner.schema.targets import TargetFraction
 
-OptionValue = bool | int | str | list[int]
 MAX_COMPILATIONS = 20
 COMPILATION_VARIABLE = "RUNNER_COMPILATION"  # in a process's environment: the number that its records carry
 
 # What tells the experiments of one arch apart: the attributes of a result.
 IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device", "dynamic", "knobs")
-EXPLAIN = "explain"  # option: seconds to find the part of the compiler at fault for a failure
-EXPLAIN_S = 900
-_WORD = re.compile(r"[\w.:()*#-]{1,100}", re.ASCII)
 _KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
@@ -36,45 +33,6 @@ class BadRequest(ValueError):
     def __init__(self, text: str, knob: str = "") -> None:
         super().__init__(text)
         self.knob = knob
-
-
-@dataclass(frozen=True)
-class Option:
-    """One bounded setting of a suite. `ints` is a list of distinct integers within the bounds, `word` a name
-    that the suite looks up.
-
-    An option at its `default` counts as not given; with None the suite decides by the case. An option without
-    `identity` changes how long a measurement takes or what is kept of it, not what it means.
-    """
-
-    name: str
-    kind: Literal["bool", "int", "ints", "choice", "word"]
-    help: str
-    low: int = 0
-    high: int = 0
-    choices: tuple[str, ...] = ()
-    default: bool | int | str | None = None
-    identity: bool = True
-
-    def problem(self, value: object) -> str:
-        """Return why the value cannot be, or ''."""
-        if self.kind == "bool":
-            return "" if isinstance(value, bool) else f"{value!r} is neither true nor false"
-        if self.kind == "choice":
-            return "" if value in self.choices else f"{value!r} is not one of {', '.join(self.choices)}"
-        if self.kind == "word":
-            known = isinstance(value, str) and _WORD.fullmatch(value)
-            return "" if known else f"{value!r} is no name of up to 100 letters, digits and .:()*#_-"
-        if self.kind == "int":
-            return self._number_problem(value)
-        if not isinstance(value, list) or not 1 <= len(value) <= 16 or len(set(map(str, value))) < len(value):
-            return f"{value!r} is not a list of 1 to 16 distinct integers"
-        return next((text for text in map(self._number_problem, value) if text), "")
-
-    def _number_problem(self, value: object) -> str:
-        if isinstance(value, bool) or not isinstance(value, int):
-            return f"{value!r} is not an integer"
-        return "" if self.low <= value <= self.high else f"{value} is not within {self.low} to {self.high}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from django.db import connection, transaction
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs, ingest
 from hud.ingest.deletion import CannotDelete, Deletion, delete_run, delete_upload
-from hud.ingest.resolve import Busy
 from hud.judging.judge import judge_series, process_pending
 from hud.models import (
     Artifact,
@@ -35,6 +34,7 @@ from hud.models import (
     Verdict,
 )
 from hud.runs import logs
+from hud.runs.references import Busy
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_experiment, create_measurement, create_run, create_task
 from tests.support.records import as_list, v3_record
@@ -290,7 +290,7 @@ def test_a_judge_at_work_and_a_deletion_wait_for_each_other() -> None:
 def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hud.ingest.resolve._WAIT", "50ms")
+    monkeypatch.setattr("hud.runs.references._WAIT", "50ms")
     found = upload(1, 0)
     answers: list[Any] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from datetime import timedelta
 from typing import Any
 
@@ -158,6 +159,35 @@ def test_other_choices_of_the_autotuner_are_named(client: Client, nights: tuple[
     assert f"/code/?base=run%3A{base.pk}%2Fexperiment%3A{slower.pk}" in text
 
 
+def test_what_an_operator_says_of_a_change_counts(client: Client, nights: tuple[Run, Run]) -> None:
+    Threshold.objects.create(metric=SPEEDUP, case="slower", relative=0.2)
+    found = verdicts(client, **sides(*nights))
+    assert (found["slower"], found["faster"]) == (("unchanged", ""), ("improved", ""))
+    Threshold.objects.update(relative=0.05, case="", suite="timm")
+    assert verdicts(client, **sides(*nights))["slower"] == ("regressed", "")
+
+
+def test_a_side_can_be_added(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    query = f"?base=run:{base.pk}&head=run:{head.pk}&metric={SPEEDUP}"
+    text = client.get(f"/compare/{query}").content.decode()
+    assert text.count(f'type="hidden" name="head" value="run:{head.pk}"') == 2  # also of the filters
+    link = f"/api/v1/compare?base=run%3A{base.pk}&amp;head=run%3A{head.pk}&amp;metric={SPEEDUP}&amp;format=md"
+    assert link in text
+    assert client.get(html.unescape(link)).status_code == 200
+    text = client.get(f"/compare/{query}&head=latest:main&head=latest:main").content.decode()
+    assert 'name="head" maxlength' not in text
+
+
+def test_runs_without_results_are_compared_too(client: Client) -> None:
+    empty = create_run(), create_run()
+    assert client.get("/compare.json", sides(*empty)).json()["items"] == []
+    run = create_run()
+    measured(run, model("slower"), 2.0)
+    assert verdicts(client, **sides(empty[0], run)) == {"slower": ("new", "")}
+    assert client.get("/compare/", {"base": f"run:{run.pk}", "head": f"run:{empty[0].pk}"}).status_code == 200
+
+
 def test_few_results_leave_a_move_undecided(client: Client, nights: tuple[Run, Run]) -> None:
     SeriesState.objects.all().delete()
     assert verdicts(client, **sides(*nights))["faster"][0] in {"inconclusive", "improved"}
@@ -264,5 +294,5 @@ def test_it_takes_a_fixed_number_of_statements(
     for number in range(models):
         for run, value in zip(nights, (1.0, 0.5), strict=True):
             measured(run, model(f"model {number}"), value)
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(17):
         client.get("/compare/", sides(*nights))

@@ -13,11 +13,11 @@ from hud.pages.forms import (
     ExperimentChoice,
     LogPosition,
     PauseForm,
-    RerunForm,
     RunFilters,
     SuiteFilters,
 )
 from hud.pages.hosts.query import Place
+from hud.pages.rerun_form import RerunForm
 from hud.pages.runs import query as runs
 from hud.pages.suite import query as suite
 

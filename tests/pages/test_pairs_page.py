@@ -15,8 +15,8 @@ from hud.ingest.export import export
 from hud.judging import judge
 from hud.models import Accelerator, Measurement, Run, RunRequest, Verdict
 from hud.pages import values
-from hud.pages.forms import RerunForm
 from hud.pages.hosts.query import Place
+from hud.pages.rerun_form import RerunForm
 from hud.pages.run import pairs
 from hud.runs import tasks
 from runner.formats.parameters import Parameters

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from hud.models import Experiment, Run, Task
 from hud.pages.experiment import rerun
-from hud.pages.forms import RerunForm
+from hud.pages.rerun_form import RerunForm
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
     create_accelerator,

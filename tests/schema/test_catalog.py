@@ -12,8 +12,9 @@ from runner.__main__ import _parser
 from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, peaks
 from runner.schema.metrics import METRICS, metric_info, role_of
+from runner.schema.options import Option
 from runner.schema.plan import Selection, plan
-from runner.schema.suite import BadRequest, Option, TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.targets import gpt_fast_target
 from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES

@@ -16,8 +16,9 @@ from runner.launch.launch import Event, launch
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.recorder import Result
+from runner.schema.options import OptionValue
 from runner.schema.outcome_records import TaskOutcome
-from runner.schema.suite import OptionValue, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.micro import run as micro
 from runner.suites.micro import size_metrics
 from runner.suites.micro.kernels import build

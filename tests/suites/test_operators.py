@@ -22,9 +22,10 @@ from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.measure.timing import graph_replay
+from runner.schema.options import Option, OptionValue
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import quantiles
-from runner.schema.suite import Option, OptionValue, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.suites.operators import OWN_INPUTS, TWENTY, inputs, one, stage, tensors
 from runner.suites.operators import run as operators

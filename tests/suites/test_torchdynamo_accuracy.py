@@ -13,8 +13,9 @@ import torch
 
 from runner.formats.statuses import ACCURACY_CODES, status_of
 from runner.launch.failures import TaskFailure
+from runner.schema.options import OptionValue
 from runner.schema.records import STATUSES
-from runner.schema.suite import OptionValue, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import AccuracyResult, check
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction

@@ -12,7 +12,8 @@ import torch
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.launch.failures import TaskFailure
-from runner.schema.suite import OptionValue, TaskSpec
+from runner.schema.options import OptionValue
+from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.suites.torchbench import OF_TORCHVISION
 from runner.suites.torchdynamo import rules

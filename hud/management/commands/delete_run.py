@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hud.ingest.deletion import CannotDelete, delete_run
-from hud.ingest.resolve import Busy
 from hud.models import Run
+from hud.runs.references import Busy
 
 
 class Command(BaseCommand):

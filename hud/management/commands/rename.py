@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hud.ingest.renaming import KINDS, CannotRename, rename
-from hud.ingest.resolve import Busy
+from hud.runs.references import Busy
 
 
 class Command(BaseCommand):

@@ -1,18 +1,66 @@
-"""The facts in which the environments of two sides differ."""
+"""Where the points of the sides were measured, and the facts in which their environments differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from hud.models import Environment, Run
-from hud.pages.compare.points import Point
-from hud.pages.compare.sides import Side
+from hud.pages.compare.cohort import Cohort
+from hud.pages.compare.judged import Place
+from hud.pages.compare.points import Bools, Point, Points
 
 _SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
 _MOST = 3  # values of a fact to show
+
+
+@dataclass
+class Places:
+    """Where the points of all sides were measured."""
+
+    environments: dict[int, Environment]
+    runs: dict[int, Run]
+    _known: dict[tuple[int, int], Place] = field(default_factory=dict)
+
+    def of(self, point: Point) -> Place:
+        return self.by_ids(point.environment_id, point.run_id)
+
+    def by_ids(self, environment_id: int, run_id: int) -> Place:
+        key = environment_id, run_id
+        if key not in self._known:
+            environment = self.environments[environment_id]
+            card = str(environment.facts.get("gpu_uuid") or "")
+            self._known[key] = Place(environment.class_key, card, self.runs[run_id].host_name)
+        return self._known[key]
+
+
+def places_of(found: Iterable[Points]) -> Places:
+    """Return the places of these points: 2 statements."""
+    environments = {pk for points in found for pk in np.unique(points.environment).tolist()}
+    ran = {pk for points in found for pk in np.unique(points.run).tolist()}
+    runs = Run.objects.only("host_name", "commit", "branch", "base_interpreter")
+    return Places(Environment.objects.in_bulk(environments), runs.in_bulk(ran))
+
+
+def elsewhere(cohort: Cohort, side: int, places: Places) -> Bools:
+    """Return which experiments have a metric whose two points were measured at different places."""
+    both = (cohort.at[0] >= 0) & (cohort.at[side] >= 0)
+    rows, columns = np.nonzero(both)
+    numbers: dict[Place, int] = {}
+    of_sides = []
+    for place in (0, side):
+        points, at = cohort.sides[place], cohort.at[place][rows, columns]
+        keys = points.environment[at].astype(np.int64) * 2**32 + points.run[at]
+        distinct, which = np.unique(keys, return_inverse=True)
+        found = [places.by_ids(key >> 32, key & (2**32 - 1)) for key in distinct.tolist()]
+        of_sides.append(np.array([numbers.setdefault(one, len(numbers)) for one in found], int)[which])
+    different: Bools = np.zeros(cohort.ids.size, bool)
+    different[rows[of_sides[0] != of_sides[1]]] = True
+    return different
 
 
 @dataclass(frozen=True)
@@ -50,26 +98,22 @@ class Fact:
 
 
 def differences(
-    sides: Sequence[Side],
-    points: Iterable[Point],
+    points: Sequence[Points],
     environments: Mapping[int, Environment],
     runs: Mapping[int, Run],
 ) -> list[Fact]:
     """Return every fact, those of the runs first."""
-    used = {(point.place, point.environment_id) for point in points}
-    ran = {(point.place, point.run_id) for point in points}
     found: dict[str, list[set[str]]] = {}
-    for place in range(len(sides)):
+    for place, of_side in enumerate(points):
         facts = [
             {"commit": runs[pk].commit, "branch": runs[pk].branch, "host": runs[pk].host_name}
-            for side, pk in ran
-            if side == place
+            for pk in np.unique(of_side.run).tolist()
         ]
-        facts += [_flat(environments[pk].facts) for side, pk in used if side == place]
+        facts += [_flat(environments[pk].facts) for pk in np.unique(of_side.environment).tolist()]
         for one in facts:
             for name, value in one.items():
                 if name != "date" and value not in (None, "", 0, {}):
-                    found.setdefault(name, [set() for _side in sides])[place].add(str(value))
+                    found.setdefault(name, [set() for _side in points])[place].add(str(value))
     facts_first = {name: number for number, name in enumerate(("commit", "branch", "host", *_SUBJECT))}
     return [
         Fact(name, tuple(tuple(sorted(values)) for values in found[name]))

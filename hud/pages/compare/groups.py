@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hud.judging.aggregates import (
-    GeometricMean,
-    HudRow,
-    PassRate,
-    compare_means,
-    hud_geometric_mean,
-    hud_pass_rate,
-    pass_rate,
-)
-from hud.models import Experiment, Metric
-from hud.pages.compare.points import Point
-from hud.pages.values import metric_place
+import numpy as np
 
-Key = tuple[str, str, str, str, str]
+from hud.judging.aggregates import HudRow, PassRate, hud_geometric_mean, hud_pass_rate, paired_means
+from hud.models import Metric
+from hud.pages.compare.cohort import Cohort, Key
+from hud.pages.compare.points import Bools, Floats, Ints, add_words
+
 Formulas = Literal["", "hud"]
-Points = Mapping[int, Mapping[int, Point]]  # experiment → metric → point
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric means of a metric over the matched cases; by PyTorch HUD's formulas each side's own."""
+    """The geometric means of a metric over the matched cases; by PyTorch HUD's formulas each side's own. The
+    change has a 95 % interval and a p-value by Student's t over the cases, None with too few."""
 
     metric: Metric
-    found: GeometricMean
+    base: float | None
+    head: float | None
+    ratio: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    matched: int = 0
+    only_base: int = 0
+    only_head: int = 0
 
     @property
     def change(self) -> float | None:
-        return None if self.found.ratio is None else self.found.ratio - 1
-
-    @property
-    def low(self) -> float | None:
-        return None if self.found.low is None else self.found.low - 1
-
-    @property
-    def high(self) -> float | None:
-        return None if self.found.high is None else self.found.high - 1
+        return None if self.ratio is None else self.ratio - 1
 
     @property
     def tone(self) -> str:
@@ -56,15 +48,15 @@ class Mean:
             "metric": self.metric.name,
             "unit": self.metric.unit,
             "direction": self.metric.direction,
-            "base": self.found.base,
-            "head": self.found.head,
+            "base": self.base,
+            "head": self.head,
             "change": self.change,
             "low": self.low,
             "high": self.high,
-            "p": self.found.p,
-            "matched": len(self.found.matched),
-            "only_base": len(self.found.only_base),
-            "only_head": len(self.found.only_head),
+            "p": self.p,
+            "matched": self.matched,
+            "only_base": self.only_base,
+            "only_head": self.only_head,
         }
 
 
@@ -118,46 +110,34 @@ class Group:
 KINDS = ("speed", "compile time", "memory")
 
 
-def key_of(experiment: Experiment) -> Key:
-    one = experiment
-    return one.suite, one.backend, one.mode, one.dtype, one.arch or one.device
-
-
-def groups(
-    experiments: Mapping[int, Experiment],
-    metrics: Mapping[int, Metric],
-    base: Points,
-    head: Points,
-    *,
-    formulas: Formulas,
-    elsewhere: set[int],
-) -> list[Group]:
-    """Return the groups of both sides; `elsewhere` are the experiments whose two points were measured on
-    another card or host or in another environment."""
-    by_key: dict[Key, list[int]] = {}
-    for pk in sorted(base.keys() | head.keys()):
-        by_key.setdefault(key_of(experiments[pk]), []).append(pk)
+def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -> list[Group]:
+    """Return the groups of the baseline and that side; `elsewhere` are the experiments whose points were
+    measured on another card or host or in another environment. With PyTorch HUD's formulas: 1 statement."""
+    tables = cohort.values(0), cohort.values(side)
+    has = cohort.has(0), cohort.has(side)
+    good = np.all(cohort.good(0), axis=1), np.all(cohort.good(side), axis=1)
+    hud_rows = (_hud_rows(cohort, 0), _hud_rows(cohort, side)) if formulas == "hud" else None
     found = []
-    for key, members in sorted(by_key.items()):
-        left = {pk: base[pk] for pk in members if pk in base}
-        right = {pk: head[pk] for pk in members if pk in head}
-        both = left.keys() & right.keys()
-        means = _means(key[0], left, right, metrics)
-        passed = _passed(left, members), _passed(right, members)
-        rates = passed[0].rate, passed[1].rate
-        if formulas == "hud":
-            rates = _hud(left, metrics, key[1])[0], _hud(right, metrics, key[1])[0]
-            means = _hud_means(left, right, metrics, key[1], means)
-        here = not (both & elsewhere)
-        found.append(
-            Group(key, len(both), len(left) - len(both), len(right) - len(both), *passed, rates, means, here)
+    for key, members in cohort.members:
+        left, right = has[0][members], has[1][members]
+        either = left | right
+        if not either.any():
+            continue
+        passed = (
+            PassRate(int(np.sum(left & good[0][members])), int(either.sum()), ()),
+            PassRate(int(np.sum(right & good[1][members])), int(either.sum()), ()),
         )
+        rates = passed[0].rate, passed[1].rate
+        means = _means(cohort, members, tables)
+        if hud_rows:
+            rows = [[one[at] for at in members.tolist() if at in one] for one in hud_rows]
+            rates = hud_pass_rate(rows[0]), hud_pass_rate(rows[1])
+            means = _hud_means(cohort, rows, means)
+        both = int(np.sum(left & right))
+        here = not np.any(elsewhere[members] & left & right)
+        alone = int(left.sum()) - both, int(right.sum()) - both
+        found.append(Group(key, both, *alone, *passed, rates, means, here))
     return found
-
-
-def _passed(side: Points, expected: Sequence[int]) -> PassRate:
-    good = {str(pk): all(point.good for point in points.values()) for pk, points in side.items()}
-    return pass_rate(good, [str(pk) for pk in expected])
 
 
 def _kind(name: str) -> str:
@@ -168,47 +148,50 @@ def _kind(name: str) -> str:
     return "memory" if is_memory else "speed"
 
 
-def _means(suite: str, left: Points, right: Points, metrics: Mapping[int, Metric]) -> dict[str, Mean]:
+def _means(cohort: Cohort, members: Ints, tables: tuple[Floats, Floats]) -> dict[str, Mean]:
     """Return for each kind the first metric that cases of both sides have."""
     found: dict[str, Mean] = {}
-    present = {metric for points in left.values() for metric in points}
-    for pk in sorted(present, key=lambda pk: metric_place(suite, metrics[pk])):
-        metric = metrics[pk]
+    order = np.argsort(cohort.column_order[members[0]])
+    for column in order.tolist():
+        metric = cohort.columns[column]
         if metric.direction == "none" or metric.kind != "timing" or _kind(metric.name) in found:
             continue
-        mean = Mean(metric, compare_means(_values(left, pk), _values(right, pk)))
-        if mean.found.matched:
-            found[_kind(metric.name)] = mean
+        base, head = tables[0][members, column], tables[1][members, column]
+        left, right = base > 0, head > 0
+        both = left & right
+        if matched := int(both.sum()):
+            before, after, low, high, p = paired_means(base[both], head[both])
+            alone = int(left.sum()) - matched, int(right.sum()) - matched
+            low, high = (None if one is None else one - 1 for one in (low, high))
+            ratio = after / before
+            found[_kind(metric.name)] = Mean(metric, before, after, ratio, low, high, p, matched, *alone)
     return {kind: found[kind] for kind in KINDS if kind in found}
 
 
-def _values(side: Points, metric: int) -> dict[str, float]:
-    return {
-        str(pk): points[metric].value or 0.0
-        for pk, points in side.items()
-        if metric in points and points[metric].value is not None
-    }
+def _hud_rows(cohort: Cohort, side: int) -> dict[int, HudRow]:
+    """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
+    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    at, backends = cohort.at[side], {pk: key[1] for key, members in cohort.members for pk in members.tolist()}
+    accuracies = {}
+    if (column := names.get(_ACCURACY)) is not None:
+        there = np.flatnonzero(at[:, column] >= 0).tolist()
+        accuracies = {one: cohort.sides[side].point(int(at[one, column]), side) for one in there}
+    add_words(accuracies.values())
+    speedups = cohort.values(side)[:, names[_SPEEDUP]] if _SPEEDUP in names else None
+    rows = {}
+    for one in np.flatnonzero(cohort.has(side)).tolist():
+        found = accuracies.get(one)
+        word = (found.code or ("pass" if found.good else found.status)) if found else ""
+        speedup = 0.0 if speedups is None else float(np.nan_to_num(speedups[one]))
+        rows[one] = HudRow(word, speedup, backends[one])
+    return rows
 
 
-def _hud(side: Points, metrics: Mapping[int, Metric], backend: str) -> tuple[float | None, float]:
-    """Return pass rate and mean speedup of a side by PyTorch HUD's formulas."""
-    rows = []
-    for points in side.values():
-        by_name = {metrics[pk].name: point for pk, point in points.items()}
-        accuracy, speedup = by_name.get(_ACCURACY), by_name.get(_SPEEDUP)
-        word = (accuracy.code or ("pass" if accuracy.good else accuracy.status)) if accuracy else ""
-        rows.append(HudRow(word, (speedup.value if speedup else None) or 0.0, backend))
-    return hud_pass_rate(rows), hud_geometric_mean(rows)
-
-
-def _hud_means(
-    left: Points, right: Points, metrics: Mapping[int, Metric], backend: str, means: dict[str, Mean]
-) -> dict[str, Mean]:
+def _hud_means(cohort: Cohort, rows: list[list[HudRow]], means: dict[str, Mean]) -> dict[str, Mean]:
     """Replace the mean of speedups by PyTorch HUD's, which has no matched cohort and so no interval."""
-    metric = next((one for one in metrics.values() if one.name == _SPEEDUP), None)
+    metric = next((one for one in cohort.columns if one.name == _SPEEDUP), None)
     if metric is None:
         return means
-    before, after = _hud(left, metrics, backend)[1], _hud(right, metrics, backend)[1]
+    before, after = map(hud_geometric_mean, rows)
     ratio = after / before if before and after else None
-    found = GeometricMean(before or None, after or None, ratio, None, None, None, (), (), ())
-    return {**means, "speed": Mean(metric, found)}
+    return {**means, "speed": Mean(metric, before or None, after or None, ratio)}

@@ -46,9 +46,6 @@ class Known:
     cards: Collection[str] = ()
 
 
-UNKNOWN = Known()
-
-
 @dataclass(frozen=True)
 class Judged:
     """A metric of an experiment on one side against the baseline."""

@@ -1,22 +1,30 @@
-"""Compare up to four sides: what moved, what may have another cause, what is within the noise."""
+"""Compare up to four sides: what moved, what may have another cause, what is within the noise.
+
+Numbers stay in arrays until a page shows them: pairs of points are judged one by one only where they may have
+moved, and rows are made of these and of what is shown.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from django.db.models import Func, IntegerField
 
 from hud.judging.rules.thresholds import Thresholds
-from hud.models import Compilation, Environment, Experiment, Metric, Run
+from hud.models import Compilation, Metric
+from hud.pages.compare import cohort as cohort_of
 from hud.pages.compare import points as points_of
-from hud.pages.compare.environment import Fact, differences
+from hud.pages.compare.cohort import Cohort
+from hud.pages.compare.environment import Fact, Places, differences, elsewhere, places_of
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, groups
-from hud.pages.compare.judged import UNKNOWN, Judged, Known, Place, by_draw, judge
-from hud.pages.compare.points import Point
-from hud.pages.compare.rows import Row, add_pairs, add_regressions
+from hud.pages.compare.judged import Judged, Known, by_draw, judge
+from hud.pages.compare.pairs import Pairs, Rules, screen
+from hud.pages.compare.rows import Row, complete
 from hud.pages.compare.sides import BadSide, Side, resolve
 from hud.pages.sql import fetch_tuples
 from hud.pages.values import metric_place
@@ -26,7 +34,6 @@ COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
 _FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
 _BREAKS = "graph_breaks"
-_BY_METRIC = dict[int, Point]  # of one experiment on one side
 
 
 @dataclass(frozen=True)
@@ -57,17 +64,22 @@ class Counts:
 
 @dataclass
 class ComparePage:
+    """A comparison. Sections hold experiments of the cohort; `rows` makes rows of those that are shown."""
+
     sides: list[Side]
     filters: Filters
-    movers: list[Row]  # the most certain and largest first
-    undecided: list[Row]  # moved, but something else may be the cause
-    quiet: list[Row]  # within the noise, largest first
-    apart: list[Row]  # on one side only, or failing on both
+    movers: list[int]  # the most certain and largest first
+    undecided: list[int]  # moved, but something else may be the cause
+    quiet: list[int]  # within the noise, largest first
+    apart: list[int]  # on one side only, or failing on both
+    changes: list[tuple[str, float]]  # verdict and change for the first candidate, in the order of sections
+    reach: float  # the largest change for any candidate, at most 100 %
     counts: list[Counts]  # for each candidate
     groups: list[list[Group]]  # likewise
     facts: list[Fact]  # of the environments
     metrics: list[Metric]  # that may be chosen
     suites: list[str]
+    _comparison: _Comparison
 
     @property
     def heads(self) -> list[Side]:
@@ -78,11 +90,17 @@ class ComparePage:
         return [fact for fact in self.facts if fact.differs]
 
     @property
-    def shown(self) -> list[Row]:
+    def shown(self) -> list[int]:
         return [*self.movers, *self.undecided, *self.quiet, *self.apart]
 
+    def rows(self, experiments: Iterable[int]) -> dict[int, Row]:
+        """Return the rows of these experiments of the cohort: 4 statements at most."""
+        rows = {one: self._comparison.row(one) for one in experiments}
+        complete(list(rows.values()), self._comparison.places.environments)
+        return rows
+
     def to_rows(self) -> list[dict[str, Any]]:
-        return [line for row in self.shown for line in row.to_rows(self.heads)]
+        return [line for row in self.rows(self.shown).values() for line in row.to_rows(self.heads)]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,131 +117,51 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
-    """Return the comparison: 10 statements and one for each side. Raise BadSide."""
+    """Return the comparison: 7 statements, two for each side and one for each candidate; `rows` reads the
+    rest. Raise BadSide."""
     sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
     names = {*COMPARED, COMPRESSION, filters.metric}
     metrics = {metric.pk: metric for metric in Metric.objects.filter(name__in=names)}
     if filters.metric and filters.metric not in {metric.name for metric in metrics.values()}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
-    found = [point for point in points_of.read(sides, metrics) if point.ran]
-    experiments = Experiment.objects.in_bulk({point.experiment_id for point in found})
-    suites = sorted({one.suite for one in experiments.values()})
-    if filters.suite:
-        experiments = {pk: one for pk, one in experiments.items() if one.suite == filters.suite}
-    by_side: list[dict[int, _BY_METRIC]] = [{} for _side in sides]
-    for point in found:
-        if point.experiment_id in experiments:
-            by_side[point.place].setdefault(point.experiment_id, {})[point.metric_id] = point
-    places = _places(found)
-    judged = _judged(by_side, experiments, metrics, filters, places)
-    kernels = _apply_draws(judged)
-    found_rows = (_row(one, by_side, judged, metrics, filters, kernels) for one in experiments.values())
-    rows = sorted((row for row in found_rows if row), key=lambda row: row.order)
-    counts = [_counts(rows, place, by_side) for place in range(len(heads))]
-    add_regressions(rows)
-    add_pairs(rows, places.environments)
-    if filters.verdict:
-        rows = [row for row in rows if any(cell and cell.verdict == filters.verdict for cell in row.cells)]
-    of_groups = [
-        groups(
-            experiments,
-            metrics,
-            by_side[0],
-            side,
-            formulas=filters.formulas,
-            elsewhere={
-                pk
-                for pk in by_side[0].keys() & side.keys()
-                if _is_elsewhere(by_side[0][pk], side[pk], places)
-            },
-        )
-        for side in by_side[1:]
+    found = [points_of.read(side, metrics) for side in sides]
+    cohort = cohort_of.read(found, metrics, filters.suite)
+    places = places_of(found)
+    rules = Rules(Thresholds.read(), cohort)
+    pairs = [
+        screen(cohort, side, filters.metric, rules, places.environments) for side in range(1, len(sides))
     ]
-    compared = {metric for side in by_side for points in side.values() for metric in points}
+    comparison = _Comparison(cohort, pairs, rules, places, filters.metric)
+    comparison.judge_moved()
+    cells = [comparison.verdicts(place) for place in range(len(heads))]
+    movers, undecided, quiet, apart = (
+        _of_verdict(section, cells, filters.verdict) for section in comparison.sections()
+    )
+    in_order = [*movers, *undecided, *quiet]
+    changes = [comparison.changes(place, in_order) for place in range(len(heads))]
+    compared = np.any([np.any(table >= 0, axis=0) for table in cohort.at], axis=0)
     return ComparePage(
         sides,
         filters,
-        *_sections(rows),
-        counts,
-        of_groups,
-        differences(sides, found, places.environments, places.runs),
-        sorted((metrics[pk] for pk in compared), key=lambda one: metric_place("", one)),
-        suites,
+        movers,
+        undecided,
+        quiet,
+        apart,
+        changes[0],
+        min(max((abs(change) for of_head in changes for _verdict, change in of_head), default=0.0), 1.0),
+        [_counts(comparison, place, cells[place]) for place in range(len(heads))],
+        [
+            groups(cohort, side, formulas=filters.formulas, elsewhere=elsewhere(cohort, side, places))
+            for side in range(1, len(sides))
+        ],
+        differences(found, places.environments, places.runs),
+        sorted(
+            (metric for metric, there in zip(cohort.columns, compared, strict=True) if there),
+            key=lambda one: metric_place("", one),
+        ),
+        cohort.suites,
+        comparison,
     )
-
-
-@dataclass
-class _Places:
-    environments: dict[int, Environment]
-    runs: dict[int, Run]
-    _known: dict[tuple[int, int], Place] = field(default_factory=dict)
-
-    def of(self, point: Point) -> Place:
-        key = point.environment_id, point.run_id
-        if key not in self._known:
-            environment = self.environments[point.environment_id]
-            card = str(environment.facts.get("gpu_uuid") or "")
-            self._known[key] = Place(environment.class_key, card, self.runs[point.run_id].host_name)
-        return self._known[key]
-
-
-def _places(found: Iterable[Point]) -> _Places:
-    environments = Environment.objects.in_bulk({point.environment_id for point in found})
-    runs = Run.objects.only("host_name", "commit", "branch", "base_interpreter")
-    return _Places(environments, runs.in_bulk({point.run_id for point in found}))
-
-
-def _is_elsewhere(base: _BY_METRIC, head: _BY_METRIC, places: _Places) -> bool:
-    return places.of(next(iter(base.values()))) != places.of(next(iter(head.values())))
-
-
-_Pairs = dict[tuple[int, int], list[Judged]]  # candidate and experiment → its metrics
-
-
-def _judged(
-    by_side: list[dict[int, _BY_METRIC]],
-    experiments: Mapping[int, Experiment],
-    metrics: Mapping[int, Metric],
-    filters: Filters,
-    places: _Places,
-) -> _Pairs:
-    known = _known({point.series_id for points in by_side[0].values() for point in points.values()})
-    thresholds = Thresholds.read()
-    found: _Pairs = {}
-    for place, side in enumerate(by_side[1:]):
-        for pk in by_side[0].keys() & side.keys():
-            base, head = by_side[0][pk], side[pk]
-            present = {metrics[one].name for one in base.keys() | head.keys()}
-            for one in base.keys() & head.keys():
-                metric, two = metrics[one], (base[one], head[one])
-                if (
-                    metric.name != filters.metric
-                    if filters.metric
-                    else not _is_headline(metric.name, present)
-                ):
-                    continue
-                measured = places.of(two[0]), places.of(two[1])
-                state = known.get((two[1].series_id, measured[1].class_key), UNKNOWN)
-                rule = thresholds.of(experiments[pk], metric).rule
-                found.setdefault((place, pk), []).append(judge(metric, rule, two, measured, state))
-    return found
-
-
-def _known(series: Collection[int]) -> dict[tuple[int, str], Known]:
-    """Return what is known of each series and class of environments: 1 statement."""
-    rows = fetch_tuples(
-        """
-        SELECT series_id, class_key, noise, points,
-            ARRAY(SELECT jsonb_array_elements_text(coalesce(level->'cards', '[]')))
-        FROM hud_seriesstate WHERE series_id = ANY(%(series)s)
-        """,
-        {"series": list(series)},
-    )
-    return {(pk, class_key): Known(noise, points, cards) for pk, class_key, noise, points, cards in rows}
-
-
-def _is_headline(name: str, present: Collection[str]) -> bool:
-    return role_of(name, present) == "headline"
 
 
 @dataclass
@@ -234,13 +172,144 @@ class _Kernels:
     count: int = 0
 
 
-def _apply_draws(judged: _Pairs) -> dict[tuple[int, int], _Kernels]:
-    """Take the autotuner's draw out of the verdicts; return the kernels of all moved points by run and
-    experiment: 1 statement."""
-    moved = {(pk, run) for (_place, pk), pairs in judged.items() for run in _moved_runs(pairs)}
+@dataclass
+class _Comparison:
+    """The pairs of all candidates, and the rows of those that may have moved; `row` makes the others."""
+
+    cohort: Cohort
+    pairs: list[Pairs]  # of each candidate
+    rules: Rules
+    places: Places
+    metric: str
+    moved: dict[int, Row] = field(default_factory=dict)
+    _cards: dict[tuple[int, str], Collection[str]] = field(default_factory=dict)
+
+    def judge_moved(self) -> None:
+        """Judge what may have moved, in the light of its cards and kernels: 2 statements."""
+        moved = sorted({one for pairs in self.pairs for one in pairs.experiment[~pairs.quiet].tolist()})
+        self._cards = _cards(self.cohort, moved)
+        judged = {one: [self._judged(one, place) for place in range(len(self.pairs))] for one in moved}
+        kernels = _apply_draws(judged.values())
+        for one, of_heads in judged.items():
+            self.moved[one] = _row(int(self.cohort.ids[one]), of_heads, kernels)
+
+    def _judged(self, one: int, place: int) -> list[Judged]:
+        """Return the first pair of an experiment, and those that may have moved."""
+        pairs = self.pairs[place]
+        first, last = int(pairs.first[one]), int(pairs.last[one])
+        if first < 0:
+            return []
+        return [self._judge(at, place) for at in range(first, last) if at == first or not pairs.quiet[at]]
+
+    def _judge(self, at: int, place: int) -> Judged:
+        pairs, cohort = self.pairs[place], self.cohort
+        one, column = int(pairs.experiment[at]), int(pairs.column[at])
+        base, head = (
+            cohort.sides[side].point(int(cohort.at[side][one, column]), side) for side in (0, place + 1)
+        )
+        measured = self.places.of(base), self.places.of(head)
+        noise = float(pairs.noise[at])
+        known = Known(
+            None if np.isnan(noise) else noise,
+            int(pairs.points[at]),
+            self._cards.get((head.series_id, measured[1].class_key), ()),
+        )
+        return judge(cohort.columns[column], self.rules.of(one, column), (base, head), measured, known)
+
+    def row(self, one: int) -> Row:
+        if one in self.moved:
+            return self.moved[one]
+        firsts = [int(pairs.first[one]) for pairs in self.pairs]
+        cells = [self._judge(at, place) if at >= 0 else None for place, at in enumerate(firsts)]
+        row = Row(int(self.cohort.ids[one]), cells)
+        if row.best is None:
+            cohort = self.cohort
+            there = [
+                (int(cohort.column_order[one, column]), side, column)
+                for side, table in enumerate(cohort.at)
+                for column in np.flatnonzero(table[one] >= 0).tolist()
+                if self.metric in ("", cohort.columns[column].name)
+            ]
+            _order, side, column = min(there)
+            row.alone = cohort.sides[side].point(int(cohort.at[side][one, column]), side)
+            row.alone_metric = cohort.columns[column]
+        return row
+
+    def sections(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Return movers, undecided, quiet ones and those that are not compared, the most certain and largest
+        first."""
+        columns = [self.metric in ("", one.name) for one in self.cohort.columns]
+        section = np.where(
+            np.any([(at[:, columns] >= 0).any(axis=1) for at in self.cohort.at], axis=0), 3, -1
+        )
+        score = np.full(self.cohort.ids.size, -1.0)
+        for pairs in self.pairs:
+            judged = np.flatnonzero(pairs.first >= 0)
+            judged = judged[pairs.score[pairs.first[judged]] > score[judged]]
+            firsts = pairs.first[judged]
+            score[judged] = pairs.score[firsts]
+            section[judged] = np.where(pairs.both_fail[firsts], 3, 2)
+        for one, row in self.moved.items():
+            score[one] = row.score
+            if best := row.best:
+                fails = 3 if best.reason == "both_fail" else 2
+                section[one] = 0 if best.moved else 1 if best.undecided else fails
+        score[section == 3] = 0.0
+        order = np.lexsort((self.cohort.names, -score))
+        found = [order[section[order] == number].tolist() for number in range(4)]
+        return found[0], found[1], found[2], found[3]
+
+    def verdicts(self, place: int) -> dict[int, str]:
+        """Return the verdict of each experiment for a candidate; `both_fail` where neither side is ok."""
+        pairs = self.pairs[place]
+        there = np.flatnonzero(pairs.first >= 0)
+        fails = pairs.both_fail[pairs.first[there]].tolist()
+        found = {
+            one: "both_fail" if fail else "unchanged" for one, fail in zip(there.tolist(), fails, strict=True)
+        }
+        for one, row in self.moved.items():
+            if cell := row.cells[place]:
+                found[one] = "both_fail" if cell.reason == "both_fail" else cell.verdict
+        return found
+
+    def changes(self, place: int, experiments: Sequence[int]) -> list[tuple[str, float]]:
+        """Return verdict and change of these experiments for a candidate, where there is a change."""
+        pairs, found = self.pairs[place], []
+        change = np.append(pairs.change, np.nan)[pairs.first].tolist()
+        for one in experiments:
+            if row := self.moved.get(one):
+                if (cell := row.cells[place]) and cell.change is not None:
+                    found.append((cell.verdict, cell.change))
+            elif math.isfinite(change[one]):
+                found.append(("unchanged", change[one]))
+        return found
+
+
+def _cards(cohort: Cohort, experiments: Sequence[int]) -> dict[tuple[int, str], Collection[str]]:
+    """Return the cards of each series of these experiments and class of environments: 1 statement."""
+    found = cohort.at[0][experiments]
+    series = cohort.sides[0].series[found[found >= 0]]
+    rows = fetch_tuples(
+        """
+        SELECT series_id, class_key, ARRAY(SELECT jsonb_array_elements_text(coalesce(level->'cards', '[]')))
+        FROM hud_seriesstate WHERE series_id = ANY(%(series)s)
+        """,
+        {"series": series.tolist()},
+    )
+    return {(pk, class_key): cards for pk, class_key, cards in rows}
+
+
+_KernelsOf = Mapping[tuple[int, int], _Kernels]  # by run and experiment
+
+
+def _apply_draws(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
+    """Take the autotuner's draw out of the verdicts; return the kernels of all moved points: 1 statement."""
+    lists = [pairs for of_heads in judged for pairs in of_heads]
+    moved = [one for pairs in lists for one in pairs if one.moved or one.undecided]
     rows = (
         Compilation.objects.filter(
-            experiment__in={pk for pk, _run in moved}, run__in={run for _pk, run in moved}
+            experiment__in={one.base.experiment_id for one in moved},
+            run__in={point.run_id for one in moved for point in (one.base, one.head)},
         )
         .annotate(count=Func("kernels", function="cardinality", output_field=IntegerField()))
         .values_list("run_id", "experiment_id", "variant", "count")
@@ -251,52 +320,29 @@ def _apply_draws(judged: _Pairs) -> dict[tuple[int, int], _Kernels]:
         of_run.variants.append(variant if count <= _FEW_KERNELS else "")
         of_run.count = max(of_run.count, count)
     nothing = _Kernels()
-    for (_place, pk), pairs in judged.items():
+    for pairs in lists:
         for index, one in enumerate(pairs):
-            base = kernels.get((one.base.run_id, pk), nothing).variants
-            pairs[index] = by_draw(one, base, kernels.get((one.head.run_id, pk), nothing).variants)
+            base, head = (
+                kernels.get((point.run_id, point.experiment_id), nothing).variants
+                for point in (one.base, one.head)
+            )
+            pairs[index] = by_draw(one, base, head)
     return kernels
 
 
-def _moved_runs(pairs: Iterable[Judged]) -> Iterable[int]:
-    return {run for one in pairs if one.moved or one.undecided for run in (one.base.run_id, one.head.run_id)}
-
-
-def _row(  # noqa: PLR0917 — of one caller
-    experiment: Experiment,
-    by_side: list[dict[int, _BY_METRIC]],
-    judged: _Pairs,
-    metrics: Mapping[int, Metric],
-    filters: Filters,
-    kernels: Mapping[tuple[int, int], _Kernels],
-) -> Row | None:
-    pk = experiment.pk
-
-    def place_of(metric: Metric) -> tuple[int, str]:
-        return metric_place(experiment.suite, metric)
-
+def _row(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -> Row:
+    """Return the row of what moved; the pairs of each candidate have the experiment's main metric first."""
     cells: list[Judged | None] = []
     also: list[str] = []
-    for place in range(len(by_side) - 1):
-        pairs = sorted(judged.get((place, pk), ()), key=lambda one: place_of(one.metric))
+    for pairs in of_heads:
         telling = sorted((one for one in pairs if one.moved), key=lambda one: -one.score)
         unsure = sorted((one for one in pairs if one.undecided), key=lambda one: -one.score)
         leading = [one for one in pairs[:1] if one.moved or one.undecided]
         order = [*telling, *leading, *unsure, *pairs]
         cells.append(order[0] if order else None)
         also += [one.metric.title for one in telling[1:] if one.metric.title not in also]
-    row = Row(experiment, cells, also)
+    row = Row(pk, cells, also)
     if row.best is None:
-        points = [
-            point
-            for side in by_side
-            for point in side.get(pk, {}).values()
-            if not filters.metric or metrics[point.metric_id].name == filters.metric
-        ]
-        if not points:
-            return None
-        row.alone = min(points, key=lambda point: (place_of(metrics[point.metric_id]), point.place))
-        row.alone_metric = metrics[row.alone.metric_id]
         return row
     runs = row.best.base.run_id, row.best.head.run_id
     old, new = (kernels.get((run, pk)) for run in runs)
@@ -304,31 +350,28 @@ def _row(  # noqa: PLR0917 — of one caller
         row.code = f"run:{runs[0]}/experiment:{pk}", f"run:{runs[1]}/experiment:{pk}"
         if old.count != new.count:
             row.facts = f"{new.count} kernels, was {old.count}"
-    for one in judged.get((0, pk), ()):
+    for one in of_heads[0]:
         if one.metric.name == _BREAKS and one.base.value != one.head.value and one is not row.best:
             row.facts = f"graph breaks {one.base.value:.0f} → {one.head.value:.0f}"
     return row
 
 
-def _sections(rows: Iterable[Row]) -> tuple[list[Row], list[Row], list[Row], list[Row]]:
-    """Return movers, undecided, quiet ones and those that are not compared."""
-    found: tuple[list[Row], ...] = ([], [], [], [])
-    for row in rows:
-        best = row.best
-        if best is None or best.reason == "both_fail":
-            found[3].append(row)
-        else:
-            found[0 if best.moved else 1 if best.undecided else 2].append(row)
-    return found[0], found[1], found[2], found[3]
+def _of_verdict(section: list[int], cells: Sequence[Mapping[int, str]], verdict: str) -> list[int]:
+    if not verdict:
+        return section
+    wanted = {verdict, "both_fail"} if verdict == "unchanged" else {verdict}
+    return [one for one in section if any(of_head.get(one) in wanted for of_head in cells)]
 
 
-def _counts(rows: Iterable[Row], place: int, by_side: list[dict[int, _BY_METRIC]]) -> Counts:
-    cells = [cell for row in rows if (cell := row.cells[place])]
-    base, head = by_side[0].keys(), by_side[place + 1].keys()
+def _counts(comparison: _Comparison, place: int, verdicts: Mapping[int, str]) -> Counts:
+    base, head = comparison.cohort.has(0), comparison.cohort.has(place + 1)
+    cells = [cell for row in comparison.moved.values() if (cell := row.cells[place])]
+    counted = Counter(verdicts.values())
+    del counted["both_fail"]
     return Counts(
-        Counter(cell.verdict for cell in cells if cell.reason != "both_fail"),
+        counted,
         Counter(cell.reason for cell in cells if cell.undecided),
-        len(base & head),
-        len(base - head),
-        len(head - base),
+        int(np.sum(base & head)),
+        int(np.sum(base & ~head)),
+        int(np.sum(head & ~base)),
     )

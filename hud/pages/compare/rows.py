@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Environment, Experiment, Host, Metric, Regression
 from hud.pages.compare.judged import Judged
-from hud.pages.compare.points import Point
+from hud.pages.compare.points import Point, add_words
 from hud.pages.compare.sides import Side
 from hud.pages.suite.query import identity
 from runner.schema.statistics import LEAST_PAIRS
@@ -20,9 +20,9 @@ from runner.schema.statistics import LEAST_PAIRS
 @dataclass
 class Row:
     """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
-    lacks it; then `alone` has the point of the side that has one."""
+    lacks it; then `alone` has the point of the side that has one. `complete` adds the rest."""
 
-    experiment: Experiment
+    pk: int
     cells: list[Judged | None]
     also: list[str] = field(default_factory=list)  # titles of further metrics that moved
     alone: Point | None = None
@@ -31,6 +31,7 @@ class Row:
     facts: str = ""
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
     pairs_query: str = ""  # fills the experiment's form so that it reruns both versions of torch in pairs
+    experiment: Experiment = field(init=False)
 
     @cached_property
     def best(self) -> Judged | None:
@@ -49,14 +50,8 @@ class Row:
         return "" if self.alone is None else "base" if self.alone.place == 0 else "head"
 
     @property
-    def order(self) -> tuple[Any, ...]:
-        best = self.best
-        return (
-            -(best.score if best else 0.0),
-            self.experiment.suite,
-            self.experiment.title,
-            self.experiment.pk,
-        )
+    def score(self) -> float:
+        return self.best.score if self.best else 0.0
 
     def to_rows(self, heads: Sequence[Side]) -> list[dict[str, Any]]:
         about = identity(self.experiment)
@@ -73,7 +68,19 @@ class Row:
         ]
 
 
-def add_regressions(rows: Iterable[Row]) -> None:
+def complete(rows: Sequence[Row], environments: Mapping[int, Environment]) -> None:
+    """Add the experiments of these rows, their regressions, forms, and the reasons of what has no value or
+    failed: 4 statements at most."""
+    experiments = Experiment.objects.in_bulk({row.pk for row in rows})
+    for row in rows:
+        row.experiment = experiments[row.pk]
+    _add_regressions(rows)
+    _add_pairs(rows, environments)
+    alone = [row.alone for row in rows if row.alone]
+    add_words([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
+
+
+def _add_regressions(rows: Iterable[Row]) -> None:
     """Add the regression that each moved row belongs to: 1 statement."""
     moved = {
         best.head.series_id: row for row in rows if (best := row.best) and (best.moved or best.undecided)
@@ -83,7 +90,7 @@ def add_regressions(rows: Iterable[Row]) -> None:
         moved[one.series_id].regression = one
 
 
-def add_pairs(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
+def _add_pairs(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
     """Add the interpreters of both versions of torch, where an attached host has them: 1 statement."""
     found = Host.objects.filter(detached_at=None).values_list("facts__pythons", flat=True)
     by_torch = {

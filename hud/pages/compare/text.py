@@ -31,7 +31,9 @@ def shown(page: ComparePage, *, everything: bool) -> Shown:
     """Return the rows to show: all movers up to 200, of the others the largest unless `everything`."""
     most = 500
     few, some = (most, most) if everything else (5, 20)
-    return Shown(page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
+    parts = (page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
+    rows = page.rows(one for part in parts for one in part)
+    return Shown(*([rows[one] for one in part] for part in parts))
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -121,7 +123,7 @@ def _means(page: ComparePage, place: int) -> Iterable[str]:
 
 
 def _mean(mean: Mean) -> str:
-    before, after = value(mean.found.base, mean.metric), value(mean.found.head, mean.metric)
+    before, after = value(mean.base, mean.metric), value(mean.head, mean.metric)
     interval = f"{percent(mean.low)} to {percent(mean.high)}" if mean.low is not None else ""
     return f"{_safe(mean.metric.title)} | {before} | {after} | {percent(mean.change)} | {interval}"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from urllib.parse import urlencode
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from hud.pages import data
@@ -34,6 +38,8 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "compare", page.to_rows(), **page.to_json())
     rows = text.shown(page, everything=everything)
+    chosen = [(name, value) for name, value in asdict(page.filters).items() if value]
+    sides = [("base", base), *(("head", head) for head in heads), *chosen, ("format", "md")]
     context = {
         "page": page,
         "rows": rows,
@@ -42,6 +48,9 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "everything": everything,
         "verdicts": query.VERDICTS,
         "complaints": form.complaints(),
+        "chosen": chosen,
+        "most_heads": MOST_SIDES - 1,
+        "markdown_url": f"{reverse('api:get_compare')}?{urlencode(sides)}",
     }
     return render(request, "compare/compare.html", context)
 

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_http_methods
 
 from hud.accounts.access import after_login
 from hud.ingest.deletion import CannotDelete, Deletion, delete_run, delete_upload, may_delete, uploads_of
-from hud.ingest.resolve import Busy
 from hud.models import Run, Upload
+from hud.runs.references import Busy
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hud.models import Experiment
-from hud.pages.forms import RerunForm
 from hud.pages.hosts.query import Place
+from hud.pages.rerun_form import RerunForm
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, spec_of
 from runner.suites import SUITES

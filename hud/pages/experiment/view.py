@@ -17,8 +17,9 @@ from hud.pages import data
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.query import ExperimentPage
-from hud.pages.forms import ExperimentChoice, RerunForm
+from hud.pages.forms import ExperimentChoice
 from hud.pages.hosts.query import places_for
+from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
 from hud.pages.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun

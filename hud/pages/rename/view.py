@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from hud.accounts.access import after_login
 from hud.ingest.renaming import KINDS, CannotRename, Renaming, rename
-from hud.ingest.resolve import Busy
+from hud.runs.references import Busy
 
 
 class RenameForm(forms.Form):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runner.schema.options import repeat, switch
-from runner.schema.suite import Case, Expected, Option, Suite, TaskSpec
+from runner.schema.options import Option, repeat, switch
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
 from runner.suites.torchdynamo.options import OPTIONS
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from runner.schema.options import EXPLAIN_FAILURE
-from runner.schema.suite import Case, Expected, Option, OptionValue, Suite, TaskSpec
+from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.schema.targets import TargetFraction
 
 # gpt-fast's four sizes; a CPU takes smaller ones, so that one kernel stays under a minute.

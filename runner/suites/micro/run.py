@@ -33,9 +33,10 @@ from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.devices import arch_key, peaks
+from runner.schema.options import EXPLAIN
 from runner.schema.records import Json
 from runner.schema.statistics import geometric_mean
-from runner.schema.suite import EXPLAIN, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 from runner.suites.micro import SIZES as MICRO_SIZES
 from runner.suites.micro import size_metrics

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.options import choice, count, repeat, switch
-from runner.schema.suite import Case, Expected, Option, OptionValue, Suite, TaskSpec
+from runner.schema.options import Option, OptionValue, choice, count, repeat, switch
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
 OWN = "own"

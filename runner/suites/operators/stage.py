@@ -22,9 +22,10 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.timing_confidence import latency_results
+from runner.schema.options import OptionValue
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
-from runner.schema.suite import OptionValue, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites.operators import call_metrics
 from runner.suites.operators.inputs import Call, named
 from runner.suites.operators.one import UPSTREAM_CLOCK, Times, measure

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
+from runner.schema.options import Option, OptionValue
 from runner.schema.plan import KEPT_CACHES
-from runner.schema.suite import Expected, Option, OptionValue, Suite, TaskSpec
+from runner.schema.suite import Expected, Suite, TaskSpec
 from runner.suites.torchdynamo.options import OPTIONS
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")

@@ -8,8 +8,7 @@ that kind changes the backend's name in the results and stands nowhere else.
 from __future__ import annotations
 
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
-from runner.schema.options import BUDGET_S, EXPLAIN_FAILURE, choice, extra, repeat, switch
-from runner.schema.suite import Option
+from runner.schema.options import BUDGET_S, EXPLAIN_FAILURE, Option, choice, extra, repeat, switch
 
 _PROCEDURE = (
     choice("test", "what to run", "both", "performance", "accuracy", identity=False),

@@ -27,9 +27,10 @@ from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
 from runner.schema.compilations import EXPLAINABLE, Explanation
+from runner.schema.options import EXPLAIN
 from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
-from runner.schema.suite import EXPLAIN, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages_of
 from runner.suites.torchdynamo.spawned_stage import spawned

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.formats.xla import ON_XLA, Cell, cell, cell_of
-from runner.schema.options import count, extra, repeat, switch
+from runner.schema.options import Option, count, extra, repeat, switch
 from runner.schema.statistics import ValueRule
-from runner.schema.suite import Case, Expected, Matrix, Option, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Matrix, Suite, TaskSpec
 
 # What PyTorch/XLA's runner calls an experiment's axes, each in every value.
 ACCELERATORS = ("cpu", "cuda", "tpu")

@@ -1,6 +1,7 @@
 """A suite that sleeps: the example of docs/add_a_suite.md."""
 
-from runner.schema.suite import Case, Option, Suite
+from runner.schema.options import Option
+from runner.schema.suite import Case, Suite
 
 SUITE = Suite(
     name="sleepy",

@@ -1,0 +1,147 @@
+"""Which of thousands of pairs of points may have moved, all at once, so that only these are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hud.judging.rules.thresholds import Thresholds, default_rule
+from hud.judging.verdict import Rule, point_factors
+from hud.models import Environment, Experiment
+from hud.pages.compare.cohort import Cohort
+from hud.pages.compare.points import Bools, Floats, Ints
+from hud.pages.sql import fetch_columns
+
+_CERTAIN = 10.0  # times the noise: it could not be more certain
+
+
+class Rules:
+    """The rules of a cohort's series, with what operators say."""
+
+    def __init__(self, thresholds: Thresholds, cohort: Cohort) -> None:
+        """Read the experiments where an operator says anything: 1 statement."""
+        self._columns, self._ids = cohort.columns, cohort.ids.tolist()
+        self._default = [default_rule(metric) for metric in cohort.columns]
+        self.relative = np.array([[rule.relative_floor for rule in self._default]])
+        self.absolute = np.array([[rule.absolute_floor for rule in self._default]])
+        self._own: dict[tuple[int, int], Rule] = {}
+        names = {"", *(metric.name for metric in cohort.columns)}
+        if not any(row.metric in names for row in thresholds.rows):
+            return
+        self.relative = np.repeat(self.relative, len(self._ids), axis=0)
+        self.absolute = np.repeat(self.absolute, len(self._ids), axis=0)
+        experiments = Experiment.objects.in_bulk(self._ids)
+        for at, column in np.argwhere(cohort.at[0] >= 0).tolist():
+            rule = thresholds.of(experiments[self._ids[at]], self._columns[column]).rule
+            self._own[at, column] = rule
+            self.relative[at, column], self.absolute[at, column] = rule.relative_floor, rule.absolute_floor
+
+    def of(self, experiment: int, column: int) -> Rule:
+        return self._own.get((experiment, column), self._default[column])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is judged between the baseline and one candidate, an element for each pair of points; those of an
+    experiment follow each other, its main metric first."""
+
+    experiment: Ints
+    column: Ints
+    noise: Floats  # of the series from point to point, NaN where unknown
+    points: Ints  # over how many
+    change: Floats  # NaN without one
+    score: Floats  # certainty × size of a change within the noise
+    quiet: Bools  # within the noise, or the same status
+    both_fail: Bools
+    first: Ints  # of each experiment of the cohort: its first pair, -1 without one
+    last: Ints  # and the one after its last
+
+
+def screen(
+    cohort: Cohort, side: int, metric: str, rules: Rules, environments: Mapping[int, Environment]
+) -> Pairs:
+    """Return the pairs of a candidate, as `judge` would see them: 1 statement."""
+    experiment, column = np.nonzero(cohort.headline(side, metric))
+    order = np.lexsort((cohort.column_order[experiment, column], experiment))
+    experiment, column = experiment[order], column[order]
+    kinds = np.array([one.kind for one in cohort.columns])[column]
+    base, head = cohort.values(0)[experiment, column], cohort.values(side)[experiment, column]
+    noise, points = _noise(cohort, side, experiment, column, environments)
+    by_status = (kinds == "status") | np.isnan(base) | np.isnan(head)
+    size = np.abs(_steps(base, head))
+    prior = np.array([rules.of(0, at).prior_noise for at in range(len(cohort.columns))])[column]
+    factor = point_factors(size, np.where(noise > 0, noise, prior), points)
+    factor[kinds == "deterministic"] = np.inf
+    rows = experiment if len(rules.relative) > 1 else 0
+    same = np.abs(head - base) <= rules.absolute[rows, column]
+    within = size <= np.log1p(rules.relative[rows, column])
+    count = cohort.sides[0].count[cohort.at[0][experiment, column]]
+    enough = (points >= 2) & (points * count >= _FEWEST)
+    quiet = same | ((kinds == "timing") & (within | ((factor <= Rule.suspect_factor) & enough)))
+    good = cohort.good(0)[experiment, column], cohort.good(side)[experiment, column]
+    quiet[by_status] = (good[0] == good[1])[by_status]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(by_status | (base == 0), np.nan, (head - base) / np.abs(base))
+        score = np.minimum(factor / _CERTAIN, 1.0) * np.abs(np.log1p(change))
+    first, last = np.full(cohort.ids.size, -1), np.full(cohort.ids.size, -1)
+    starts = np.flatnonzero(np.diff(experiment, prepend=-1))
+    first[experiment[starts]] = starts
+    last[experiment[starts]] = np.append(starts[1:], experiment.size)[: starts.size]
+    both_fail = by_status & ~good[0] & ~good[1]
+    return Pairs(
+        experiment,
+        column,
+        noise,
+        points,
+        change,
+        np.where(np.isfinite(score), score, 0.0),
+        quiet,
+        both_fail,
+        first,
+        last,
+    )
+
+
+_FEWEST = 5  # compilations, as `judge_points` has it
+
+
+def _steps(base: Floats, head: Floats) -> Floats:
+    """Return log ratios of positive values, else the differences relative to the larger magnitude."""
+    scale = np.maximum(np.maximum(np.abs(base), np.abs(head)), np.finfo(float).tiny)
+    positive = (base > 0) & (head > 0)
+    logs = np.log(np.where(positive, head, 1.0)) - np.log(np.where(positive, base, 1.0))
+    return np.where(positive, logs, head / scale - base / scale)
+
+
+def _noise(
+    cohort: Cohort, side: int, experiment: Ints, column: Ints, environments: Mapping[int, Environment]
+) -> tuple[Floats, Ints]:
+    """Return the noise of each pair's series in the candidate's class of environments, NaN where unknown, and
+    from how many points it is known: 1 statement."""
+    points = cohort.sides[side]
+    head = cohort.at[side][experiment, column]
+    classes = sorted({one.class_key for one in environments.values()})
+    class_of = np.zeros(max(environments, default=0) + 1, np.int64)
+    for pk, one in environments.items():
+        class_of[pk] = classes.index(one.class_key)
+    series = points.series[head]
+    known, of_class, noise, count = fetch_columns(
+        """
+        SELECT array_send(array_agg(series_id)),
+            array_send(array_agg(array_position(%(classes)s::text[], class_key::text) - 1)),
+            array_send(array_agg(coalesce(noise, 'NaN'))), array_send(array_agg(points))
+        FROM hud_seriesstate
+        WHERE series_id = ANY(%(series)s::int[]) AND class_key = ANY(%(classes)s::text[])
+        """,
+        {"classes": classes, "series": f"{{{','.join(map(str, series.tolist()))}}}"},
+    )
+    keys = known.astype(np.int64) * len(classes) + of_class
+    order = np.argsort(keys)
+    wanted = series.astype(np.int64) * len(classes) + class_of[points.environment[head]]
+    place = np.searchsorted(keys, wanted, sorter=order)
+    place = np.append(order, known.size)[place]
+    there = np.append(keys, -1)[place] == wanted
+    found_noise, found_points = np.append(noise, np.nan)[place], np.append(count, 0)[place]
+    return np.where(there, found_noise, np.nan), np.where(there, found_points, 0)

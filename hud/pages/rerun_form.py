@@ -1,0 +1,183 @@
+"""The rerun form of an experiment: where, how often, over which caches, and the suite's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from django import forms
+
+from hud.pages.hosts.query import Place
+from hud.pages.option_fields import knob_field, knob_text
+from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
+from runner.schema import inductor_options
+from runner.schema.inductor_options import InductorOptions
+from runner.schema.options import Option, OptionValue
+from runner.schema.plan import COMPILATIONS
+from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest
+
+_KNOB = "knob_"  # prefix of a field's name
+_MAIN_FIELDS = ("place", "environment", "compilations", "repeats")
+_FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
+
+
+class _OptionsField(forms.CharField):
+    """Inductor options, separated by commas."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(max_length=1000, **about)
+
+    def clean(self, value: Any) -> InductorOptions:
+        settings = [part for part in super().clean(value).split(",") if part.strip()]
+        try:
+            return inductor_options.parsed(settings)
+        except BadRequest as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class RerunForm(forms.Form):
+    """The rerun form: host, repeats, environments and options of an experiment.
+
+    Every knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value.
+    """
+
+    place = forms.ChoiceField(label="Host")
+    environment = forms.ChoiceField(label="Environment", required=False)
+    base_environment = forms.ChoiceField(
+        label="Compare with (A/B)", required=False, help_text="baseline environment"
+    )
+    new_options = _OptionsField(
+        label="Inductor options",
+        required=False,
+        help_text="for the candidate only, e.g. epilogue_fusion=off, max_fusion_size=8; the baseline"
+        " runs without them",
+    )
+    compilations = forms.IntegerField(
+        label="Compilations",
+        required=False,
+        min_value=1,
+        max_value=MAX_COMPILATIONS,
+        help_text=f"processes with empty caches; default: {COMPILATIONS['cuda']} on a GPU, 1 on a CPU",
+    )
+    repeats = forms.IntegerField(
+        label="Repeats",
+        min_value=1,
+        max_value=MAX_REPEATS,
+        initial=1,
+        help_text=f"processes over the caches of the first; at least {LEAST_PAIRS} pairs for A/B",
+    )
+    caches = forms.ChoiceField(
+        label="Caches",
+        required=False,
+        choices=[("fresh", "fresh"), ("kept", "kept")],
+        help_text="kept: compile once for all repeats, also in A/B",
+    )
+    pinned = forms.CharField(
+        label="Pin choices of",
+        required=False,
+        max_length=60,
+        help_text="a compilation whose configurations are forced, as run:12/experiment:5/compilation:2",
+    )
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        places: list[Place],
+        knobs: Sequence[Option] = (),
+        inductor: bool = False,
+        compiles: bool = False,
+        own: Mapping[str, OptionValue] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
+        `compiles`: it can be compiled several times."""
+        super().__init__(data, **options)
+        if not inductor:
+            del self.fields["new_options"]
+        if not compiles:
+            del self.fields["compilations"], self.fields["pinned"]
+        self.places = {place.key: place for place in places}
+        field = self.fields["place"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(place.key, place.label) for place in places]
+        field.error_messages["invalid_choice"] = "No attached host offers this any more; choose another."
+        names = list(dict.fromkeys(name for place in places for name in place.pythons))
+        self._offer("environment", "host default", names)
+        self._offer("base_environment", "none", names)
+        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
+        self._own = {f"{_KNOB}{name}" for name in own}
+        field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
+        for name, knob in self._knobs.items():
+            self.fields[name] = knob_field(knob)
+            if knob.name in own:
+                self.initial.setdefault(name, knob_text(own[knob.name]))
+
+    def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", none), *((one, one) for one in offered)]
+        there = ", ".join(offered) or "none"
+        field.error_messages["invalid_choice"] = f"No host has an environment %(value)s; there are: {there}."
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        is_ab = values.get("base_environment") or values.get("new_options")
+        if is_ab and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
+            self.add_error("repeats", f"An A/B comparison needs at least {LEAST_PAIRS} pairs.")
+        return values
+
+    @property
+    def main_fields(self) -> list[forms.BoundField]:
+        """Return what most reruns set: where and how often."""
+        return [field for field in self if field.name in _MAIN_FIELDS]
+
+    @property
+    def more_fields(self) -> list[forms.BoundField]:
+        """Return the settings of comparisons, caches and choices."""
+        return [field for field in self if field.name not in _MAIN_FIELDS and field.name not in self._knobs]
+
+    @property
+    def more_wrong(self) -> bool:
+        return any(field.errors for field in self.more_fields)
+
+    @property
+    def knob_fields(self) -> list[forms.BoundField]:
+        """Return the suite's options, those that the experiment sets first."""
+        found = [field for field in self if field.name in self._knobs]
+        return sorted(found, key=lambda field: field.name not in self._own)
+
+    @property
+    def first_knobs(self) -> list[forms.BoundField]:
+        return self.knob_fields[: max(_FIRST_KNOBS, len(self._own))]
+
+    @property
+    def other_knobs(self) -> list[forms.BoundField]:
+        return self.knob_fields[max(_FIRST_KNOBS, len(self._own)) :]
+
+    @property
+    def knobs_wrong(self) -> bool:
+        return any(name in self.errors for name in self._knobs)
+
+    @property
+    def others_wrong(self) -> bool:
+        return any(field.errors for field in self.other_knobs)
+
+    def knobs_chosen(self) -> dict[str, OptionValue | None]:
+        """Return every knob, None for its default; {} where the form was sent without knobs."""
+        if not any(name in self.data for name in self._knobs):
+            return {}
+        return {option.name: self.cleaned_data[name] for name, option in self._knobs.items()}
+
+    def refuse(self, error: InvalidRunRequest) -> bool:
+        """Show the reason beside the field that is wrong. Return False where there is none."""
+        name = "new_options" if error.options else f"{_KNOB}{error.knob}"
+        if name not in self.fields:
+            return False
+        self.add_error(name, str(error))
+        return True
+
+    def place_chosen(self) -> Place:
+        return self.places[self.cleaned_data["place"]]

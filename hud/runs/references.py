@@ -1,0 +1,39 @@
+"""The lock that keeps rows which measurements refer to while an upload is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+_REFERENCES = 4_170_226_001  # number of the advisory lock, of no meaning
+_WAIT = "10s"
+
+
+class Busy(Exception):
+    """An upload is being stored for a longer time, so nothing that it may refer to can be removed now."""
+
+
+def keep_references() -> None:
+    """Keep runs, series and uploads from being removed or merged until the transaction ends. The database
+    does not check the references of measurements."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_REFERENCES])
+
+
+@contextmanager
+def changing_references() -> Iterator[None]:
+    """Open a transaction that may remove or merge what measurements refer to. Raise Busy if it has to wait
+    for longer than 10 s, since uploads wait behind it."""
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET LOCAL lock_timeout = '{_WAIT}'")
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_REFERENCES])
+            yield
+    except OperationalError as error:
+        if isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
+            raise Busy("an upload is being stored; try again when it has ended") from error
+        raise
