@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -18,7 +19,8 @@ from hud.models import Accelerator
 from hud.server import embedded
 from runner.system import machine
 from tests.support.claims import attach
-from tests.support.servers import EmbeddedServer, Hud, RedisServer
+from tests.support.servers import EmbeddedServer, Hud, RedisServer, nobody_else_asks
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -53,6 +55,8 @@ LONGEST = (
     "test_xla.py",
 )
 FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records
+# For stages with fresh caches and few kernels: to precompile inductor's headers takes longer than they save
+NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 STARTED_WITH = frozenset(machine.changing_variables())
 NO_BROWSER = "chromium is not installed (Debian: apt-get install chromium)"
 
@@ -74,6 +78,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if not item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """Everything imported stays, so the garbage collector need not look through it again and again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -100,7 +111,8 @@ def _print_fault_figures(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends the session as Ctrl-C does, so that servers and folders go."""
+    """SIGTERM ends the session as Ctrl-C does, so that servers and folders go. Imports make no garbage."""
+    gc.disable()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
@@ -119,6 +131,23 @@ def inductor_cache(data: Path) -> dict[str, str]:
     folder = Path(os.environ.get("RUNNER_TEST_CACHE") or session / "inductor")
     folder.mkdir(exist_ok=True)
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TMPDIR": str(folder)}
+
+
+@pytest.fixture
+def inductor_here(inductor_cache: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let inductor work in the tests' own process with that cache; what dynamo compiled is forgotten."""
+    from torch._inductor import codecache
+
+    from runner.measure.timing.compile_time import forget_compiles
+
+    for name, value in inductor_cache.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    headers = Path(codecache.default_cache_dir()) / "precompiled_headers"
+    monkeypatch.setattr(codecache, "_HEADER_DIR", str(headers))
+    monkeypatch.setattr(codecache, "_HEADER_LOCK_DIR", str(headers / "locks"))
+    yield
+    forget_compiles()
 
 
 @pytest.fixture(scope="session")
@@ -155,17 +184,29 @@ def redis_server(_redis_of_session: RedisServer) -> RedisServer:
 @pytest.fixture
 def hud_process(data: Path, transactional_db: None) -> Iterator[Hud]:
     """The web application under gunicorn, not started yet: `start(HUD_LEASE_S="2")`, `kill`, `stop`."""
-    database = settings.DATABASES["default"]
-    hud = Hud(data, f"postgresql://hud@/{connection.settings_dict['NAME']}?host={database['HOST']}")
+    hud = Hud(data, _test_database())
+    yield hud
+    hud.stop()
+
+
+def _test_database() -> str:
+    return f"postgresql://hud@/{connection.settings_dict['NAME']}?host={connection.settings_dict['HOST']}"
+
+
+@pytest.fixture(scope="module")
+def _web_of_file(data: Path, django_db_setup: None) -> Iterator[Hud]:
+    hud = Hud(data, _test_database())
     yield hud
     hud.stop()
 
 
 @pytest.fixture
-def live_hud(hud_process: Hud, redis_server: RedisServer) -> Hud:
-    """The web application under gunicorn, answering at `live_hud.url`."""
-    hud_process.start()
-    return hud_process
+def live_hud(_web_of_file: Hud, transactional_db: None, redis_server: RedisServer) -> Iterator[Hud]:
+    """The web application under gunicorn, answering at `live_hud.url`; the tests of a file share it."""
+    if not _web_of_file.running:
+        _web_of_file.start()
+    yield _web_of_file
+    wait_for(nobody_else_asks, "the end of the requests, before the tables are emptied")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.support.factories import (
 from tests.support.observed import SAMPLES
 
 pytestmark = pytest.mark.django_db
-MOST_OF_A_KIND = 3  # pages that differ in a number, or in what is asked of them
+MOST_OF_A_KIND = 2  # pages that differ in a number, or in what is asked of them
 ELSEWHERE = ("/static/", "/api/", "/admin/", "/django-rq/", "/logout/", "/login/", "/metrics", "/healthz")
 
 

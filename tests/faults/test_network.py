@@ -23,9 +23,19 @@ WEB_S = 10  # no answer of the web takes longer, whatever the network does
 
 
 @pytest.fixture
+def _django_db_helper(django_db_setup: None) -> None:
+    """Not pytest-django's own, which empties the database after each test."""
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """One for all tests of this file, since each takes seconds to start."""
+    return shared_site
+
+
+@pytest.fixture
 def network(site: Site) -> Iterator[Proxy]:
-    """Between the web and host "far", which is the only one."""
-    site.host.stop()
+    """Between the web and host "far"."""
     proxy = Proxy(("127.0.0.1", site.hud.port), latency_s=0.1 if site.times.scaled else 0.5)
     site.attach("far", through=f"http://127.0.0.1:{proxy.port}")
     yield proxy
@@ -33,10 +43,10 @@ def network(site: Site) -> Iterator[Proxy]:
 
 
 def start(site: Site, number: int) -> Run:
-    """A run whose benchmark has begun, and waits for the file go-<number>."""
+    """A run on "far" whose benchmark has begun, and waits for the file go-<number>."""
     far: Control = site.controls["far"]
     far.plan({str(number): {"wait_for": f"go-{number}"}})
-    run = site.request()
+    run = site.request(labels={"host": "far"})
     far.wait_for_start(number)
     return run
 
@@ -95,7 +105,8 @@ def test_answers_that_never_arrive(site: Site, network: Proxy) -> None:
 
 
 def test_a_redis_that_never_answers(site: Site) -> None:
-    """Reading and asking for a run take no notice; tick goes on; the run is rung for afterwards."""
+    """Reading and asking for a run take no notice; tick goes on; the run is rung for afterwards. This is the
+    last test of the file: the web goes on through the proxy."""
     own = urlsplit(settings.REDIS_URL)
     proxy = Proxy(own.path)
     url = f"redis://{own.username}:{own.password}@127.0.0.1:{proxy.port}/0"

@@ -32,11 +32,7 @@ def _backend() -> str:
 
 
 @pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
-def test_a_planted_bug_of_a_lowering_is_named(
-    monkeypatch: pytest.MonkeyPatch, inductor_cache: dict[str, str]
-) -> None:
-    for name, value in inductor_cache.items():
-        monkeypatch.setenv(name, value)
+def test_a_planted_bug_of_a_lowering_is_named(monkeypatch: pytest.MonkeyPatch, inductor_here: None) -> None:
     monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)  # to find them takes longer than the rest
     x = torch.randn(64)
 

@@ -74,8 +74,16 @@ def press_rerun(page: Page, hud: Hud, experiment: Experiment) -> Run:
     return Run.objects.exclude(pk__in=before).get()
 
 
-def test_rerun_ends_succeeded_with_a_new_point_beside_the_old_one(
+def test_reruns_succeed_wait_and_are_cancelled(
     operator: Page, live_hud: Hud, host: HostProcess, experiment: Experiment
+) -> None:
+    """One story, because a host takes seconds to attach."""
+    _rerun_ends_succeeded_with_a_new_point_beside_the_old_one(operator, live_hud, experiment)
+    _a_second_run_waits_in_place_1_and_cancel_leaves_nothing_alive(operator, live_hud, host, experiment)
+
+
+def _rerun_ends_succeeded_with_a_new_point_beside_the_old_one(
+    operator: Page, live_hud: Hud, experiment: Experiment
 ) -> None:
     run = press_rerun(operator, live_hud, experiment)
     operator.wait_for_selector("text=succeeded", timeout=RUN_MS)
@@ -94,7 +102,7 @@ def test_rerun_ends_succeeded_with_a_new_point_beside_the_old_one(
     operator.wait_for_selector("svg.plot")
 
 
-def test_a_second_run_waits_in_place_1_and_cancel_leaves_nothing_alive(
+def _a_second_run_waits_in_place_1_and_cancel_leaves_nothing_alive(
     operator: Page, live_hud: Hud, host: HostProcess, experiment: Experiment
 ) -> None:
     first = press_rerun(operator, live_hud, experiment)

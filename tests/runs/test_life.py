@@ -331,7 +331,7 @@ def stored() -> type[Machine]:
 
 
 def test_the_pure_model_ends_in_valid_states() -> None:
-    play(Machine, 200)
+    play(Machine, 80)
 
 
 @pytest.mark.soak
@@ -341,7 +341,7 @@ def test_the_pure_model_twenty_thousand_times() -> None:
 
 @pytest.mark.django_db
 def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
-    play(stored, 40)
+    play(stored, 20)
 
 
 @pytest.mark.soak

@@ -44,19 +44,15 @@ def test_up_from_nothing_to_the_second_start(up: Up) -> None:
     for word in ("gunicorn", " attach", "postgres -D", "redis-server"):
         _comes_back(up, word)
     _keep_a_row(up)
-
-    assert up.stop(signal.SIGTERM) == 0
-    wait_for(lambda: not up.processes(), f"the end of {up.processes()}", 5)
-
-    said = up.start()
-    assert password not in said
-    assert "operator.json" in said
-    assert _kept_rows(up) == [("kept",)]
     assert up.process
     up.process.kill()  # only this one: its servers and its web end by themselves, a little later
     up.process.wait()
+
     said = up.start(**_production(up))
+    assert password not in said
+    assert "operator.json" in said
     assert "not attached" not in said
+    assert _kept_rows(up) == [("kept",)]
     _its_own_programs_need_no_https(up)
     _a_task_reads_no_secret(up)
     assert up.stop(signal.SIGHUP) == 0

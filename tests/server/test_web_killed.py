@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from hud.accounts.keys import create_key
 from hud.models import Experiment, IdempotencyKey, Measurement, Run, Upload
 from tests.faults.installation.invariants import violations
 from tests.support.hosts import alive
 from tests.support.records import as_list, v3_record
-from tests.support.servers import Hud, RedisServer
+from tests.support.servers import Hud, RedisServer, nobody_else_asks
 from tests.support.waiting import wait_for
 
 RECORDS = 1000
-MOMENTS, MANY_MOMENTS = 10, 200
+MOMENTS, MANY_MOMENTS = 5, 200
 UNDISTURBED = ("a", "b", "c")  # sent first, to learn how long an upload takes
 MASTER_SHARE = 0.2  # of the kills; the others hit the worker, which is quicker to come back
 
@@ -90,16 +89,6 @@ def kill_web(hud: Hud, *, master: bool) -> None:
         wait_for(lambda: set(workers_of(hud)) - set(workers), "a new worker")
 
 
-def nobody_writes() -> bool:
-    """True when no other session is in a statement or a transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-            AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state <> 'idle'"""
-        )
-        return bool(cursor.fetchone()[0] == 0)
-
-
 def check_whole_or_nothing(sender: Sender) -> None:
     """What an upload left behind: everything, which the receipt says, or nothing."""
     stored = Measurement.objects.filter(run__commit=sender.name).count()
@@ -147,7 +136,7 @@ def test_uploads_are_stored_whole_or_not_at_all(
         time.sleep(chance.uniform(0, 1) * usual_s)  # the moment is the test's subject
         kill_web(hud_process, master=chance.random() < MASTER_SHARE)
         sending.join()
-        wait_for(nobody_writes, "the end of what the killed web had begun")
+        wait_for(nobody_else_asks, "the end of what the killed web had begun")
         check_whole_or_nothing(sender)
         answered += sender.status is not None
         sender.send()

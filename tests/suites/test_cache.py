@@ -21,6 +21,7 @@ from runner.suites.cache import ORIGINS
 from runner.suites.cache import run as cache
 from runner.suites.cache.compile import Compiled
 from runner.system import machine
+from tests.conftest import NO_HEADERS
 from tests.support.observed import observe
 
 needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
@@ -49,7 +50,7 @@ def records_in(folder: Path) -> dict[str, Any]:
 
 @needs_compiler
 def test_a_warm_process_finds_what_a_cold_one_left(tmp_path: Path, inductor_cache: dict[str, str]) -> None:
-    environment = {"RUNNER_HOST": "box", "TMPDIR": inductor_cache["TMPDIR"]}
+    environment = {"RUNNER_HOST": "box", "TMPDIR": inductor_cache["TMPDIR"], **NO_HEADERS}
     outcome = launch(TINY, tmp_path / "task", environment=environment)
     assert outcome.status == "ok", outcome.reason + (tmp_path / "task" / "log").read_text()
     found = records_in(tmp_path / "task")

@@ -48,10 +48,13 @@ def run(
 
 
 @needs_compiler
-def test_tokens_are_generated_checked_and_timed(tmp_path: Path, inductor_cache: dict[str, str]) -> None:
-    outcome, found = run(
-        task("toy-mixtral", "int8", caches="kept", **SMALL), tmp_path / "task", inductor_cache
-    )
+@pytest.mark.parametrize(
+    "case", ["toy-llama", pytest.param("toy-mixtral", marks=pytest.mark.soak)]
+)  # which has twice the kernels
+def test_tokens_are_generated_checked_and_timed(
+    case: str, tmp_path: Path, inductor_cache: dict[str, str]
+) -> None:
+    outcome, found = run(task(case, "int8", caches="kept", **SMALL), tmp_path / "task", inductor_cache)
     assert outcome.status == "ok", outcome.reason + (tmp_path / "task" / "log").read_text()
     per_s = found["token_per_sec"]["metric"]["benchmark_values"]
     bandwidth = found["memory_bandwidth(GB/s)"]["metric"]

@@ -20,6 +20,7 @@ from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
 from runner.system import machine
+from tests.conftest import NO_HEADERS
 from tests.support.small_model import BREAKS
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
@@ -97,7 +98,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, inductor_cache: dict[str, str
     for name, spec in _SPECS.items():
         (base / name).mkdir()
         (base / name / "spec.json").write_text(json.dumps(spec.to_json()))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **inductor_cache}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **inductor_cache, **NO_HEADERS}
     environment["PATH"] = f"{tlparse(base / 'bin', _REPORTS).parent}:{environment['PATH']}"
     subprocess.run(
         [sys.executable, "-m", "tests.support.small_model", *(str(base / name) for name in _SPECS)],

@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from django.db import connection
+
 from hud.server import embedded
 from tests.support.waiting import wait_for
 
@@ -23,6 +25,16 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def nobody_else_asks() -> bool:
+    """True when no other session of the database is in a statement or a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state <> 'idle'"""
+        )
+        return bool(cursor.fetchone()[0] == 0)
 
 
 class EmbeddedServer:
@@ -101,6 +113,10 @@ class Hud:
         assert self._process
         end_process(self._process, signal.SIGKILL)
         self._process = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
 
     @property
     def pid(self) -> int:

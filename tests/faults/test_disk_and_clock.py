@@ -1,4 +1,5 @@
-"""F7: disks that take nothing more, of the hud, its database and a host: said, waited for, nothing called ok.
+"""F7 and F12: disks that take nothing more, of the hud, its database and a host: said, waited for, nothing
+called ok. Hosts with wrong clocks.
 
 A limit on the size of files plays the full disk here, since it needs no rights and can be lifted; where
 PostgreSQL is concerned, its own error.
@@ -7,17 +8,36 @@ PostgreSQL is concerned, its own error.
 from __future__ import annotations
 
 import contextlib
+import re
 import resource
+import urllib.request
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
-from hud.models import Accelerator, Measurement, State
+from hud.models import Accelerator, Host, Measurement, State
 from tests.faults.installation.site import Site, only_task, tree
 from tests.support.hosts import alive
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+HOUR_S, MONTH_S = 3600, 30 * 24 * 3600
+SKEWED = Path(__file__).resolve().parent / "skewed"
+
+
+@pytest.fixture
+def _django_db_helper(django_db_setup: None) -> None:
+    """Not pytest-django's own, which empties the database after each test."""
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """One for all tests of this file, since each takes seconds to start."""
+    return shared_site
 
 
 @contextlib.contextmanager
@@ -92,3 +112,28 @@ def test_the_disk_of_a_host_is_full(site: Site) -> None:
     with site.measured("the next task, from when there was room"):
         (after,) = site.wait_for_end(waiting)
     assert (after.state, only_task(after).attempt) == (State.SUCCEEDED, 1)
+
+
+def test_hosts_with_wrong_clocks(site: Site) -> None:
+    """F12: hours and months off: the hud's clock counts, and the page says so."""
+    began = timezone.now()
+    skews_s = (HOUR_S, -MONTH_S) if site.times.scaled else (HOUR_S, -HOUR_S, MONTH_S, -MONTH_S)
+    for skew_s in skews_s:
+        name = f"skewed{skew_s}"
+        site.attach(name, environment={"PYTHONPATH": str(SKEWED), "SKEW_S": str(skew_s)})
+        run = site.request("layer_norm", labels={"host": name})
+        (ended,) = site.wait_for_end(run)
+        assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
+        assert ended.started
+        assert ended.finished
+        assert began <= ended.order_time <= ended.started <= ended.finished <= timezone.now()
+        host = Host.objects.get(name=name)
+        assert host.clock_skew_s == pytest.approx(skew_s, abs=5)
+        assert host.last_beat
+        assert abs(host.last_beat - timezone.now()) < timedelta(seconds=60), "a beat is noted in our time"
+        assert site.host_state(name) == "online"
+        with urllib.request.urlopen(f"{site.hud.url}/hosts/", timeout=10) as page:
+            said = re.search(rf">{name}<.*?its clock is (-?\d+) s off", page.read().decode(), re.DOTALL)
+        assert said
+        assert int(said[1]) == pytest.approx(skew_s, abs=5)
+        site.hosts[name].stop()
