@@ -53,7 +53,7 @@ def test_stalled_senders(hud_process: Hud, redis_server: RedisServer, sockets: i
     senders = (("without a key", ""), ("with a wrong key", "hud_wrong"), ("with a key", secret))
     for turn, (sender, key) in enumerate(senders):
         numbers = range(turn * uploads, (turn + 1) * uploads)
-        stored, beats = beside_stalled(hud_process, key, sockets, secret, numbers, host)
+        stored, beats = beside_stalled(hud_process, key, sockets, secret, numbers, host=host)
         for what, answers in (("uploads", stored), ("heartbeats", beats)):
             seconds = sorted(each for _status, each in answers)
             wrong = sum(status not in {200, 201} for status, _seconds in answers)
@@ -69,7 +69,7 @@ Answers = list[tuple[int, float]]
 
 
 def beside_stalled(
-    hud: Hud, key: str, sockets: int, uploader: str, numbers: range, host: str
+    hud: Hud, key: str, sockets: int, uploader: str, numbers: range, *, host: str
 ) -> tuple[Answers, Answers]:
     """Stall so many senders with a key; return the answers to uploads and to heartbeats meanwhile."""
     beat = orjson.dumps(
