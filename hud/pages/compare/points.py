@@ -47,7 +47,7 @@ _NEWEST = f"""{_COLUMNS}
         ORDER BY order_time DESC, run_id DESC FETCH FIRST ROW WITH TIES
     ) m
     WHERE s.metric_id = ANY(%(metrics)s)
-"""  # noqa: S608
+"""  # noqa: S608 — constants  # nosec B608
 
 
 @dataclass(slots=True)
