@@ -52,6 +52,8 @@ class Cohort:
         if metric:
             both &= np.array([one.name == metric for one in self.columns])
             return both
+        if not both.any():
+            return both
         present = (self.at[0] >= 0) | (self.at[side] >= 0)
         _packed, firsts, kinds = np.unique(
             np.packbits(present, axis=1), axis=0, return_index=True, return_inverse=True

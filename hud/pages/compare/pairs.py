@@ -66,7 +66,7 @@ def screen(
     experiment, column = np.nonzero(cohort.headline(side, metric))
     order = np.lexsort((cohort.column_order[experiment, column], experiment))
     experiment, column = experiment[order], column[order]
-    kinds = np.array([one.kind for one in cohort.columns])[column]
+    kinds = np.array([one.kind for one in cohort.columns], str)[column]
     base, head = cohort.values(0)[experiment, column], cohort.values(side)[experiment, column]
     noise, points = _noise(cohort, side, experiment, column, environments)
     by_status = (kinds == "status") | np.isnan(base) | np.isnan(head)
