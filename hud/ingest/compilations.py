@@ -94,7 +94,7 @@ def store_compilations(
             INSERT INTO hud_compilation (experiment_id, uncounted, {", ".join(_COLUMNS)})
             SELECT experiment_id, true, {", ".join(f"%s::{kind}" for kind in _COLUMNS.values())}
             FROM hud_series WHERE id = %s ON CONFLICT {conflict}
-            """,  # noqa: S608 — only constants of this module are put into the text
+            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
             [
                 (*_row(key, new, [ids[digest] for digest in digests[key]], upload_id), key[1])
                 for key, new in found.items()
@@ -115,7 +115,7 @@ _KERNEL = {
     "default_config": "text", "ranked": "jsonb",
 }  # fmt: skip
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "uncounted"))
-_REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"
+_REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"  # nosec B608: constants
 
 
 def _kernel_ids(described: Mapping[str, Kernel]) -> dict[str, int]:

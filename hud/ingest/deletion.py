@@ -135,7 +135,7 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     given: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
     with connection.cursor() as cursor:
         # the judge locks them before it adds measurements of its own to their runs
-        cursor.execute(f"DELETE FROM hud_compilation WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608
+        cursor.execute(f"DELETE FROM hud_compilation WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608  # nosec B608
         done.compilations = cursor.rowcount
         unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
         cursor.execute(unjudged, given)

@@ -129,7 +129,7 @@ def result_row(
     shown = value_html(value)
     if value.baseline is not None and not is_ab:
         was = f'<span class="visually-hidden">baseline </span>{number(value.baseline, metric)} → '
-        shown = SafeString(f'<span class="was">{was}</span>{shown}')
+        shown = SafeString(f'<span class="was">{was}</span>{shown}')  # nosec B703 B308: of numbers and value_html
     if value.warning:
         shown += format_html(' <span class="reason">{}</span>', value.warning)
     if value.median is None:
@@ -246,5 +246,5 @@ def pairs_picture(line: PairLine) -> SafeString:
         line.metric.title,
         ", ".join("none" if change is None else f"{change:+.1%}" for change in changes),
         signed_percent(line.change) or "unknown",
-        SafeString("".join(parts)),
+        SafeString("".join(parts)),  # nosec B703 B308: of format_html
     )

@@ -155,7 +155,7 @@ _KERNELS = f"""
             ON peak.dtype = newest.dtype
         WHERE one.time_us IS NOT NULL
     )
-"""  # noqa: S608 — constants
+"""  # noqa: S608 — constants  # nosec B608
 
 
 def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
@@ -166,7 +166,7 @@ def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
             ARRAY(SELECT jsonb_array_elements_text(origins)) origins
         FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
         ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {**params, "limit": limit},
     )
 
@@ -181,7 +181,7 @@ def _models(params: dict[str, Any]) -> list[ModelLine]:
             coalesce(sum(time_us) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) covered_us
         FROM newest LEFT JOIN step USING (experiment_id)
         GROUP BY 1, 2, 3, 4
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         params,
     )
 
@@ -193,7 +193,7 @@ def _nameless(params: dict[str, Any]) -> list[Nameless]:
         SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
         FROM step WHERE coalesce(memory_us, compute_us) IS NULL
         GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(limit)s
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {**params, "limit": MOST_NAMELESS},
     )
 
@@ -221,6 +221,6 @@ def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
         ) spread ON true
         WHERE {_OF_FILTERS}
         ORDER BY newest.value DESC, e.id LIMIT %(limit)s
-        """,  # noqa: S608 — constants
+        """,  # noqa: S608 — constants  # nosec B608
         {**params, "regret": REGRET, "of_spread": _OF_SPREAD, "limit": limit},
     )
