@@ -123,7 +123,7 @@ def test_a_sparkline_is_drawn_from_any_values() -> None:
     ("name", "value", "text"),
     [
         ("memory_bandwidth(GB/s)", 2542.4, "2542.40 GB/s"),
-        ("speedup", 1.23456, "1.235 x"),
+        ("speedup", 1.23456, "1.235 ×"),
         ("graph_breaks", 3.0, "3"),
         ("peak_rss_bytes", 1_234_567_890.0, "1.23 GB"),
         ("device_latency_ms", 0.00001234, "1.23e-05 ms"),

@@ -237,7 +237,7 @@ class Site:
             del self.controls[name], self.keys[name]
             Host.objects.filter(name=name).delete()
         self.wait(lambda: not any(map(alive, self.control.pids)), "the end of the benchmarks")
-        self.wait(lambda: not list((self.data / "spool").iterdir()), "an empty spool")
+        self.wait(lambda: not list((self.data / "spool").glob("*")), "an empty spool")
         self.control.forget()
         Run.objects.all().delete()
         if self._tick_variables:
