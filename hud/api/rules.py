@@ -25,7 +25,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Matched(StrictBody):
-    """What a rule matches; an empty text matches anything."""
+    """The names that a rule matches; an empty text matches anything."""
 
     id: int | None = Field(None, exclude=True, description="as `GET` has it; ignored")
     suite: str = Field("", max_length=60)

@@ -40,7 +40,7 @@ class Canary:
 
 @dataclass(frozen=True)
 class HostCheck:
-    """Whether a host moved, and the canary that says so."""
+    """The canaries of a host in one night: did they move, and which one says so."""
 
     word: Canaries
     named: Canary | None = None

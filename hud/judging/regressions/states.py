@@ -25,7 +25,7 @@ class RegressionKind(StrEnum):
 
 
 class Canaries(StrEnum):
-    """What the canaries of the host say of the night of a regression's newest run."""
+    """The answer of a host's canaries for the night of a regression's newest run."""
 
     UNKNOWN = ""  # too few were measured
     QUIET = "quiet"

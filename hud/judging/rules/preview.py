@@ -1,4 +1,4 @@
-"""What a rule would have flagged in the last 60 nights: stored points are judged with and without it, and
+"""Preview a rule over the last 60 nights: stored points are judged with and without it, and
 nothing is written."""
 
 from __future__ import annotations

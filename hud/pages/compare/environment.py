@@ -1,4 +1,4 @@
-"""Where the points of the sides were measured, and the facts in which their environments differ."""
+"""Hosts and cards of the points of each side, and the facts in which their environments differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 3  # values of a fact to show
 
 @dataclass
 class Places:
-    """Where the points of all sides were measured."""
+    """Hosts, cards and environments of the points of all sides."""
 
     environments: dict[int, Environment]
     runs: dict[int, Run]
