@@ -209,18 +209,9 @@ _OURS = (
     _timing("peak_rss_bytes", "Peak memory of the process", "B", "down", 0, 0.15),
     _timing("eager_gpu_busy_ms", "GPU busy time, eager", "ms", "down", 4, 0.05),
     _timing("triton_time_share", "Share of GPU time in kernels with known bytes", "ratio", "none", 3, 0.05),
-    _timing("speedup_other_batch", "Speedup at three quarters of the batch", "x", "up", 3, 0.05),
-    _timing(
-        "compiled_latency_other_batch_ms",
-        "Latency, compiled, three quarters of the batch",
-        "ms",
-        "down",
-        4,
-        0.05,
-    ),
-    _timing(
-        "eager_latency_other_batch_ms", "Latency, eager, three quarters of the batch", "ms", "down", 4, 0.05
-    ),
+    _timing("speedup_other_batch", "Speedup at 3/4 of the batch", "x", "up", 3, 0.05),
+    _timing("compiled_latency_other_batch_ms", "Latency, compiled, 3/4 of the batch", "ms", "down", 4, 0.05),
+    _timing("eager_latency_other_batch_ms", "Latency, eager, 3/4 of the batch", "ms", "down", 4, 0.05),
     _timing("compiled_peak_memory_bytes", "Peak memory, compiled, allocated", "B", "down", 0, 0.15),
     _timing("eager_peak_memory_bytes", "Peak memory, eager, allocated", "B", "down", 0, 0.15),
     _timing("compiled_peak_reserved_bytes", "Peak memory, compiled, reserved", "B", "down", 0, 0.15),

@@ -20,8 +20,8 @@ from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
 from runner.formats.parameters import Parameters
 from runner.schema.plan import PROTOCOL
+from tests.api.imports import process_imports
 from tests.api.test_results_api import assert_problem, post
-from tests.support.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db

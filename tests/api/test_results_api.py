@@ -19,7 +19,7 @@ from hud.ingest import import_jobs, ingest
 from hud.models import Experiment, Measurement, Upload
 from hud.problems import Problem
 from runner.formats.errors import LARGER_FILES
-from tests.support.imports import process_imports
+from tests.api.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db

@@ -13,13 +13,13 @@ from typing import Any
 
 from tests.bench.application import running
 from tests.bench.figures import Figure
-from tests.bench.imports import imports
-from tests.bench.ingest import ingest, kernels
-from tests.bench.judge import judge
-from tests.bench.judgement import judgement
-from tests.bench.night import night
-from tests.bench.pages import pages
-from tests.bench.start import start
+from tests.bench.parts.imports import imports
+from tests.bench.parts.ingest import ingest, kernels
+from tests.bench.parts.judge import judge
+from tests.bench.parts.judgement import judgement
+from tests.bench.parts.night import night
+from tests.bench.parts.pages import pages
+from tests.bench.parts.start import start
 from tests.support.servers import ROOT
 
 OUTPUT = Path(os.environ.get("HUD_DATA") or ROOT / "var") / "bench.json"

@@ -26,7 +26,7 @@ from runner.suites import SUITES
 from runner.system import accelerators, machine
 from runner.system.accelerators import NoSuchDevice
 from runner.system.interpreters import Interpreter
-from tests.support.fake_hud import KEY, SPEC, TOKEN, FakeHud
+from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, ring
 from tests.support.records import task_record
 from tests.support.servers import RedisServer

@@ -28,7 +28,7 @@ from runner.host.client import (
     with_retries,
 )
 from runner.host.spool import Folder, left_over
-from tests.support.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
+from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
 from tests.support.records import task_record
 
 LINES = [json.dumps(task_record(SPEC, f"m{number}")) + "\n" for number in range(50)]

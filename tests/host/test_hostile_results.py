@@ -20,7 +20,7 @@ from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
 from runner.system import environment, task_files
-from tests.support.fake_hud import KEY, FakeHud, FakeTask
+from tests.host.fake_hud import KEY, FakeHud, FakeTask
 from tests.support.records import task_record
 
 SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", timeout_s=60)

@@ -25,7 +25,7 @@ from hud.models import Host
 from runner.host.jobs import WakeUp
 from runner.host.worker_config import WorkerConfig
 from runner.system.interpreters import Interpreter
-from tests.support.fake_hud import KEY, FakeHud
+from tests.host.fake_hud import KEY, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, parent_of, ring
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for

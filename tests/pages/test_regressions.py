@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.models import Audit, Regression
-from tests.judging.test_regressions import nights, quiet
+from tests.judging.regressions.test_regressions import nights, quiet
 
 pytestmark = pytest.mark.django_db
 

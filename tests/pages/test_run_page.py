@@ -1,29 +1,25 @@
-"""A run's page while it happens and afterwards, and the list of runs."""
+"""A run's page while it happens and afterwards."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from hud.models import Artifact, Audit, Run, Series, State, Task, Upload
+from hud.models import Audit, Run, Series, State, Task, Upload
 from hud.pages.run import view
-from hud.pages.run.log import readable
-from hud.pages.runs.query import PAGE_ROWS
-from hud.runs import logs
-from hud.templatetags.commit_tags import commit_range
 from runner.schema.compilations import Explanation
 from runner.schema.suite import TaskSpec
 from tests.support.factories import (
+    GEMV,
     create_accelerator,
+    create_artifact,
     create_ceiling,
     create_experiment,
     create_host,
@@ -36,34 +32,12 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 
 def text_of(client: Client, address: str) -> str:
     response = client.get(address)
     assert response.status_code == 200
     return " ".join(response.content.decode().split())
-
-
-def write_log(task: Task, content: bytes) -> None:
-    path = logs.log_path(task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    Task.objects.filter(pk=task.pk).update(log_bytes=len(content))
-
-
-@pytest.fixture
-def running() -> Run:
-    """One task done, one at work, one waiting."""
-    accelerator = create_accelerator()
-    run = create_run(
-        "running", host=accelerator.host, device="cuda", arch="h200", experiment=create_experiment()
-    )
-    create_task(run, state="done", accelerator=accelerator, attempt=1)
-    progress = {"phase": "measure", "done": 1, "total": 2, "label": "D=4096"}
-    create_task(run, state="running", spec=GEMV, accelerator=accelerator, attempt=2, progress=progress)
-    create_task(run)
-    return run
 
 
 def statements_of(client: Client, address: str) -> int:
@@ -279,119 +253,6 @@ def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
     assert "<dt>suite</dt><dd>micro</dd>" in text
 
 
-def test_the_log_is_read_by_offset(client: Client, running: Run) -> None:
-    task = running.tasks.get(position=1)
-    write_log(task, b"first line\nsecond line\n")
-    address = f"/runs/{running.pk}/log?task=1"
-    answer = client.get(address)
-    assert answer.content == b"first line\nsecond line\n"
-    assert (answer["X-Log-Next"], answer["X-Log-More"]) == ("23", "1")
-    assert answer["Content-Type"].startswith("text/plain")
-    answer = client.get(f"{address}&start=11")
-    assert answer.content == b"second line\n"
-    answer = client.get(f"{address}&start=23")
-    assert (answer.content, answer["X-Log-Next"]) == (b"", "23")
-    done = client.get(f"/runs/{running.pk}/log?task=0")
-    assert done["X-Log-More"] == "0"
-
-
-def create_artifact(task: Task, kind: str, content: bytes, path: str = "") -> Artifact:
-    where = path or f"artifacts/{task.run_id}/{kind}"
-    whole = Path(settings.HUD_DATA) / where
-    whole.parent.mkdir(parents=True, exist_ok=True)
-    whole.write_bytes(content)
-    return Artifact.objects.create(task=task, kind=kind, path=where, size_bytes=len(content), sha256="a" * 64)
-
-
-def test_the_files_of_tasks_are_listed_and_come_as_downloads(
-    client: Client, running: Run, settings: Any
-) -> None:
-    first, second = running.tasks.order_by("position")[:2]
-    kept = create_artifact(first, "graph_breaks", b"<script>alert(1)</script>")
-    create_artifact(second, "trace", b"x" * 2000)
-    create_measurement(run=running)
-    text = text_of(client, f"/runs/{running.pk}/")
-    assert f'href="/runs/{running.pk}/artifacts/{kept.pk}"' in text
-    assert "<td>graph breaks</td>" in text
-    assert "2.00 kB" in text
-    listed = client.get(f"/runs/{running.pk}.json").json()["artifacts"]
-    assert listed == client.get(f"/api/v1/runs/{running.pk}/artifacts").json()["items"]
-    assert [(one["task"], one["kind"], one["size_bytes"]) for one in listed] == [
-        (0, "graph_breaks", 25),
-        (1, "trace", 2000),
-    ]
-    for address in (f"/runs/{running.pk}/artifacts/{kept.pk}", listed[0]["url"]):
-        answer = client.get(address)
-        assert b"".join(answer.streaming_content) == b"<script>alert(1)</script>"  # type: ignore[attr-defined]
-        assert answer["Content-Type"] == "application/octet-stream"
-        assert answer["X-Content-Type-Options"] == "nosniff"
-        name = f"run-{running.pk}-task-0-graph_breaks-{kept.pk}.json"
-        assert answer["Content-Disposition"] == f'attachment; filename="{name}"'
-        assert client.get(address.replace(f"/{running.pk}/", "/987654/")).status_code == 404
-    settings.HUD_PUBLIC_READ = False
-    assert client.get(f"/runs/{running.pk}/artifacts/{kept.pk}").status_code == 302
-    assert client.get(listed[0]["url"]).status_code == 401
-
-
-def test_only_files_below_the_artifacts_are_given_out(client: Client, running: Run) -> None:
-    task = running.tasks.get(position=0)
-    outside = create_artifact(task, "trace", b"secret", path="outside")
-    gone = create_artifact(task, "kernels", b"{}")
-    (Path(settings.HUD_DATA) / gone.path).unlink()
-    for one in (outside, gone):
-        assert client.get(f"/runs/{running.pk}/artifacts/{one.pk}").status_code == 404
-        assert client.get(f"/api/v1/runs/{running.pk}/artifacts/{one.pk}").status_code == 404
-
-
-@pytest.mark.parametrize("query", ["task=-1", "task=x", "start=-5", "start=1e9", "task=99999999999999"])
-def test_a_nonsense_place_in_the_log_is_refused(client: Client, running: Run, query: str) -> None:
-    assert client.get(f"/runs/{running.pk}/log?{query}").status_code == 400
-    assert client.get(f"/runs/{running.pk}/?{query}").status_code == 200
-
-
-def test_the_page_shows_the_log_of_the_running_task_or_of_the_one_asked_for(
-    client: Client, running: Run
-) -> None:
-    write_log(running.tasks.get(position=0), b"of the first task\n")
-    write_log(running.tasks.get(position=1), b"\x1b[31mof the <second>\x1b[0m task\n")
-    text = text_of(client, f"/runs/{running.pk}/")
-    assert "of the &lt;second&gt; task" in text
-    assert 'role="log"' in text
-    assert "data-pinned" not in text
-    pinned = text_of(client, f"/runs/{running.pk}/?task=0")
-    assert "of the first task" in pinned
-    assert "data-pinned" in pinned
-
-
-def test_a_line_of_a_log_has_an_address_and_the_first_error_is_named(client: Client, running: Run) -> None:
-    lines = [f"line {number} of many" for number in range(1, 9001)]
-    lines[117] = "torch.OutOfMemoryError: CUDA out of memory"
-    task = running.tasks.get(position=0)
-    write_log(task, "\n".join(lines).encode() + b"\n")
-    Task.objects.filter(pk=task.pk).update(state=Task.State.DONE, status="oom")
-    address = f"/runs/{running.pk}/"
-    text = text_of(client, f"{address}?task=0")
-    assert 'id="L9000"' in text
-    assert 'id="L118"' not in text, "too far from the end"
-    link = re.search(r'<a href="([^"]*)">line 118 of task 0</a>', text)
-    assert link
-    assert "CUDA out of memory</code>" in text
-    text = text_of(client, link[1].replace("&amp;", "&").partition("#")[0])
-    assert re.search(r'<span class="ln err" id="L118"><a [^>]*>118</a>torch.OutOfMemoryError', text)
-    assert 'id="L18"' in text
-    later = re.search(r'<a href="([^"]*)">Later lines</a>', text)
-    assert later
-    assert f'id="{later[1].partition("#")[2]}"' not in text
-    assert f'id="{later[1].partition("#")[2]}"' in text_of(client, later[1].replace("&amp;", "&"))
-    assert text_of(client, f"{address}?task=0&line=99999").count('id="L9000"') == 1
-
-
-def test_codes_of_a_terminal_are_taken_out() -> None:
-    assert readable(b"a\n 1 %\r 50 %\r100 %\nb") == "a\n100 %\nb"
-    assert readable(b"\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07\x00a\tb\xff") == "ok\na\tb�"
-    assert len(readable(b"\x1b]" * 200_000)) == 200_000  # none of them ends; once it took minutes
-
-
 def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) -> None:
     answer = client.post(f"/runs/{running.pk}/cancel")
     assert answer["Location"] == f"/login/?next=/runs/{running.pk}/"
@@ -479,88 +340,3 @@ def test_a_failure_that_no_compiler_is_at_fault_for_has_no_explanation(client: C
 @pytest.mark.parametrize("address", ["/runs/9999/", "/runs/9999.json", "/runs/9999/live", "/runs/9999/log"])
 def test_no_such_run(client: Client, address: str) -> None:
     assert client.get(address).status_code == 404
-
-
-def test_two_uploads_of_one_title_are_told_apart(client: Client) -> None:
-    for file, commit in (("first.json", "1234567890abcdef"), ("second.json", "")):
-        create_run(upload=create_upload(file), title="ci: micro", commit=commit, external_id=f"7/{file}")
-    create_run(upload=create_upload("third.json"), title="")
-    text = text_of(client, "/runs/")
-    assert 'ci: micro <span class="fact">first.json · id 7/first.json</span>' in text
-    assert 'title="1234567890abcdef"><code>1234567</code>' in text
-    assert text.count("third.json") == 1
-    assert client.get("/runs.json").json()["items"][2]["filename"] == "first.json"
-
-
-def test_another_branch_than_the_default_one_is_marked(client: Client) -> None:
-    for branch in ("", "main", "fast"):
-        create_measurement(run=create_run(branch=branch))
-    assert [run["branch"] for run in client.get("/runs.json").json()["items"]] == ["fast", "main", "main"]
-    tags = re.findall(r'<a class="tag" title="branch"[^>]*>(.*?)</a>', text_of(client, "/runs/"))
-    assert tags == ["fast"]
-    experiment = text_of(client, f"/experiments/{create_experiment().pk}/")
-    assert re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', experiment) == ["fast"]
-
-
-def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings: Any) -> None:
-    now = timezone.now()
-    commits = ("aaaa1111aaaa", "bbbb2222bbbb", "cccc3333cccc", "dddd4444dddd")
-    for day, commit in enumerate(commits):
-        run = create_run(
-            commit=commit,
-            branch="" if day else "pr/7",
-            order_time=now - timedelta(days=9 - day),
-            upload=create_upload(),
-        )
-        create_measurement(create_experiment(suite="timm" if day % 2 else "micro"), run=run)
-    create_run(title="asked", interactive=True)
-
-    def found(query: str) -> list[str]:
-        return [one["commit"][:4] for one in client.get(f"/runs.json?{query}").json()["items"]]
-
-    assert found("commit=bbbb2") == ["bbbb"]
-    assert found("commit=bbbb2222bbbb..dddd4444dddd") == ["dddd", "cccc", "bbbb"]
-    assert found("commit=dddd4444dddd...bbbb2222bbbb") == ["dddd", "cccc", "bbbb"]
-    assert found("suite=timm") == ["dddd", "bbbb"]
-    assert found("branch=pr/7") == ["aaaa"]
-    assert found("kind=pull_request") == ["aaaa"]
-    assert found("kind=night") == ["dddd", "cccc", "bbbb"]
-    assert found("kind=person") == [""]
-    assert "No run has the commit eeee5555" in text_of(client, "/runs/?commit=bbbb2222bbbb..eeee5555")
-    text = text_of(client, "/runs/")
-    assert '<a href="/runs/?commit=dddd4444dddd" title="dddd4444dddd"><code>dddd444</code></a>' in text
-    settings.HUD_REPO_URL = "https://github.com/pytorch/pytorch/commit/{commit}"
-    assert 'href="https://github.com/pytorch/pytorch/commit/dddd4444dddd"' in text_of(client, "/runs/")
-    assert 'href="https://github.com/pytorch/pytorch/compare/aaaa1111...bbbb2222"' in commit_range(
-        "aaaa1111", "bbbb2222"
-    )
-    assert '?commit=v2.9..v2.10"' in commit_range("v2.9", "v2.10")
-
-
-def test_the_list_is_filtered_by_the_url(client: Client) -> None:
-    create_run(title="nightly")
-    create_run("failed", title="broken", host_name="far-away")
-    create_run(title="", upload=create_upload("from_ci.json"))
-
-    def titles(query: str) -> list[str]:
-        return [item["title"] for item in client.get(f"/runs.json{query}").json()["items"]]
-
-    assert titles("") == ["from_ci.json", "broken", "nightly"]
-    assert titles("?state=failed") == ["broken"]
-    assert titles("?kind=upload") == ["from_ci.json"]
-    assert titles("?kind=rerun&q=night") == ["nightly"]
-    assert titles("?host=far") == ["broken"]
-    assert '<p class="empty">' in text_of(client, "/runs/?q=nothing")
-    assert "Ignored: state" in text_of(client, "/runs/?state=exploded")
-    assert client.get("/runs.json?state=exploded").status_code == 400
-    assert "Ignored: host:" in text_of(client, "/runs/?host=far&host=near")
-    assert client.get("/runs.json?host=far&host=near").status_code == 400
-
-
-def test_older_runs_stand_on_the_next_page(client: Client) -> None:
-    runs = [create_run() for _ in range(PAGE_ROWS + 2)]
-    answer = client.get("/runs.json").json()
-    assert len(answer["items"]) == PAGE_ROWS
-    older = client.get(f"/runs.json?before={answer['next']}").json()
-    assert [item["run"] for item in older["items"]] == [runs[1].pk, runs[0].pk]
-    assert older["next"] is None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from hud.ingest import ingest
 from hud.models import Accelerator, Compilation, Environment, Experiment, Host, Kernel, Run
@@ -16,6 +17,7 @@ from runner.formats.parameters import Parameters
 from runner.suites import operators
 from tests.support.claims import request, rerun
 from tests.support.factories import create_accelerator
+from tests.support.observed import SHIPPED
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -135,3 +137,27 @@ def test_choices_of_a_stored_compilation_are_pinned(accelerator: Accelerator) ->
     Kernel.objects.filter(pk__in=stored.kernels[:1]).update(config="")
     with pytest.raises(requests.InvalidRunRequest, match="no kernel whose configuration"):
         rerun(experiment, pinned=point)
+
+
+def test_every_shipped_experiment_of_the_runner_has_a_command() -> None:
+    """What this project's own runner measured can be measured again."""
+
+    def only_told(one: Experiment) -> bool:
+        """operatorbench's column of eager calls, measured beside inductor's; a device nobody has."""
+        return (one.suite, one.backend) == ("operators", "eager") or one.device == "tpu"
+
+    call_command(
+        "ingest", *(str(SHIPPED / name) for name in ("runner-h200", "runner-h200-models", "xla-cpu"))
+    )
+    found = [one for one in Experiment.objects.all() if not only_told(one)]
+    models = {"huggingface", "timm", "torchbench"}
+    assert {one.suite for one in found} == {
+        "cache",
+        "ceilings",
+        "gpt_fast",
+        "micro",
+        "operators",
+        "xla",
+    } | models
+    for one in found:
+        assert requests.spec_of(one, device=one.device).command()

@@ -28,8 +28,8 @@ import pytest
 from hud.models import TERMINAL
 from hud.server import embedded
 from tests.faults.installation.site import tree
+from tests.server.up import Up, with_stand_in
 from tests.support.records import as_list, v3_record
-from tests.support.up import Up, with_stand_in
 from tests.support.waiting import wait_for
 
 ROUNDS = int(os.environ.get("SOAK_KILLS", "20"))

@@ -23,8 +23,8 @@ import pytest
 
 from hud.models import TERMINAL
 from hud.server import embedded
+from tests.server.up import Up, with_stand_in
 from tests.support.records import as_list, v3_record
-from tests.support.up import Up, with_stand_in
 from tests.support.waiting import wait_for
 
 LIBRARIES = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]

@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from hud.server import embedded, worker_account
+from tests.server.up import START_S, Up
 from tests.support.servers import free_port
-from tests.support.up import START_S, Up
 from tests.support.waiting import wait_for
 
 SECRET = "secret-of-the-dashboard-" + 40 * "x"

@@ -21,7 +21,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
 from runner.system import machine
 from tests.conftest import NO_HEADERS
-from tests.support.small_model import BREAKS
+from tests.suites.small_model import BREAKS
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
 _CASES = {"huggingface": "BertForMaskedLM", "timm": "ghostnet_100"}
@@ -101,7 +101,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, inductor_cache: dict[str, str
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **inductor_cache, **NO_HEADERS}
     environment["PATH"] = f"{tlparse(base / 'bin', _REPORTS).parent}:{environment['PATH']}"
     subprocess.run(
-        [sys.executable, "-m", "tests.support.small_model", *(str(base / name) for name in _SPECS)],
+        [sys.executable, "-m", "tests.suites.small_model", *(str(base / name) for name in _SPECS)],
         env=environment,
         check=True,
         timeout=300,

@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -18,6 +20,7 @@ from hud.models import (
     STATUS_CODES,
     TERMINAL,
     Accelerator,
+    Artifact,
     Environment,
     Experiment,
     Host,
@@ -39,6 +42,7 @@ from runner.schema.suite import TaskSpec
 
 _numbers = itertools.count(1)
 DEFAULT_SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cuda")
+GEMV = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cuda", knobs={"D": [1024, 4096]})
 
 
 def create_user(name: str = "olga", role: Role = Role.OPERATOR) -> User:
@@ -216,3 +220,12 @@ def create_ceiling(copy_gbps: float = 4258.0, *, arch: str = "h200") -> Measurem
     """A reading of an arch's copy bandwidth."""
     experiment = create_experiment(suite="ceilings", case="copy", knobs={}, backend="eager", arch=arch)
     return create_measurement(experiment, value=copy_gbps)
+
+
+def create_artifact(task: Task, kind: str, content: bytes, path: str = "") -> Artifact:
+    """A file of a task, in its place on the disk or at `path` below HUD_DATA."""
+    where = path or f"artifacts/{task.run_id}/{kind}"
+    whole = Path(settings.HUD_DATA) / where
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    whole.write_bytes(content)
+    return Artifact.objects.create(task=task, kind=kind, path=where, size_bytes=len(content), sha256="a" * 64)

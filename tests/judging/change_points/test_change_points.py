@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.judging.change_points import change_points
-from tests.judging.truth import KINDS, SIGNALS, Score, grouped, series
+from tests.judging.change_points.truth import KINDS, SIGNALS, Score, grouped, series
 
 
 def test_steps_and_bumps_are_found_in_every_kind_of_noise() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from hud.judging.change_points import change_points
 from hud.judging.verdict import Rule, judge
 from tests.bench.figures import Figure, median_of
-from tests.judging.truth import KINDS, Score, all_kinds, grouped, listed_nights, series
+from tests.judging.change_points.truth import KINDS, Score, all_kinds, grouped, listed_nights, series
 
 SEED = 20_000
 EACH = 30  # series of each kind and signal; three times as many quiet ones

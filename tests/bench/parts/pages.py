@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench.application import Application
 from tests.bench.figures import Figure, median_of
-from tests.bench.ingest import SIZES
+from tests.bench.parts.ingest import SIZES
 from tests.bench.records import body
 
 if TYPE_CHECKING:

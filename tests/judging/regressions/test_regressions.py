@@ -13,7 +13,7 @@ from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
 from hud.models import Audit, Measurement, Regression, RegressionEvent, Series, SeriesState, Verdict
 from runner.formats.parameters import Parameters
-from tests.judging.truth import listed_nights
+from tests.judging.change_points.truth import listed_nights
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""`python -m tests.support.small_model FOLDER…`: runs the task of each folder with a model of two layers in
+"""`python -m tests.suites.small_model FOLDER…`: runs the task of each folder with a model of two layers in
 the place of the case's, all in one interpreter. A program of tests/suites/test_torchdynamo.py."""
 
 from __future__ import annotations

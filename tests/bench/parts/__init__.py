@@ -1,0 +1,1 @@
+"""The parts of `make bench`, each a function that returns figures."""
