@@ -2,7 +2,7 @@
 # Variables: PORT=8000  HUD_DATA=var  DEMO=1  BIND=127.0.0.1  PYTHON=python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint soak bench clean
+.PHONY: help up test pytest lint soak bench clean
 SHELL := /bin/sh
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -21,7 +21,11 @@ help:
 up: .venv/run.stamp
 	@exec $(PY) -m hud.server.up
 
-test: lint
+# the checks run beside the tests, which mostly wait
+test: .venv/dev.stamp
+	@exec $(MAKE) --no-print-directory -j2 lint pytest
+
+pytest: .venv/dev.stamp
 	@exec $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/dev.stamp

@@ -1,7 +1,4 @@
-"""Derive a run's state from its tasks, and cancel runs.
-
-`states.py` has the rules; a terminal state never changes. Locks are taken on tasks first, then on their run.
-"""
+"""Cancel runs, and those of a host that is detached. `states.py` has the rules."""
 
 from __future__ import annotations
 
@@ -10,41 +7,11 @@ from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import ACTIVE, Audit, Host, Run, State, Task
+from hud.models import ACTIVE, Host, Run, Task
 from hud.runs import states
+from hud.runs.tasks import task_state, update_run_state
 
 _UNENDED = (states.TaskState.QUEUED, states.TaskState.RUNNING)
-
-
-def task_state(row: Task) -> states.Task:
-    return states.Task(states.TaskState(row.state), row.attempt, row.token, row.status)
-
-
-def update_run_state(run_id: int) -> None:
-    """Derive a run's state from its tasks, inside the transaction that changed one of them."""
-    run = Run.objects.select_for_update().get(pk=run_id)
-    if run.state not in ACTIVE:
-        return
-    rows = list(Task.objects.filter(run_id=run_id).order_by("position").defer("spec", "progress"))
-    state, decisive = states.run_state([task_state(row) for row in rows])
-    if state == run.state:
-        return
-    run.state = state
-    if state == State.QUEUED:  # all tasks were handed back
-        run.started, run.host_name = None, ""
-    elif state == State.RUNNING:
-        run.started = Now()
-    else:
-        run.finished = Now()
-    if decisive is not None:
-        reason = rows[decisive].reason
-        if not reason and state == State.CANCELLED:  # the host that stopped it does not know who asked
-            asked = Audit.objects.filter(
-                at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
-            ).first()
-            reason = f"cancelled by {asked.who}" if asked else "cancelled"
-        run.reason = (reason or rows[decisive].status)[:500]
-    run.save(update_fields=["state", "reason", "started", "finished", "host_name"])
 
 
 def cancel(*, run: Run, who: str) -> None:

@@ -1,4 +1,5 @@
-"""Tasks under lease: claim, report, finish, lose. `hud/runs/states.py` has the rules.
+"""Tasks under lease: claim, report, finish, lose; the state of a run follows. `hud/runs/states.py` has the
+rules. Locks are taken on tasks first, then on their run.
 
 Every write of a host is fenced by the token of its claim: after `break_leases` has taken the task back, the
 old token writes nothing. Until then late results are accepted.
@@ -18,9 +19,8 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.models import Accelerator, Audit, Host, Run, Task
+from hud.models import ACTIVE, Accelerator, Audit, Host, Run, State, Task
 from hud.runs import matching, states, wakeup
-from hud.runs.run_states import task_state, update_run_state
 from hud.runs.states import TaskState
 from runner.schema.records import STATUSES
 
@@ -84,6 +84,37 @@ def _save(row: Task, after: states.Task, **columns: Any) -> None:
         state=after.state, attempt=after.attempt, token=after.token, status=after.status, **columns
     )
     update_run_state(row.run_id)
+
+
+def task_state(row: Task) -> states.Task:
+    return states.Task(states.TaskState(row.state), row.attempt, row.token, row.status)
+
+
+def update_run_state(run_id: int) -> None:
+    """Derive a run's state from its tasks, inside the transaction that changed one of them."""
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.state not in ACTIVE:
+        return
+    rows = list(Task.objects.filter(run_id=run_id).order_by("position").defer("spec", "progress"))
+    state, decisive = states.run_state([task_state(row) for row in rows])
+    if state == run.state:
+        return
+    run.state = state
+    if state == State.QUEUED:  # all tasks were handed back
+        run.started, run.host_name = None, ""
+    elif state == State.RUNNING:
+        run.started = Now()
+    else:
+        run.finished = Now()
+    if decisive is not None:
+        reason = rows[decisive].reason
+        if not reason and state == State.CANCELLED:  # the host that stopped it does not know who asked
+            asked = Audit.objects.filter(
+                at__gte=run.cancel_asked, action="run.cancel", subject=f"run {run.pk}"
+            ).first()
+            reason = f"cancelled by {asked.who}" if asked else "cancelled"
+        run.reason = (reason or rows[decisive].status)[:500]
+    run.save(update_fields=["state", "reason", "started", "finished", "host_name"])
 
 
 def lease_end() -> Combinable:
