@@ -113,6 +113,7 @@ def test_shared_modules_need_nothing_that_a_host_lacks() -> None:
     assert not loaded(shared) & {"django", "torch", "hud", "rq", "redis", "msgspec", "pandas"}
 
 
+@pytest.mark.soak
 def test_torch_modules_never_load_django() -> None:
     found = loaded([name for name in TORCH if name != NEEDS_TRITON])
     assert "torch" in found
@@ -145,6 +146,8 @@ def test_the_runner_imports_nothing_of_hud_and_each_package_what_it_may(name: st
         assert not below(imported, ("hud",)), f"{name} imports {imported}"
         if not below(name, DJANGO_COMMAND):
             assert not below(imported, ("django",)), f"{name} imports {imported}"
+        if name in TORCH:
+            assert not below(imported, ("rq",)), f"{name} imports {imported}"
         if name in PLAIN:
             assert not below(imported, ("torch", "triton")), f"{name} imports {imported}"
         if name in PLAIN and package and below(imported, ("runner",)) and imported != "runner":

@@ -107,9 +107,9 @@ def callers(accelerator: Accelerator) -> list[Caller]:
     return found
 
 
-def some(callers: Sequence[Caller], turn: int) -> list[Caller]:
-    """Return three callers, others each turn."""
-    return [callers[(turn + step) % len(callers)] for step in range(min(3, len(callers)))]
+def one_of(callers: Sequence[Caller], turn: int) -> list[Caller]:
+    """Return one caller, another each turn; none of none."""
+    return [callers[turn % len(callers)]] if callers else []
 
 
 @pytest.mark.parametrize("public", [False, True])
@@ -117,7 +117,7 @@ def some(callers: Sequence[Caller], turn: int) -> list[Caller]:
 def test_every_caller_may_do_what_the_table_says_and_nothing_else(
     callers: list[Caller], redis_server: RedisServer, settings: Any, public: bool, each: bool
 ) -> None:
-    """Everybody asks for the first URL of each kind and method; of the others some who may and some who may
+    """Everybody asks for the first URL of each kind and method; of the others one who may and one who may
     not, in turn, or `each`."""
     settings.HUD_PUBLIC_READ = public
     surprises, count = [], 0
@@ -135,10 +135,10 @@ def test_every_caller_may_do_what_the_table_says_and_nothing_else(
             asking = [one for one in callers if api or not one.secret or one.name == "key admin"]
             kind = api, method, need
             if need in {None, OPEN}:
-                asking = callers[:3]
+                asking = callers[:3] if each else one_of(callers, count)
             elif kind in asked and not each:
                 let = [one for one in asking if one.may(str(need), method, api=api, public=public)]
-                asking = some(let, count) + some([one for one in asking if one not in let], count)
+                asking = one_of(let, count) + one_of([one for one in asking if one not in let], count)
             asked.add(kind)
             for caller in asking:
                 answer = clients[caller.name].generic(method, address, b"", "application/json")
@@ -155,7 +155,7 @@ def test_every_caller_may_do_what_the_table_says_and_nothing_else(
                 if "logout" in name:
                     clients[caller.name] = caller.client()
     assert not surprises
-    assert count > (200 if public else 900)
+    assert count > (100 if public else 400)
 
 
 def test_every_row_has_its_url() -> None:

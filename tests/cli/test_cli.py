@@ -177,6 +177,8 @@ def test_an_accelerator_in_use_is_said_to_be(tmp_path: Path, capsys: pytest.Capt
 def test_the_doctor_says_whether_inductor_can_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    facts = dict.fromkeys(("torch_git", "triton", "cuda", "gpu_uuid", "cpu"), "")
+    monkeypatch.setattr(machine, "torch_facts", lambda *_: {"torch": "2.11", **facts})
     monkeypatch.setattr(machine, "gpus", list)
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     assert main(["doctor"]) == 1

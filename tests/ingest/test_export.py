@@ -59,8 +59,12 @@ def exported(**filters: Any) -> bytes:
     return b"".join(export("v3", filters))
 
 
-def test_the_samples_come_back_as_the_same_rows() -> None:
-    call_command("ingest", str(SAMPLES))
+@pytest.mark.parametrize(
+    "folders",
+    [("pytorch-h200", "runner-h200", "xla-cpu"), pytest.param(("",), marks=pytest.mark.soak, id="all")],
+)
+def test_the_samples_come_back_as_the_same_rows(folders: tuple[str, ...]) -> None:
+    call_command("ingest", *(str(SAMPLES / name) for name in folders))
     before, body = snapshot(), exported()
     again = ingest(body, Parameters())
     assert (again.stored, again.duplicates, again.skipped) == (0, len(before), [])

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from hud.accounts.roles import Role
-from hud.models import Measurement, Run, RunRequest, ScheduleTrigger
+from hud.ingest import ingest
+from hud.models import Measurement, Run, RunRequest, ScheduleTrigger, UnjudgedRun
 from hud.runs import schedules
+from runner.formats.parameters import Parameters
+from tests.ingest.records.test_xla_values import METRICS, line, lines
 from tests.support.factories import (
     create_experiment,
     create_host,
@@ -23,37 +26,68 @@ from tests.support.factories import (
     create_upload,
     create_user,
 )
-from tests.support.migrations import migrate
 
 pytestmark = pytest.mark.django_db
 
 
-def test_the_migrations_make_what_the_models_say() -> None:
-    call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+def migrate(name: str = "") -> None:
+    """Bring the schema to migration `name`, or to today's, in the test's transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table with pending checks cannot be altered
+    executor = MigrationExecutor(connection)
+    executor.migrate([("hud", name)] if name else executor.loader.graph.leaf_nodes("hud"))
 
 
-def test_a_process_becomes_a_repeat_and_in_pairs_a_side() -> None:
+def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
+    """One story, because each way takes seconds."""
     plain, in_pairs = create_run(), create_run(base_interpreter="2.9", interpreter="2.13")
     for repeat in range(3):
         create_measurement(run=plain, value=10.0 + repeat, repeat=repeat, note=f"note {repeat}")
         for side in range(2):
             create_measurement(run=in_pairs, value=20.0 + 2 * repeat + side, repeat=repeat, side=side)
     fields = ("run_id", "repeat", "side", "compilation", "value", "note", "n", "status")
-    today = list(Measurement.objects.order_by("value").values_list(*fields))
+    measured = Measurement.objects.filter(run__in=(plain, in_pairs)).order_by("value")
+    asked = _asked_run()
+    xla = ingest(lines(line(METRICS)), Parameters()).run_ids[0]
+    values = _values_of(xla)
+    Measurement.objects.filter(run_id=xla, value__isnull=False).update(value=7.0, spread=7.0)
+    UnjudgedRun.objects.all().delete()
+    measurements = list(measured.values_list(*fields))
+    today = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
+    assert [len(rows) for rows in today] == [6, 4], "an upload has no request"
+
+    migrate("0003_repeat_and_side")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT environment, request->>'suite', watched FROM hud_run WHERE id = %s", [asked.pk]
+        )
+        assert cursor.fetchone() == ("2.13", "micro", True)
     migrate("0002_values_of_xla")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT run_id, process, median, warning FROM hud_measurement ORDER BY median")
+        cursor.execute(
+            "SELECT run_id, process, median, warning FROM hud_measurement WHERE run_id <> %s ORDER BY median",
+            [xla],
+        )
         assert cursor.fetchall() == [
             *((plain.pk, number, 10.0 + number, f"note {number}") for number in range(3)),
             *((in_pairs.pk, number, 20.0 + number, None) for number in range(6)),
         ]
+    migrate("0001_initial")
     migrate()
-    assert list(Measurement.objects.order_by("value").values_list(*fields)) == today
+
+    assert list(measured.values_list(*fields)) == measurements
+    assert [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)] == today
+    alone = ("trace_per_iter_time", "verification_code")  # without samples there is nothing to take
+    assert {**_values_of(xla), **{name: values[name] for name in alone}} == values, (
+        "a plain median is taken anew"
+    )
+    assert list(UnjudgedRun.objects.values_list("run_id", flat=True)) == [xla]
     with pytest.raises(IntegrityError), transaction.atomic():
         create_measurement(run=plain, repeat=2)
 
 
-def test_the_request_of_a_run_becomes_a_row_and_an_upload_has_none() -> None:
+def _asked_run() -> Run:
+    """A run with everything that a request has, beside one that an upload made."""
     schedule = schedules.create(name="nightly", cron="0 3 * * *", suite="micro", who="me")
     asked: dict[str, Any] = {
         "selection": {"suite": "micro", "cases": ["gemv"], "repeats": 5},
@@ -68,16 +102,13 @@ def test_the_request_of_a_run_becomes_a_row_and_an_upload_has_none() -> None:
         "requested_by": "olga",
         "interactive": True,
     }
-    run = create_run(interpreter="2.13", base_interpreter="2.13", host_name="gpu-1", **asked)
     create_run(upload=create_upload())
-    today = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
-    assert [len(rows) for rows in today] == [3, 2]
-    migrate("0003_repeat_and_side")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT environment, request->>'suite', watched FROM hud_run WHERE id = %s", [run.pk])
-        assert cursor.fetchone() == ("2.13", "micro", True)
-    migrate()
-    assert [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)] == today
+    return create_run(interpreter="2.13", base_interpreter="2.13", host_name="gpu-1", **asked)
+
+
+def _values_of(run: int) -> dict[str, tuple[float | None, float | None]]:
+    rows = Measurement.objects.filter(run_id=run).select_related("series__metric")
+    return {one.series.metric.name: (one.value, one.spread) for one in rows}
 
 
 def test_existing_logins_get_roles() -> None:

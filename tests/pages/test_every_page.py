@@ -49,6 +49,7 @@ REVERSED = "\u202egnp.exe\u202c"  # shown from right to left
 LONG = "long_" * 40
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
     (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
+_AXE = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
 _SIDEWAYS = "document.documentElement.scrollWidth - innerWidth"
 _TOO_WIDE = """() => [...document.querySelectorAll("main *")]
     .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > one.clientWidth + 1)
@@ -175,7 +176,7 @@ class Walk:
                 self.note(f"scrolls sideways by {sideways} px: {self.page.evaluate(_TOO_WIDE)}")
 
     def run_axe(self) -> None:
-        found = Axe().run(self.page, options={"rules": {"target-size": {"enabled": True}}})
+        found = Axe().run(self.page, options=_AXE)
         for one in found.response["violations"]:
             where = "; ".join(node["html"][:160] for node in one["nodes"][:3])
             self.note(f"axe {one['id']} ({len(one['nodes'])}): {where}")

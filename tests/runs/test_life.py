@@ -331,7 +331,7 @@ def stored() -> type[Machine]:
 
 
 def test_the_pure_model_ends_in_valid_states() -> None:
-    play(Machine, 80)
+    play(Machine, 40)
 
 
 @pytest.mark.soak
@@ -341,7 +341,7 @@ def test_the_pure_model_twenty_thousand_times() -> None:
 
 @pytest.mark.django_db
 def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
-    play(stored, 20)
+    play(stored, 12)
 
 
 @pytest.mark.soak

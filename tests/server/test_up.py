@@ -38,17 +38,18 @@ def up() -> Iterator[Up]:
 
 def test_up_from_nothing_to_the_second_start(up: Up) -> None:
     """One story, because each start takes seconds."""
-    said = up.start()
+    production = _production(up)
+    said = up.start(PYTHONPATH=production["PYTHONPATH"])
     password = _first_start_prints_the_password_once(up, said)
     _another_up_on_the_same_data_is_refused(up)
-    for word in ("gunicorn", " attach", "postgres -D", "redis-server"):
+    for word in ("gunicorn", "postgres -D"):  # `make soak` kills each of them
         _comes_back(up, word)
     _keep_a_row(up)
     assert up.process
     up.process.kill()  # only this one: its servers and its web end by themselves, a little later
     up.process.wait()
 
-    said = up.start(**_production(up))
+    said = up.start(**production)
     assert password not in said
     assert "operator.json" in said
     assert "not attached" not in said
@@ -60,7 +61,8 @@ def test_up_from_nothing_to_the_second_start(up: Up) -> None:
 
 
 def _production(up: Up) -> dict[str, str]:
-    """Variables of a production site on one machine, whose tasks do what a hostile benchmark would do."""
+    """Variables of a production site on one machine, whose tasks do what a hostile benchmark would do. The
+    agent is told of a torch at once, which takes seconds to import."""
     code = up.folder / "code"
     code.mkdir(mode=0o755)
     up.folder.chmod(0o711)
@@ -70,6 +72,9 @@ def _production(up: Up) -> dict[str, str]:
     (code / "sitecustomize.py").write_text(
         f"""
 import glob, json, os, sys
+if "runner.measure.state.environment" in sys.orig_argv:
+    print(json.dumps({{"torch": "0.0"}}), flush=True)
+    os._exit(0)
 if "runner.launch.child" in sys.orig_argv:
     import psycopg
     def attempt(action, *arguments):
@@ -192,7 +197,8 @@ def test_wrong_settings_are_refused_by_name(tmp_path: Path, changes: dict[str, s
 
 
 def test_a_web_that_cannot_start_ends_make_up_with_its_log(up: Up) -> None:
-    impatient = "import sys; from hud.server import up; up.READY_S = 3; sys.exit(up.main())"
+    prepared = "up.READY_S, up.prepare = 3, lambda _options: None"
+    impatient = f"import sys; from hud.server import up; {prepared}; sys.exit(up.main())"
     refused = up.again(code=impatient, WEB_CONCURRENCY="many")
     assert refused.returncode == 1
     assert "the overview did not answer within 3 s" in refused.stderr

@@ -25,7 +25,7 @@ from tests.support.servers import Hud, RedisServer, nobody_else_asks
 from tests.support.waiting import wait_for
 
 RECORDS = 1000
-MOMENTS, MANY_MOMENTS = 5, 200
+MOMENTS, MANY_MOMENTS = 3, 200
 UNDISTURBED = ("a", "b", "c")  # sent first, to learn how long an upload takes
 MASTER_SHARE = 0.2  # of the kills; the others hit the worker, which is quicker to come back
 

@@ -1,5 +1,5 @@
 """`python -m tests.suites.small_model FOLDER…`: runs the task of each folder with a model of two layers in
-the place of the case's, all in one interpreter. A program of tests/suites/test_torchdynamo.py."""
+the place of the case's, all in one interpreter. A program of test_torchdynamo.py and test_cache.py."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import nn
 from runner.launch.report import Report
 from runner.measure.forked import before_forks
 from runner.schema.suite import TaskSpec
+from runner.suites import suite_of
 from runner.suites.huggingface import models
 from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of
 
@@ -75,10 +76,10 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
 def main(folders: list[str]) -> None:
     before_forks()
     models.build = build
-    suite = importlib.import_module("runner.suites.torchdynamo.run")
     for folder in map(Path, folders):
         report = Report(folder)
         spec = TaskSpec.from_json(json.loads((folder / "spec.json").read_text()))
+        suite = importlib.import_module(suite_of(spec.suite).module)
         failure = suite.run(noting(spec, folder / READ), report)
         if failure is None:
             report.outcome("ok")

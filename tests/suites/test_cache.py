@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def records_in(folder: Path) -> dict[str, Any]:
 @needs_compiler
 def test_a_warm_process_finds_what_a_cold_one_left(tmp_path: Path, inductor_cache: dict[str, str]) -> None:
     environment = {"RUNNER_HOST": "box", "TMPDIR": inductor_cache["TMPDIR"], **NO_HEADERS}
-    outcome = launch(TINY, tmp_path / "task", environment=environment)
+    command = [sys.executable, "-m", "tests.suites.small_model", str(tmp_path / "task")]
+    outcome = launch(TINY, tmp_path / "task", environment=environment, command=command)
     assert outcome.status == "ok", outcome.reason + (tmp_path / "task" / "log").read_text()
     found = records_in(tmp_path / "task")
     value = {name: record["metric"]["benchmark_values"][0] for name, record in found.items()}

@@ -10,14 +10,13 @@ import pytest
 from django.test import Client
 
 from hud.ingest import ingest
-from hud.models import Measurement, UnjudgedRun
+from hud.models import Measurement
 from hud.pages.suite import matrix
 from runner.cli import tables
 from runner.formats.parameters import Parameters
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import TaskSpec
-from tests.support.migrations import migrate
 from tests.support.observed import observe
 
 METRICS = {
@@ -86,20 +85,6 @@ def test_the_first_run_compiles_and_is_no_part_of_the_steady_values(client: Clie
     assert text.count('compilation and warm-up">first run</span>') == 1
     steady = client.get(f"/experiments/{found['per_iter_time'].series.experiment_id}/?metric=per_iter_time")
     assert "median without the first 0.5" in steady.content.decode()
-
-
-@pytest.mark.django_db
-def test_what_was_stored_as_a_plain_median_is_taken_anew() -> None:
-    ingest(lines(line(METRICS)), Parameters())
-    wanted = {name: (one.value, one.spread) for name, one in stored().items()}
-    Measurement.objects.filter(value__isnull=False).update(value=7.0, spread=7.0)
-    UnjudgedRun.objects.all().delete()
-    migrate("0001_initial")
-    migrate()
-    found = {name: (one.value, one.spread) for name, one in stored().items()}
-    alone = ("trace_per_iter_time", "verification_code")  # without samples there is nothing to take
-    assert {**found, **{name: wanted[name] for name in alone}} == wanted
-    assert UnjudgedRun.objects.count() == 1
 
 
 def test_only_pytorch_xla_has_a_first_run() -> None:
