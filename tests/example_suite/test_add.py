@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -86,17 +88,23 @@ def hud(checkout: Path, data: Path, transactional_db: None, redis_server: RedisS
     hud.stop()
 
 
-def test_the_command_lists_and_measures_the_suite(checkout: Path, tmp_path: Path) -> None:
-    assert "nap" in python(checkout, "-m", "runner", "list", "sleepy")
-    output = tmp_path / "naps.json"
+@pytest.fixture(scope="module")
+def nap(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The record of a nap of two milliseconds."""
+    output = tmp_path_factory.mktemp("naps") / "naps.json"
     words = ["run", "sleepy", "--case", "nap[duration_ms=2]", "--device", "cpu", "--output", str(output)]
     assert "nap ms" in python(checkout, "-m", "runner", *words)
     (record,) = json.loads(output.read_text())["records"]
-    assert record["metric"]["name"] == "nap_ms"
-    assert record["metric"]["extra_info"]["unit"] == "ms"
-    assert record["benchmark"]["extra_info"]["knobs"] == {"duration_ms": 2}
-    assert "unexpected" not in record["metric"]["extra_info"]
-    assert len(record["metric"]["benchmark_values"]) == 20
+    return dict(record)
+
+
+def test_the_command_lists_and_measures_the_suite(checkout: Path, nap: dict[str, Any]) -> None:
+    assert "nap" in python(checkout, "-m", "runner", "list", "sleepy")
+    assert nap["metric"]["name"] == "nap_ms"
+    assert nap["metric"]["extra_info"]["unit"] == "ms"
+    assert nap["benchmark"]["extra_info"]["knobs"] == {"duration_ms": 2}
+    assert "unexpected" not in nap["metric"]["extra_info"]
+    assert len(nap["metric"]["benchmark_values"]) == 20
 
 
 def test_a_task_that_dies_leaves_the_row_that_the_suite_expects(checkout: Path, tmp_path: Path) -> None:
@@ -110,33 +118,20 @@ def test_a_task_that_dies_leaves_the_row_that_the_suite_expects(checkout: Path, 
     assert python(checkout, "-c", code).strip() == "crashed [('nap_ms', 'crashed')]"
 
 
-def faster_history(checkout: Path, folder: Path) -> bytes:
-    """Return the records of twelve earlier runs on this machine, with naps half as long as its shortest."""
-    output = folder / "history.json"
-    python(
-        checkout,
-        "-m",
-        "runner",
-        "run",
-        "sleepy",
-        "--device",
-        "cpu",
-        "--output",
-        str(output),
-        "--format",
-        "v3",
-    )
-    record = json.loads(output.read_text())
-    samples, made = record["metric"]["benchmark_values"], record["timestamp"]
+def faster_history(nap: dict[str, Any]) -> bytes:
+    """Return the records of twelve earlier runs of the default nap, half as long as one of a millisecond."""
     lines = []
     for day in range(1, 13):
-        values = [min(samples) * (0.5 + 0.001 * (day % 3))] * len(samples)
-        earlier = {**record, "metric": {**record["metric"], "benchmark_values": values}}
-        lines.append(json.dumps({**earlier, "timestamp": made - 86_400 * day}))
+        earlier = copy.deepcopy(nap)
+        earlier["benchmark"]["extra_info"]["knobs"] = {}
+        earlier["metric"]["benchmark_values"] = [0.5 + 0.001 * (day % 3)] * 20
+        lines.append(json.dumps({**earlier, "timestamp": nap["timestamp"] - 86_400 * day}))
     return "\n".join(lines).encode()
 
 
-def test_a_host_measures_it_and_its_page_shows_the_verdict(checkout: Path, hud: Hud, tmp_path: Path) -> None:
+def test_a_host_measures_it_and_its_page_shows_the_verdict(
+    checkout: Path, hud: Hud, nap: dict[str, Any], tmp_path: Path
+) -> None:
     call_command("bootstrap")
     api = Api(hud.url, "run", "read", "upload")
     words = ["attach", "--hud", hud.url, "--token", registration.create_token(who="test"), "--name", "bed"]
@@ -153,7 +148,7 @@ def test_a_host_measures_it_and_its_page_shows_the_verdict(checkout: Path, hud: 
         host.close()
     run.refresh_from_db()
     assert run.state == "succeeded", run.reason + host.log
-    for record in faster_history(checkout, tmp_path).splitlines():  # each upload is a run
+    for record in faster_history(nap).splitlines():  # each upload is a run
         assert api.call("/api/v1/results", record)[0] == 201
     process_pending()
     (row,) = json.loads(api.call("/suites/sleepy.json")[1])["items"]

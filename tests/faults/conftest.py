@@ -85,7 +85,8 @@ def site(
     times: Times,
     tmp_path: Path,
 ) -> Iterator[Site]:
-    """A running installation with one host. After the test the oracle is asked."""
+    """A running installation with one host, or none where the test is marked so. After the test the oracle
+    is asked."""
 
     def figure(what: str, seconds: float) -> None:
         request.node.user_properties.append((FAULT_FIGURE + what, seconds))
@@ -93,7 +94,7 @@ def site(
     site = Site(hud_process, redis_server, times, tmp_path, figure)
     data = Path(settings.HUD_DATA)
     try:
-        site.start()
+        site.start(host=not request.node.get_closest_marker("no_host"))
         yield site
         found = violations(controls=site.controls.values(), keys=site.keys.values(), folders=[tmp_path, data])
         assert not found, found

@@ -16,15 +16,14 @@ from hud.models import Host, Run, State, Task
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree
 from tests.support.hosts import Control
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.no_host]
 
 NAMES = ("left", "right")
 
 
 @pytest.fixture
 def pair(site: Site) -> Site:
-    """The site with hosts "left" and "right"; its own first host is gone."""
-    site.host.stop()
+    """The site with hosts "left" and "right"."""
     gpu_site = replace(site, device="cuda")
     for name in NAMES:
         gpu_site.attach(name, devices="0,1", labels={"site": name}, environment=_two_gpus(site.folder, name))

@@ -97,10 +97,12 @@ class Site:
             "DJANGO_SETTINGS_MODULE": "tests.settings",
         }
 
-    def start(self) -> None:
+    def start(self, *, host: bool = True) -> None:
+        """Start all of it, or all but the first host."""
         self.start_tick()
         self.start_web()
-        self.attach("here", devices="cpu" if self.device == "cpu" else "0")
+        if host:
+            self.attach("here", devices="cpu" if self.device == "cpu" else "0")
         self.wait(self.trusts_silence, "a tick that may break leases")
 
     def let_last(self, real_s: float, *, scaled_s: float = 0) -> None:
