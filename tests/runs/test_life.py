@@ -331,7 +331,7 @@ def stored() -> type[Machine]:
 
 
 def test_the_pure_model_ends_in_valid_states() -> None:
-    play(Machine, 40)
+    play(Machine, 100)
 
 
 @pytest.mark.soak
