@@ -17,9 +17,10 @@ import numpy as np
 from hud.judging.change_points.segments import Array, blocks
 
 # What the log likelihood, doubled, must gain
-_ONE = 11.0  # by a step
-_TWO = 21.5  # by two at once, such as a bump
-_WANDERING = 8.0  # more where noise that wanders explains the rest better by as much
+_ONE = 10.0  # by a step
+_TWO = 20.0  # by two at once, such as a bump
+_WANDERING = 10.0  # more where noise that wanders explains the rest better by as much
+_SHARE = 0.06  # of what wandering noise alone explains of the series
 _SHORT = 14.0  # more where a level lasts less than `BRIEF` nights: a few values of a long tail can be that
 BRIEF = 7
 # Share of variance that lasts, and how much of that is left on the next night
@@ -173,11 +174,12 @@ def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int
 
 def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:
     """Return the steps whose removal would cost at least what a step must gain."""
+    noise, plain = table.scores([])
     while taken:
         edges = np.array([0, *places[taken], table.nights + 1])
         brief = np.diff(edges) < BRIEF
         whole, white = table.scores(taken)
-        price = _ONE + min(whole - white, _WANDERING)
+        price = _ONE + min(max(whole - white, _SHARE * (noise - plain)), _WANDERING)
         losses = [whole - table.scores([other for other in taken if other != place])[0] for place in taken]
         losses = [loss - _SHORT * (brief[i] or brief[i + 1]) for i, loss in enumerate(losses)]
         weakest = int(np.argmin(losses))

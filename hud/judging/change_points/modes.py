@@ -52,7 +52,7 @@ def relocated(values: Array, found: Sequence[int], gap: float, slow: NDArray[np.
         low = places[index - 1] + 2 if index else 1
         high = places[index + 1] - 2 if index + 1 < len(places) else n - 1
         first, last = max(low - 1, place - _NEAR), min(high + 1, place + _NEAR)
-        if last - first < 4 or high - low < 3:
+        if last - first < 4 or not low < place < high:
             continue
         before, after = level[max(low - 1, 0) : place], level[place : high + 1]
         own = np.concatenate([before - np.median(before), after - np.median(after)])
