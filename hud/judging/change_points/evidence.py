@@ -19,8 +19,8 @@ from hud.judging.change_points.segments import Array, blocks
 # What the log likelihood, doubled, must gain
 _ONE = 10.0  # by a step
 _TWO = 20.0  # by two at once, such as a bump
-_WANDERING = 10.0  # more where noise that wanders explains the rest better by as much
-_SHARE = 0.06  # of what wandering noise alone explains of the series
+_WANDERING = 8.0  # more where noise that wanders explains the rest better by as much
+_SHARE = 0.05  # of what wandering noise alone explains of the series
 _SHORT = 14.0  # more where a level lasts less than `BRIEF` nights: a few values of a long tail can be that
 BRIEF = 7
 # Share of variance that lasts, and how much of that is left on the next night
