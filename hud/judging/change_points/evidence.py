@@ -38,7 +38,8 @@ def steps(values: Array, candidates: Sequence[int], least: float) -> list[int]:
     for start, stop, low, high in blocks(len(values)):
         inside = [place - start for place in candidates if start + 2 <= place < stop - 1]
         if inside:
-            places = _relocate(values[start:stop], _select(values[start:stop], inside, least), least)
+            own = range(low - start - _REACH, high - start + _REACH)  # another block places the others
+            places = _relocate(values[start:stop], _select(values[start:stop], inside, least), least, own)
             found += [start + place for place in places if low <= start + place < high]
     return sorted(set(found))
 
@@ -189,10 +190,12 @@ def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:
     return taken
 
 
-def _relocate(values: Array, found: Sequence[int], least: float) -> list[int]:
-    """Return each step at the place near it that explains most beside all others."""
+def _relocate(values: Array, found: Sequence[int], least: float, own: range) -> list[int]:
+    """Return each step in `own` at the place near it that explains most beside all others."""
     places = list(found)
     for index, place in enumerate(places):
+        if place not in own:
+            continue
         others = places[:index] + places[index + 1 :]
         low = max(1, place - _REACH, *(other + 1 for other in others if other < place))
         high = min(len(values) - 1, place + _REACH, *(other - 1 for other in others if other > place))
