@@ -307,7 +307,7 @@ class RecordParser:
         """Return the environment without the packages whose versions cannot change this suite's numbers."""
         key = id(environment), suite
         if key not in self._of_suites:
-            foreign = set(CLASS_PACKAGES) - set(SUITES[suite].class_packages) if suite in SUITES else ()
+            foreign = set(CLASS_PACKAGES) - set(SUITES[suite].class_packages) if suite in SUITES else set()
             kept = {name: said for name, said in environment.packages.items() if name not in foreign}
             found = replace(environment, packages=kept)
             self._of_suites[key] = self._environments.setdefault(found.fingerprint(), found)

@@ -119,10 +119,10 @@ def cancel(*, bisect: Bisect, who: str) -> None:
 def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
     """Return the builds from the last good run's interpreter to that of the first run that moved, if both are
     there and in this order or have the same torch; else all."""
-    names = [build.interpreter for build in builds]
-    if ends[0] not in names or ends[1] not in names:
+    places = {build.interpreter: place for place, build in enumerate(builds)}
+    good, bad = (places.get(end or "") for end in ends)
+    if good is None or bad is None:
         return list(builds)
-    good, bad = (names.index(end) for end in ends)
     if good > bad and builds[good].version == builds[bad].version:
         return list(reversed(builds[bad : good + 1]))
     return list(builds[good : bad + 1] if good < bad else builds)
