@@ -42,9 +42,9 @@ from runner.formats.scalars import invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
 from runner.schema.metrics import is_known, metric_info
-from runner.schema.records import SUCCESS, UNEXPECTED, Environment, Record
+from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.statistics import value_of
-from runner.schema.suite import knobs_key, value_rule
+from runner.schema.suite import SUITES, knobs_key, value_rule
 
 _REPEATS = (
     "rows of the same model are repeats of one run: each a process of its own, whose compile caches the file"
@@ -104,6 +104,7 @@ class RecordParser:
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
+        self._of_suites: dict[tuple[int, str], Environment] = {}
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
@@ -201,6 +202,7 @@ class RecordParser:
             return
         self._warn(measurement.warning)
         measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
+        measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
         _normalise_names(measurement)
         _check_limits(measurement)
@@ -300,6 +302,16 @@ class RecordParser:
         if not found.gpu and device not in {"cpu", ""}:
             found.gpu = device_name
         return self._environments.setdefault(found.fingerprint(), found)
+
+    def _of_suite(self, environment: Environment, suite: str) -> Environment:
+        """Return the environment without the packages whose versions cannot change this suite's numbers."""
+        key = id(environment), suite
+        if key not in self._of_suites:
+            foreign = set(CLASS_PACKAGES) - set(SUITES[suite].class_packages) if suite in SUITES else set()
+            kept = {name: said for name, said in environment.packages.items() if name not in foreign}
+            found = replace(environment, packages=kept)
+            self._of_suites[key] = self._environments.setdefault(found.fingerprint(), found)
+        return self._of_suites[key]
 
 
 def _compilation(extra: dict[str, Any]) -> int | None:

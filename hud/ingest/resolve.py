@@ -26,13 +26,12 @@ from runner.formats.scalars import branch_name, nfc, text
 from runner.formats.v3 import OURS
 from runner.schema.metrics import Direction, metric_info
 from runner.schema.outcome_records import CANCELLED
-from runner.schema.records import Environment, Record
+from runner.schema.records import CLASS_PACKAGES, Environment, Record
 
 _MAX_NUMBER = 10_000  # of a pair or a process
 _SUCCEEDED = (State.SUCCEEDED, "")
 _FAILED = {"wrong", "oom", "crashed", "failed"}
 _ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/runs/states.py` has them
-_CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
 
 
 @dataclass(frozen=True)
@@ -391,7 +390,7 @@ def class_key(environment: Environment) -> str:
     """Return the environment class: what a baseline may be compared with. torch and triton are the subject
     and never part of it; minor versions of driver and CUDA are noise."""
     parts = [environment.gpu, _major(environment.driver), _major(environment.cuda), environment.cpu]
-    parts += [f"{name}={environment.packages.get(name, '')}" for name in _CLASS_PACKAGES]
+    parts += [f"{name}={environment.packages.get(name, '')}" for name in CLASS_PACKAGES]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 

@@ -29,7 +29,7 @@ from hud.judging.regressions import follow, funnel
 from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
 from hud.judging.verdict import Verdict
-from hud.models import ACTIVE, Measurement, Series, SeriesState
+from hud.models import ACTIVE, Series, SeriesState
 from hud.models import Verdict as VerdictRow
 from runner.schema.statistics import median
 
@@ -58,14 +58,12 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
     """Judge up to `limit` touched series whose runs are complete; return how many, or if none the runs whose
     series were marked. `on_progress` is called after them."""
     marked = _mark_series(limit // 2)
-    unfinished = Measurement.objects.filter(run__state__in=ACTIVE).values("series_id")
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
-    complete = touched.exclude(pk__in=unfinished)
-    tonight = complete.filter(IS_CANARY, touched_until__gt=timezone.now() - _TONIGHT)
+    tonight = touched.filter(IS_CANARY, touched_until__gt=timezone.now() - _TONIGHT)
     pending = {series.pk: series for series in tonight.order_by("pk")[:limit]}
     if not pending:
-        newest = complete.order_by(F("touched_until").desc(nulls_last=True), "-pk")[: limit - limit // 2]
-        oldest = complete.order_by("touched_at", "pk")[: limit // 2]
+        newest = touched.order_by(F("touched_until").desc(nulls_last=True), "-pk")[: limit - limit // 2]
+        oldest = touched.order_by("touched_at", "pk")[: limit // 2]
         pending = {series.pk: series for series in (*newest, *oldest)}
     histories = _histories(list(pending.values()))
     if fresh := [series for series in pending.values() if series.pk not in histories]:

@@ -16,7 +16,8 @@ from hud.judging.verdict import Rule, Verdict, judge
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
-_BACK = 3  # points in a row at the level end a move
+_BACK = 3  # points in a row at the level end a move, if they are surely not the move's
+_SURE = math.log(1e9)  # how much likelier they must be at the level
 _AGREE = 2  # points that moved the same way are more than a suspect
 _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
@@ -51,7 +52,9 @@ class Move:
     points: int = 0
     latest: float | None = None  # value of the newest
     certain: bool = False  # one of them was called regressed or improved, not only suspected
-    back: int = 0  # points at the level since
+    back: int = 0  # points in a row at the level since
+    returned: list[float] = field(default_factory=list)  # how much worse those are than the level
+    held: list[tuple[tuple[float, ...], tuple[str | None, ...]]] = field(default_factory=list)  # their values
     told: list[float] = field(default_factory=list)  # how much worse points are, at the size last told
     steps: int = 1  # the first one, and each further one for the worse
     further: int = 0  # points in a row that are worse than what was told
@@ -144,32 +147,57 @@ def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
 
 
 def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
-    move = level.move
-    if not _left(verdict):
+    move, left = level.move, _left(verdict)
+    worse, failed = _is_worse(verdict, rule), verdict.verdict == "failed"
+    is_more = move is not None and (move.certain or move.points >= _AGREE)
+    if move and move.worse and is_more and not (left and worse):
+        _come_back(level, move, point, verdict, rule)
+        return
+    if not left:
         if move:
             move.back += 1
-            if move.back >= _BACK or (not move.certain and move.points < _AGREE):
+            if move.back >= _BACK or not is_more:
                 level.move, level.moved = None, []
         level.strangers = {}
         _extend(level, point)
         return
-    worse, failed = _is_worse(verdict, rule), verdict.verdict == "failed"
     if move is None or (move.worse, move.failed) != (worse, failed):
         level.moved = []
         move = level.move = Move(point.run_id, point.time, level.last_run, worse, failed)
     move.points += 1
-    move.back = 0
     move.latest = median(point.values) if point.values else None
     move.certain |= verdict.verdict != "inconclusive"
     level.moved = [*level.moved, (point.values, point.groups)][-KEPT:]
     if worse and not failed:
         _grow(move, verdict, rule)
+    move.back, move.returned, move.held = 0, [], []
     if not worse and move.points >= _STAYS:
         better, level.move = level.moved, None
         level.values, level.groups, level.points, level.moved = [], [], 0, []
         level.start = move.time
         for values, groups in better:
             _extend(level, replace(point, values=values, groups=groups))
+
+
+def _come_back(level: Level, move: Move, point: Point, verdict: Verdict, rule: Rule) -> None:
+    """Count a point at the level, or better, after a move for the worse. It joins the level when the move has
+    ended: a few quiet points of a move neither end it nor blur what it is compared with."""
+    move.back += 1
+    if rule.kind == "timing" and (size := _slowdown(move, verdict, rule)) is not None:
+        move.returned = [*move.returned, size][-KEPT:]
+    if not _left(verdict):
+        move.held = [*move.held, (point.values, point.groups)][-KEPT:]
+    if move.back < _BACK or (move.told and move.returned and _of_move(move, verdict) > -_SURE):
+        return
+    level.move, level.moved, level.strangers = None, [], {}
+    for values, groups in move.held:
+        _extend(level, replace(point, values=values, groups=groups))
+
+
+def _of_move(move: Move, verdict: Verdict) -> float:
+    """Return the log likelihood ratio of the points that came back: of the move's size against the level."""
+    size, noise = median(move.told), max(verdict.noise or 0.0, 1e-9)
+    return size * (sum(move.returned) - len(move.returned) * size / 2) / noise**2
 
 
 def _grow(move: Move, verdict: Verdict, rule: Rule) -> None:
@@ -180,6 +208,8 @@ def _grow(move: Move, verdict: Verdict, rule: Rule) -> None:
     if not move.told:
         move.told = [size]
         return
+    if move.returned and _of_move(move, verdict) > -_SURE / 3:
+        move.told = [*move.told, *move.returned][-_TOLD:]  # quiet points of the move, not of the level
     beyond = size - median(move.told)
     noise = (verdict.noise or 0.0) * math.sqrt(1 + math.pi / 2 / len(move.told))
     is_exact = rule.kind == "deterministic"

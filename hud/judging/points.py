@@ -9,7 +9,7 @@ from itertools import groupby
 from django.db import connection
 
 from hud.judging.levels import Point
-from hud.models import NEVER_RAN, STATUS_NAMES
+from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES
 from hud.runs.branches import stored_names
 
 ClassKey = tuple[int, str]  # a series, and a class of environments
@@ -32,13 +32,14 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Poi
             JOIN hud_series s ON s.id = w.id
             JOIN hud_environment e ON e.id = m.environment_id
             JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
+                AND r.state <> ALL(%s)  -- the judge is told of it when it is complete
             LEFT JOIN hud_runrequest q ON q.run_id = r.id
             LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
                 AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
             WHERE q.caches IS DISTINCT FROM 'pinned'
             ORDER BY w.id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side
             """,
-            [stored_names(), _FEW_KERNELS, list(begin), list(begin.values())],
+            [stored_names(), _FEW_KERNELS, list(begin), list(begin.values()), list(ACTIVE)],
         )
         rows = cursor.fetchall()
     found: dict[ClassKey, list[Point]] = {}

@@ -156,7 +156,12 @@ class Bisect(models.Model):
         """The result in words; '' while it runs."""
         if self.good is None or self.bad is None:
             return self.reason
-        good, bad = (self.builds[place]["torch"] for place in (self.good, self.bad))
+        ends = [self.builds[place] for place in (self.good, self.bad)]
+        good, bad = (end["torch"] for end in ends)
+        if good == bad:
+            good, bad = (
+                f"{end['interpreter']} ({end.get('differs') or end['torch_git'][:9]})" for end in ends
+            )
         return {
             BisectState.FOUND: f"{bad} is worse than {good}",
             BisectState.NOT_REPRODUCED: f"not reproduced today: {bad} against {good}",

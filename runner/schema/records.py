@@ -114,6 +114,10 @@ def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict
     return {**record, "runners": [{**runner, "extra_info": {**runner_facts(record), name: value}}]}
 
 
+# The packages of an environment's class: what a baseline may be compared with (docs/measuring.md)
+CLASS_PACKAGES = ("transformers", "timm", "torchbenchmark", "torchvision", "numpy")
+
+
 @dataclass
 class Environment:
     """The environment of a measurement, with versions as the packages print them; '' for absent parts."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue
+from runner.schema.records import CLASS_PACKAGES
 from runner.schema.statistics import ValueRule
 from runner.schema.targets import TargetFraction
 
@@ -175,6 +176,7 @@ class Suite:
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
+    class_packages: tuple[str, ...] = CLASS_PACKAGES  # whose version may change its numbers
     target_fractions: tuple[TargetFraction, ...] = ()  # targets as shares of what the host reaches
     inductor_options: bool = False  # its tasks take options of inductor where inductor compiles them
     matrix: Matrix | None = None  # of a suite with a row for each cell, many of which cannot run

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
 DEFAULT = "default"  # name of the one that runs the runner itself
 
 
@@ -21,9 +23,9 @@ class Interpreter:
 def interpreter_of(text: str) -> tuple[str, Interpreter]:
     """Read ``NAME=PATH[,ENV=VALUE…]``, NAME first; a PATH without a slash is looked for where a shell looks.
 
-    Raise ValueError.
+    A comma that no ``ENV=`` follows is part of the value, such as one of JSON. Raise ValueError.
     """
-    first, *variables = text.split(",")
+    first, *variables = _NEXT_VARIABLE.split(text)
     name, separator, path = first.partition("=")
     program = shutil.which(path)
     if separator and name and not program:
@@ -31,7 +33,5 @@ def interpreter_of(text: str) -> tuple[str, Interpreter]:
     if not separator or not name or not program:
         raise ValueError(f"{text}: it is NAME=PATH of a program, then ENV=VALUE after commas")
     pairs = [variable.partition("=") for variable in variables]
-    if not all(key and equals for key, equals, _value in pairs):
-        raise ValueError(f"{text}: after a comma stands ENV=VALUE")
     absolute = str(Path(program).absolute())  # a task's process starts in a folder of its own
     return name, Interpreter(absolute, {key: value for key, _equals, value in pairs})

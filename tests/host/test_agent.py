@@ -25,7 +25,7 @@ from runner.host.spool import Folder
 from runner.suites import SUITES
 from runner.system import accelerators, machine
 from runner.system.accelerators import NoSuchDevice
-from runner.system.interpreters import Interpreter
+from runner.system.interpreters import Interpreter, interpreter_of
 from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, ring
 from tests.support.records import task_record
@@ -290,6 +290,12 @@ def test_a_token_is_spent_once(make_agent: Callable[..., HostProcess], fake: Fak
     fake.tokens.add("another")
     make_agent("--token", "another")
     wait_for(lambda: fake.calls.count("POST hosts/register") == 2, "a new registration")
+
+
+def test_a_variable_of_an_interpreter_may_hold_json() -> None:
+    options = '{"max_fusion_size": 1, "triton.cudagraphs": true}'
+    _name, found = interpreter_of(f"old={sys.executable},OPTIONS={options},CXX=/usr/bin/g++")
+    assert found.environment == {"OPTIONS": options, "CXX": "/usr/bin/g++"}
 
 
 @pytest.mark.parametrize(

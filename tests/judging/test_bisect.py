@@ -24,7 +24,7 @@ from hud.judging.bisect.search import (
     most_steps,
     next_step,
 )
-from hud.models import Accelerator, Bisect, Experiment, Regression, Run, Series, State
+from hud.models import Accelerator, Bisect, Experiment, Measurement, Regression, Run, Series, State
 from tests.support.factories import (
     create_accelerator,
     create_environment,
@@ -245,3 +245,24 @@ def test_one_torch_before_and_after_is_not_bisected(accelerator: Accelerator, re
     regression.last_good_run = regression.first_run
     regression.save()
     assert work.hindrance(regression)
+
+
+@pytest.mark.django_db
+def test_two_tritons_with_one_torch_are_both_compared(
+    accelerator: Accelerator, regression: Regression
+) -> None:
+    same = {"torch": "2.12.0", "torch_git": "git", "variables": {"CXX": "g++"}}
+    pythons = {"old": {**same, "triton": "3.5"}, "new": {**same, "triton": "3.6"}}
+    accelerator.host.facts = {"pythons": pythons}
+    accelerator.host.save()
+    accelerator.catalog["pythons"] = ["new", "old"]
+    accelerator.save()
+    for run, name in ((regression.last_good_run, "old"), (regression.first_run, "new")):
+        assert run
+        Run.objects.filter(pk=run.pk).update(interpreter=name)
+        environment = create_environment(torch="2.12.0", torch_git="git", triton=pythons[name]["triton"])
+        Measurement.objects.filter(run=run).update(environment=environment)
+    regression.refresh_from_db()
+    bisect = work.start(regression=regression, who="olga")
+    told = [(build["interpreter"], build["differs"]) for build in bisect.builds]
+    assert told == [("old", "triton 3.5"), ("new", "triton 3.6")]

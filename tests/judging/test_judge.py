@@ -11,7 +11,7 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.models import Experiment, Measurement, Run, Series, SeriesState, State, Verdict
+from hud.models import Environment, Experiment, Measurement, Run, Series, SeriesState, State, Verdict
 from runner.formats.parameters import Parameters
 from tests.support.experiment_pages import read_page
 from tests.support.factories import create_measurement, create_run
@@ -61,6 +61,17 @@ def test_another_environment_class_is_no_baseline() -> None:
     assert verdicts() == ["new"]
 
 
+def test_a_package_that_the_suite_does_not_use_changes_no_class() -> None:
+    for name in ("transformers", "numpy"):
+        Environment.objects.all().delete()
+        for version in ("4.1", "4.2"):
+            record = v3_record(dependencies={name: {"version": version}})
+            ingest(as_list(record), Parameters())
+        classes = Environment.objects.values("class_key").distinct().count()
+        assert classes == (1 if name == "transformers" else 2)
+        Run.objects.all().delete()
+
+
 def test_another_branch_is_judged_against_the_default_one_and_is_no_baseline() -> None:
     for day in range(0, 20, 2):
         upload(2500, day)
@@ -78,6 +89,21 @@ def test_a_run_that_is_not_complete_waits() -> None:
     assert process_pending() == 0
     Run.objects.update(state=State.SUCCEEDED, finished=timezone.now())
     assert process_pending() == 1
+
+
+def test_a_comparison_that_runs_hides_no_night() -> None:
+    for day in range(20):
+        upload(2500 + day % 3, day)
+    process_pending()
+    pairs = create_run(base_interpreter="old", state=State.RUNNING)
+    environment = Measurement.objects.latest("order_time").environment
+    series = Series.objects.get()
+    create_measurement(
+        series.experiment, metric=series.metric.name, value=2400, run=pairs, environment=environment
+    )
+    upload(2000, 20)
+    assert process_pending() == 1
+    assert verdicts() == ["regressed"]
 
 
 def test_accuracy_that_no_longer_passes_is_a_regression() -> None:

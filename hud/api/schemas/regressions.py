@@ -44,6 +44,7 @@ class BuildOut(Schema):
     torch: str
     torch_git: str
     date: str = Field(description="day of the commit; empty if unknown")
+    differs: str = Field("", description="what tells it from others with the same torch")
 
 
 class BisectStepOut(Schema):

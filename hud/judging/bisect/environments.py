@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -18,12 +18,14 @@ _COMMIT_DIGITS = 9  # by which commits are compared
 
 @dataclass(frozen=True)
 class Build:
-    """A version of torch. `interpreter` is its name on the host; `date` the day of its commit, '' unknown."""
+    """An interpreter with torch, by its name on the host. `date` is the day of torch's commit, '' unknown;
+    `differs` what tells it from others with the same torch, such as its Triton."""
 
     interpreter: str
     torch: str
     torch_git: str
     date: str = ""
+    differs: str = ""
 
     def to_json(self) -> dict[str, str]:
         return asdict(self)
@@ -35,7 +37,7 @@ class Build:
 
 class Provider(Protocol):
     def builds(self, accelerator: Accelerator) -> Sequence[Build]:
-        """Return the versions that this accelerator can run, the oldest first, each once."""
+        """Return the interpreters that this accelerator can run, the oldest torch first."""
 
 
 class HostInterpreters:
@@ -44,14 +46,39 @@ class HostInterpreters:
     def builds(self, accelerator: Accelerator) -> Sequence[Build]:
         pythons: Any = accelerator.host.facts.get("pythons")
         offered = set(accelerator.catalog.get("pythons", []))
-        found: dict[tuple[str, str], Build] = {}
+        found: dict[str, Build] = {}
         for name, facts in sorted(pythons.items() if isinstance(pythons, dict) else ()):
             if name in offered and isinstance(facts, dict) and facts.get("torch"):
-                build = Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))
-                found.setdefault(build.version, build)
+                found[name] = Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))
         dates = _dates(found.values())
-        dated = [Build(one.interpreter, *one.version, dates.get(one.version, "")) for one in found.values()]
-        return in_order(dated)
+        return in_order(
+            [
+                Build(
+                    name,
+                    *one.version,
+                    dates.get(one.version, ""),
+                    _differs(pythons, name, [n for n in found if found[n].version == one.version]),
+                )
+                for name, one in found.items()
+            ]
+        )
+
+
+def _differs(pythons: Mapping[str, Mapping[str, Any]], name: str, same: Sequence[str]) -> str:
+    """Return the facts of an interpreter that are not those of all the `same`, which have one torch."""
+    said = {one: _facts(pythons[one]) for one in same}
+    own = said[name]
+    keys = sorted({key for facts in said.values() for key in facts})
+    differing = [key for key in keys if len({facts.get(key, "") for facts in said.values()}) > 1]
+    return ", ".join(f"{key} {own.get(key) or 'none'}" for key in differing)
+
+
+def _facts(python: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: str(python[name]) for name in ("triton", "python", "compiler") if python.get(name)}
+    for inner in ("packages", "variables"):
+        if isinstance(python.get(inner), dict):
+            found |= {str(name): str(text) for name, text in python[inner].items()}
+    return found
 
 
 def in_order(builds: Sequence[Build]) -> list[Build]:

@@ -17,7 +17,7 @@ from hud.accounts import audit
 from hud.judging.bisect.environments import PROVIDER, Build
 from hud.judging.bisect.search import Answer, BisectState, Compare, Word, next_step
 from hud.judging.pairs import PairVerdict, judge_pairs
-from hud.judging.regressions.confirm import accelerator_of, torch_of
+from hud.judging.regressions.confirm import accelerator_of, interpreter_of, torch_of
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
 from hud.runs.matching import ResourceRequest
@@ -45,10 +45,12 @@ def _plan(regression: Regression) -> tuple[Accelerator, list[Build]]:
     accelerator = accelerator_of(regression)
     if accelerator is None:
         raise CannotBisect("no host that takes tasks has measured it")
-    good, bad = (torch_of(regression, run) for run in (regression.last_good_run, regression.first_run))
-    if good and good == bad:
+    runs = (regression.last_good_run, regression.first_run)
+    good, bad = (torch_of(regression, run) for run in runs)
+    ends = [interpreter_of(regression, run, accelerator.host) for run in runs]
+    if good and good == bad and (None in ends or ends[0] == ends[1]):
         raise CannotBisect(f"torch is {good[0]} before it and after it")
-    builds = _range(good, bad, PROVIDER.builds(accelerator))
+    builds = _range(ends, PROVIDER.builds(accelerator))
     if len(builds) < 2:
         found = "no version" if not builds else "one version"
         raise CannotBisect(f"host {accelerator.host.name} has {found} of torch; attach it with --python")
@@ -114,13 +116,16 @@ def cancel(*, bisect: Bisect, who: str) -> None:
                 cancel_run(run=step.run, who=who)
 
 
-def _range(good: tuple[str, str] | None, bad: tuple[str, str] | None, builds: Sequence[Build]) -> list[Build]:
-    """Return the builds from the last good run's to that of the first run that moved, if both are there and
-    in this order; else all."""
-    versions = [build.version for build in builds]
-    if good in versions and bad in versions and versions.index(good) < versions.index(bad):
-        return list(builds[versions.index(good) : versions.index(bad) + 1])
-    return list(builds)
+def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
+    """Return the builds from the last good run's interpreter to that of the first run that moved, if both are
+    there and in this order or have the same torch; else all."""
+    places = {build.interpreter: place for place, build in enumerate(builds)}
+    good, bad = (places.get(end or "") for end in ends)
+    if good is None or bad is None:
+        return list(builds)
+    if good > bad and builds[good].version == builds[bad].version:
+        return list(reversed(builds[bad : good + 1]))
+    return list(builds[good : bad + 1] if good < bad else builds)
 
 
 def _go_on(bisect: Bisect) -> None:

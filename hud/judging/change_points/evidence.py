@@ -9,16 +9,18 @@ weighted products answers for every set of steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from hud.judging.change_points.segments import Array
+from hud.judging.change_points.segments import Array, blocks
 
 # What the log likelihood, doubled, must gain
-_ONE = 14.0  # by a step
-_TWO = 26.0  # by two at once, such as a bump
+_ONE = 10.0  # by a step
+_TWO = 20.0  # by two at once, such as a bump
+_WANDERING = 8.0  # more where noise that wanders explains the rest better by as much
+_SHARE = 0.05  # of what wandering noise alone explains of the series
 _SHORT = 14.0  # more where a level lasts less than `BRIEF` nights: a few values of a long tail can be that
 BRIEF = 7
 # Share of variance that lasts, and how much of that is left on the next night
@@ -27,29 +29,19 @@ _MEMORIES += [(share, left) for share in (0.3, 0.6) for left in (0.7, 0.85, 0.95
 # Variance of a random walk from night to night, over that of a night's own noise
 _WALKS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.5, 2.0)
 _REACH = 7  # nights by which a candidate may be off
-_BLOCK, _MARGIN = 300, 50  # longer series are worked off in overlapping blocks
 
 
 def steps(values: Array, candidates: Sequence[int], least: float) -> list[int]:
     """Return the real ones of the candidate steps, each where it explains most. `least` is the standard
     deviation below which noise is none, such as a clock's resolution."""
     found: list[int] = []
-    for start, stop, low, high in _blocks(len(values)):
+    for start, stop, low, high in blocks(len(values)):
         inside = [place - start for place in candidates if start + 2 <= place < stop - 1]
         if inside:
-            places = _relocate(values[start:stop], _select(values[start:stop], inside, least), least)
+            own = range(low - start - _REACH, high - start + _REACH)  # another block places the others
+            places = _relocate(values[start:stop], _select(values[start:stop], inside, least), least, own)
             found += [start + place for place in places if low <= start + place < high]
     return sorted(set(found))
-
-
-def _blocks(n: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield start and stop of each block, and of the part in which its answer counts."""
-    if n <= _BLOCK + _MARGIN:
-        yield 0, n, 0, n
-        return
-    inner = _BLOCK - 2 * _MARGIN
-    for low in range(0, n, inner):
-        yield max(low - _MARGIN, 0), min(low + inner + _MARGIN, n), low, low + inner
 
 
 @lru_cache(maxsize=16)
@@ -87,9 +79,11 @@ class _Table:
 
     def fit(self, left: Array) -> Array:
         """Return the doubled log likelihood with the best noise (axis 0) from what is left unexplained."""
+        return np.asarray(self.fits(left).max(axis=0))
+
+    def fits(self, left: Array) -> Array:
         scores = -self.nights * np.log(np.maximum(left, self.least))
-        scores -= self.determinants.reshape(-1, *[1] * (left.ndim - 1))
-        return np.asarray(scores.max(axis=0))
+        return np.asarray(scores - self.determinants.reshape(-1, *[1] * (left.ndim - 1)))
 
     def explained(self) -> Array:
         """Return what each single step explains, by noise."""
@@ -103,15 +97,17 @@ class _Table:
         self.products[:, column, :] = 0.0
         self.products[:, column, column] = 1.0
 
-    def score(self, taken: Sequence[int]) -> float:
-        """Return the doubled log likelihood of an untouched table with these steps together."""
+    def scores(self, taken: Sequence[int]) -> tuple[float, float]:
+        """Return the doubled log likelihood of an untouched table with these steps together, with the best
+        noise and with white noise."""
         left = self.products[:, 0, 0]
         if taken:
             columns = [place + 1 for place in taken]
             cross = self.products[:, 0, columns]
             own = self.products[:, columns][:, :, columns]
             left = left - np.einsum("gi,gi->g", cross, np.linalg.solve(own, cross[:, :, None])[:, :, 0])
-        return float(self.fit(left))
+        found = self.fits(left)
+        return float(found.max()), float(found[0])
 
 
 def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]:
@@ -179,23 +175,27 @@ def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int
 
 def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:
     """Return the steps whose removal would cost at least what a step must gain."""
+    noise, plain = table.scores([])
     while taken:
         edges = np.array([0, *places[taken], table.nights + 1])
         brief = np.diff(edges) < BRIEF
-        whole = table.score(taken)
-        losses = [whole - table.score([other for other in taken if other != place]) for place in taken]
+        whole, white = table.scores(taken)
+        price = _ONE + min(max(whole - white, _SHARE * (noise - plain)), _WANDERING)
+        losses = [whole - table.scores([other for other in taken if other != place])[0] for place in taken]
         losses = [loss - _SHORT * (brief[i] or brief[i + 1]) for i, loss in enumerate(losses)]
         weakest = int(np.argmin(losses))
-        if losses[weakest] >= _ONE:
+        if losses[weakest] >= price:
             break
         del taken[weakest]
     return taken
 
 
-def _relocate(values: Array, found: Sequence[int], least: float) -> list[int]:
-    """Return each step at the place near it that explains most beside all others."""
+def _relocate(values: Array, found: Sequence[int], least: float, own: range) -> list[int]:
+    """Return each step in `own` at the place near it that explains most beside all others."""
     places = list(found)
     for index, place in enumerate(places):
+        if place not in own:
+            continue
         others = places[:index] + places[index + 1 :]
         low = max(1, place - _REACH, *(other + 1 for other in others if other < place))
         high = min(len(values) - 1, place + _REACH, *(other - 1 for other in others if other > place))

@@ -25,10 +25,12 @@ def level_changes(values: Array, smallest: float) -> list[int]:
     raw = values = values - np.median(values)
     least = max(smallest / 20, 0.3 * _quantum(values))
     gap = modes.gap(values, least)
+    modes_of = None
     if gap is not None:
         slow = slow_nights(values, *gap)
         if _switches(slow) >= _LEAST_SWITCHES:
             values = values - gap[0] * slow
+            modes_of = gap[0], slow
     deviation = _short_deviation(values, least)
     candidates = jumps(values, deviation)
     found = _borne_out(values, candidates, deviation, least, smallest)
@@ -40,7 +42,11 @@ def level_changes(values: Array, smallest: float) -> list[int]:
         own = _short_deviation(other, least)
         fewer = jumps(other, own)
         if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
-            found = min(found, _borne_out(other, fewer, own, least, smallest), key=len)
+            without = _borne_out(other, fewer, own, least, smallest)
+            if len(without) <= len(found):
+                found, modes_of = without, (kept, slow)
+    if found and modes_of:
+        found = modes.relocated(raw, found, *modes_of)
     return _without_chance_runs(raw, found)
 
 
@@ -83,7 +89,8 @@ def _without_chance_runs(values: Array, found: list[int]) -> list[int]:
 
 def _short_deviation(values: Array, least: float) -> float:
     """Return the standard deviation between neighbours, from the 68th percentile of absolute differences."""
-    return max(float(np.quantile(np.abs(np.diff(values)), 0.683)) / math.sqrt(2), least)
+    differences = np.sort(np.abs(np.diff(values)))
+    return max(float(differences[int(0.683 * (len(differences) - 1))]) / math.sqrt(2), least)
 
 
 def _quantum(values: Array) -> float:

@@ -153,11 +153,11 @@ def accelerator_of(one: Regression) -> Accelerator | None:
 
 def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:
     """Return the host's interpreters of the last good run and of the first that moved, if they differ."""
-    base, head = (_interpreter(one, run, host) for run in (one.last_good_run, one.first_run))
+    base, head = (interpreter_of(one, run, host) for run in (one.last_good_run, one.first_run))
     return (base, head) if base and head and base != head else None
 
 
-def _interpreter(one: Regression, run: Run | None, host: Host) -> str | None:
+def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
     """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
     torch, pythons = torch_of(one, run), host.facts.get("pythons")
     if run is None or torch is None or not isinstance(pythons, dict):

@@ -1,7 +1,7 @@
 """Look back over series for what no single point shows: small steps, and drift.
 
 It runs while nothing waits for a verdict, for series whose newest point came since the last look. A small
-step or a drift is closed by the next look that does not find it any more.
+step or a drift is closed by the next look that does not find it any more, once its level is back.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _look(
     direction = judging.rule.direction
     found = find(points.values, direction, judging.small_step) if points else None
     if not points or not found:
-        if known:
+        if known and not (points and _lasts(known, points.values)):
             is_suspect = known.state == Regression.State.SUSPECT
             apply(known, Event.DISAGREED if is_suspect else Event.RECOVERED, run_id=state.run_id)
         return
@@ -127,6 +127,17 @@ def _look(
         record(regression, "", regression.state, run_id=regression.first_run_id)
     elif known.state == Regression.State.SUSPECT:
         apply(known, Event.AGREED, run_id=state.run_id)
+
+
+def _lasts(known: Regression, values: Sequence[float]) -> bool:
+    """Return whether the newest level is nearer to the regression's size than to what was before. A step
+    that is older than all that a look reads is none any more, and as slow as ever."""
+    before, after = known.before, known.after
+    if known.state == Regression.State.SUSPECT or before is None or after is None or before == after:
+        return False
+    newest = max(change_points(list(values), min_relative=SMALL_STEP), default=0)
+    now = median(list(values[min(newest, max(len(values) - _RECENT, 0)) :]))
+    return (now - before) / (after - before) > 1 / 2
 
 
 def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:

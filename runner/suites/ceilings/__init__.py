@@ -23,6 +23,7 @@ def metric_of(task: TaskSpec) -> str:
 SUITE = CeilingSuite(
     name="ceilings",
     title="What the host itself reaches",
+    class_packages=(),
     headline_metrics=("device_bandwidth_gbps", "matmul_tflops"),
     cases=(
         Case("copy", "Copy of a block larger than every cache, bytes read and written", ("bfloat16",)),

@@ -41,6 +41,7 @@ def metrics_of(task: TaskSpec, *, kept: bool = False) -> tuple[str, ...]:
 SUITE = GenerationSuite(
     name="gpt_fast",
     title="Token generation, as gpt-fast",
+    class_packages=("numpy",),
     headline_metrics=("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)"),
     cases=(
         Case("Llama-2-7b-chat-hf", "7 billion random weights in the shape of Llama 2", _MEASURED_MODES),

@@ -43,4 +43,5 @@ SUITE = HarnessSuite(
         for name, title in _MODELS.items()
     ),
     packages=("transformers",),
+    class_packages=("transformers", "numpy"),
 )

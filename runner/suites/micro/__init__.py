@@ -85,6 +85,7 @@ SUITE = MicroSuite(
     name="micro",
     title="gpt-fast's micro-benchmarks",
     target_fractions=_FRACTIONS,
+    class_packages=("numpy",),
     headline_metrics=(
         "memory_bandwidth(GB/s)",
         "device_bandwidth_gbps",

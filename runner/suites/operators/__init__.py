@@ -158,6 +158,7 @@ def digest_of_own(variables: Mapping[str, str]) -> str:
 SUITE = OperatorSuite(
     name="operators",
     title="Operators over recorded shapes, eager against inductor",
+    class_packages=("numpy",),
     headline_metrics=("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
     reference_backends=("eager",),
     cases=(

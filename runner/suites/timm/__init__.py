@@ -31,4 +31,5 @@ SUITE = HarnessSuite(
     "TIMM models, eager against compiled",
     tuple(Case(name, title, DTYPES) for name, title in _MODELS.items()),
     packages=("timm", "torchvision"),
+    class_packages=("timm", "torchvision", "numpy"),
 )

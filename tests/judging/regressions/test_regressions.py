@@ -242,6 +242,17 @@ def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
     assert states() == ["resolved"]
 
 
+def test_a_small_step_that_is_older_than_a_look_stays_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hud.judging.regressions.look_back.MOST_POINTS", 40)
+    noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(76)]
+    nights(*noise[:20], *(value * 0.985 for value in noise[20:36]))
+    look_back()
+    assert states() == ["open"]
+    nights(*(value * 0.985 for value in noise[36:76]), first=36)
+    look_back()
+    assert states() == ["open"]
+
+
 def test_a_series_that_improved_briefly_and_is_back_has_no_small_step() -> None:
     noise = [2500.0 + 2 * ((7 * day) % 5) for day in range(60)]
     assert find([*noise[:30], *(value * 1.02 for value in noise[30:36]), *noise[36:]], "up") is None
