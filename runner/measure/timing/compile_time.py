@@ -81,6 +81,7 @@ def warm_toolchain(
     if workers:
         wait_for_workers()
     forget_compiles()
+    pinning.forget()
 
 
 def forget_compiles() -> None:
