@@ -141,6 +141,13 @@ def test_a_side_is_a_run_a_commit_or_the_newest_of_a_branch(client: Client, db: 
         "\0",
     ):
         assert before(wrong) in {400, 404}, wrong
+    for wrong, hint in (
+        ("run:999999", "base: run:999999: there is no run"),
+        (side(old, model, "/compilation:7"), "it has 0, 1"),
+        (f"run:{old.pk}/experiment:{2**30}", f"{model.pk} ("),
+    ):
+        shown = client.get("/code/", {"base": wrong, "head": side(new, model)}).content.decode()
+        assert hint in shown, wrong
 
 
 def test_the_sides_of_an_ab_run_are_its_baseline_and_its_candidate(client: Client, db: None) -> None:

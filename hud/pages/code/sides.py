@@ -90,7 +90,7 @@ def compilations_of(side: Side, default: Literal["base", "head"]) -> tuple[Side,
         found = found.filter(experiment=side.experiment)
     newest = found.select_related("run").order_by("-order_time", "-run_id").first()
     if newest is None:
-        raise BadSide(f"{side} has no compilation whose kernels are known")
+        raise BadSide(f"{side}: {_why_none(side, runs)}")
     rows = _of_run(newest.run_id, found)
     others = {row.experiment_id for row in rows}
     if len(others) > 1:
@@ -100,12 +100,29 @@ def compilations_of(side: Side, default: Literal["base", "head"]) -> tuple[Side,
     if newest.run.is_ab:
         side = replace(side, ab=side.ab or default)
     rows = [row for row in rows if side.ab is None or row.side == (side.ab == "head")]
-    if side.compilation is not None:
-        rows = [row for row in rows if number_of(row) == side.compilation]
     if not rows:
-        raise BadSide(f"{side} has no compilation whose kernels are known")
+        raise BadSide(f"{side}: the kernels of this side of run {newest.run_id} are not known")
+    if side.compilation is not None:
+        numbers = sorted({number_of(row) for row in rows})
+        rows = [row for row in rows if number_of(row) == side.compilation]
+        if not rows:
+            there = ", ".join(map(str, numbers))
+            raise BadSide(f"{side}: run {newest.run_id} has no such compilation; it has {there}")
     rows = [row for row in rows if row.environment_id == rows[0].environment_id]
     return replace(side, run=newest.run_id, commit="", branch="", experiment=rows[0].experiment_id), rows
+
+
+def _why_none(side: Side, runs: QuerySet[Run]) -> str:
+    """Return why a side has no compilation: no such run, no kernels in it, or those of other experiments."""
+    runs = runs if side.run is None else Run.objects.filter(pk=side.run)
+    if not runs.exists():
+        which = "of this commit" if side.commit else "on this branch" if side.branch else "with this number"
+        return f"there is no run {which}"
+    known = Experiment.objects.filter(compilations__run__in=runs).distinct().order_by("pk")[:20]
+    names = ", ".join(f"{one.pk} ({one.title} {one.backend})" for one in known)
+    if not names:
+        return "no kernels are known of it; only compilations that named them can be compared"
+    return f"it has no kernels of experiment {side.experiment}, but of {names}"
 
 
 def _of_run(run_id: int, found: QuerySet[Compilation]) -> list[Compilation]:

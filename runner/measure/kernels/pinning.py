@@ -40,6 +40,13 @@ def begin() -> None:
     _state.loaded = len(_modules())
 
 
+def forget() -> None:
+    """Count no kernel so far, such as the one that warms the toolchain."""
+    _state.forced = 0
+    _state.unknown.clear()
+    _state.failed.clear()
+
+
 def install_if_asked() -> None:
     """Force the choices in the file that the environment names, if it names one."""
     if path := os.environ.get(PINNED_VARIABLE):

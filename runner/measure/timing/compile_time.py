@@ -81,6 +81,7 @@ def warm_toolchain(
     if workers:
         wait_for_workers()
     forget_compiles()
+    pinning.forget()
 
 
 def forget_compiles() -> None:
@@ -93,10 +94,11 @@ def forget_compiles() -> None:
 
 
 def start_workers() -> None:
-    """Start inductor's compile processes in the background."""
+    """Start inductor's compile processes in the background, all of them."""
     from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - not every backend needs inductor
 
     AsyncCompile.warm_pool()
+    AsyncCompile.use_process_pool()  # its first job forks them
 
 
 def wait_for_workers() -> None:
