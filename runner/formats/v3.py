@@ -20,7 +20,7 @@ from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number, text
+from runner.formats.scalars import number
 from runner.schema.records import Benchmark, Metric, Record
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
@@ -40,7 +40,6 @@ _PEEK_BYTES = 4096
 _NEEDLE = 64  # bytes
 _MOST_KEPT_BYTES = 2**14  # of a benchmark that is kept for the next records
 _MOST_SHAPES = 1000  # of one record
-_HELION = ("Helion TPU Benchmark", "Helion Linear-Attention Benchmark")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
 
@@ -164,6 +163,7 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
             whole,
             benchmark=replace(whole.benchmark, extra_info={**info, "shape": name}),
             metric=replace(metric, benchmark_values=[value]),
+            shape=None,
         )
         yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
 
@@ -205,24 +205,6 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
     }
 
 
-def describe_helion(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Complete a record of Helion's smaller benchmarks, which write 0 for a kernel that did not run, and 1 or
-    0 for one that agrees with the baseline or does not. Source: helion, `run_tpu.py` and `run_linattn.py`."""
-    info = info_of(record)
-    measurement.suite = "helion"
-    measurement.backend = measurement.backend or text(info.get("backend"))
-    measurement.knobs = {"shape": _knob(info["shape"])} if info.get("shape") else {}
-    if measurement.metric == "accuracy" or measurement.metric.endswith("_accuracy"):
-        if measurement.samples and not all(measurement.samples):
-            measurement.status = "wrong"
-        if measurement.metric == "accuracy":  # elsewhere a word
-            measurement.code, measurement.samples = f"{measurement.samples[0]:g}", []
-            measurement.status = measurement.status or "ok"
-    else:
-        measurement.samples = [max(sample, 0.0) for sample in measurement.samples]
-        measurement.zero_is("failed")
-
-
 def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
@@ -261,5 +243,5 @@ FORMAT = Format(
     # lines beside torchdynamo's CSV
     grows=lambda body: body.startswith(b"{") and b'"TorchInductor"' in body[:_PEEK_BYTES],
     read=read,
-    describe={"inductor-kernel-benchmark": describe_kernel, **dict.fromkeys(_HELION, describe_helion)},
+    describe={"inductor-kernel-benchmark": describe_kernel},
 )
