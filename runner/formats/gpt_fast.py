@@ -38,8 +38,8 @@ _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
 _INVERTED = (
-    "gpt-fast's flops_utilization multiplies time by FLOPs: it falls when the code gets faster. It is stored as"
-    " written and never judged"
+    "gpt-fast's flops_utilization multiplies time by FLOPs: it falls when the code gets faster. It is stored"
+    " as written and never judged"
 )
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
