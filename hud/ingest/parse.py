@@ -118,6 +118,15 @@ class RecordParser:
             self._skip(Skipped(fault.pointer, fault.detail, fault.line))
         self.faults = []
 
+    def unsaid_warning(self) -> str:
+        """Return which parameters were to be given with the upload."""
+        listed = sorted(self.unsaid)
+        example = "&".join(f"{name}=…" for name in listed)
+        return (
+            f"nothing says the {', '.join(listed)} of some of these results; they share series with others of "
+            f"which that is not known either. Give it with the upload: ?{example}"
+        )
+
     def _skip(self, entry: Skipped) -> None:
         self.skipped_total += 1
         if len(self.skipped) < MAX_SKIPPED:
