@@ -123,8 +123,8 @@ class RecordParser:
         listed = sorted(self.unsaid)
         example = "&".join(f"{name}=…" for name in listed)
         return (
-            f"nothing says the {', '.join(listed)} of some of these results; they share series with others of "
-            f"which that is not known either. Give it with the upload: ?{example}"
+            f"nothing says the {', '.join(listed)} of some of these results; they share series with others of"
+            f" which that is not known either. Give it with the upload: ?{example}"
         )
 
     def _skip(self, entry: Skipped) -> None:
