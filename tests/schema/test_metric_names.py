@@ -50,6 +50,7 @@ OTHER_NAMES = {
     "tritonbench_gemm_fwd[aten_matmul]-gbps-avg": ("GB/s", "up"),
     "triton_matmul-speedup": ("x", "up"),
     "triton_bundler_time": ("s", "down"),  # a phase of the compiler
+    "xla_median_trace_per_iter_time": ("s", "down"),  # PyTorch/XLA's report of an older version
     "odd": ("", "none"),
     "latency_budget": ("", "none"),
 }
