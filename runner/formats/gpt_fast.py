@@ -37,10 +37,6 @@ _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 # gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
-_INVERTED = (
-    "gpt-fast's flops_utilization multiplies time by FLOPs: it falls when the code gets faster. It is stored"
-    " as written and never judged"
-)
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
 
@@ -106,8 +102,6 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.backend = measurement.backend or "inductor"
     measurement.knobs = {"D": "mean"} if micro else {}
     measurement.target_arch = GPT_FAST_TARGET_ARCH
-    if measurement.metric == "flops_utilization":
-        measurement.warning = _INVERTED
 
 
 def _unsupported_reason(task: TaskSpec) -> str:

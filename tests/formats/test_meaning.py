@@ -38,7 +38,7 @@ def test_helion_s_values_are_one_for_each_shape() -> None:
             json.dumps({"shape": shape}, separators=(",", ":")),
             "",
             "",
-            "triton",
+            "helion",
             "cuda",
             "b200",
         )
