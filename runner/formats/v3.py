@@ -18,9 +18,18 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped
-from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
+from runner.formats.measurement import (
+    DEVICES,
+    ParsedMeasurement,
+    batch_size,
+    first_runner,
+    info_of,
+    knobs_of,
+    origin_of,
+)
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number
+from runner.formats.scalars import number, text
+from runner.schema.devices import device_kind
 from runner.schema.records import Benchmark, Metric, Record
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
@@ -31,7 +40,8 @@ _SLUG = re.compile(r"[^a-z0-9]+")
 _NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "knobs", "output", "hud"}
 _PASSING = re.compile(
     r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
-    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log)(_|$)"
+    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log"
+    r"|arn|conclusion|report)(_|$)"
 )
 _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
@@ -205,6 +215,25 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
     }
 
 
+def describe_executorch(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Complete a record of ExecuTorch, whose runner is a phone with its system, or a GPU with its driver.
+    Source: executorch, `.github/scripts/extract_benchmark_results.py` and `.ci/scripts/cuda_benchmark.py`."""
+    describe_unknown(measurement, record, given)
+    measurement.knobs.pop("benchmark_config", None)  # model, backend and phone again
+    runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
+    name, system = text(runner.get("name")), text(runner.get("type"))
+    if name and name not in DEVICES:
+        measurement.device_name = name
+        if device_kind(name) in DEVICES:
+            measurement.device = device_kind(name)
+        elif system:
+            measurement.knobs["os"] = _knob(system)
+    if text(extra.get("method")) not in {"", "forward"}:
+        measurement.knobs["method"] = _knob(extra["method"])
+    if measurement.metric == "FAILURE_REPORT":
+        measurement.zero_is("failed")
+
+
 def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
@@ -243,5 +272,5 @@ FORMAT = Format(
     # lines beside torchdynamo's CSV
     grows=lambda body: body.startswith(b"{") and b'"TorchInductor"' in body[:_PEEK_BYTES],
     read=read,
-    describe={"inductor-kernel-benchmark": describe_kernel},
+    describe={"inductor-kernel-benchmark": describe_kernel, "ExecuTorch": describe_executorch},
 )

@@ -57,6 +57,22 @@ def test_helion_s_values_are_one_for_each_shape() -> None:
     assert found[1].pointer == "/0/metric/benchmark_values/1"
 
 
+def test_executorch_s_phones_are_told_apart_and_its_nights_are_one_series() -> None:
+    found = {}
+    for name, kind, arn in (
+        ("Apple iPhone 15", "iOS 18.0", "1"), ("Apple iPhone 15", "iOS 18.0", "2"),
+        ("Apple iPhone 16", "iOS 18.0", "3"), ("NVIDIA A100-SXM4-80GB", "12.8", "4"),
+    ):  # fmt: skip
+        record = v3_record("avg_inference_latency(ms)")
+        record["benchmark"] |= {"name": "ExecuTorch", "extra_info": {"app_type": "IOS_APP", "job_arn": arn}}
+        record["runners"] = [{"name": name, "type": kind}]
+        (item,) = observe(json.dumps(record)).measurements
+        found[arn] = item.suite, item.device, item.arch, item.knobs_key
+    assert found["1"] == found["2"] != found["3"]
+    assert found["3"][:3] == ("executorch", "", "apple-iphone-16")
+    assert found["4"] == ("executorch", "cuda", "a100-80gb", '{"app_type":"IOS_APP"}')
+
+
 def test_a_list_beside_no_shapes_is_a_list_of_samples() -> None:
     record = v3_record("latency", [1.0, 2.0])
     record["benchmark"]["extra_info"]["shape"] = [4096, 4096]  # of both
