@@ -40,7 +40,8 @@ _SLUG = re.compile(r"[^a-z0-9]+")
 _NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "knobs", "output", "hud"}
 _PASSING = re.compile(
     r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
-    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log"
+    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|log"
+    r"|output(?!_(len|length|tokens|size|dim|channels|features|dtype)(_|$))"
     r"|arn|conclusion|report)(_|$)"
 )
 _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
@@ -238,6 +239,9 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Para
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
     settings = {**(record.model.extra_info or {}), **info}
+    if isinstance(options := settings.get("args"), dict):  # all of vLLM's or SGLang's, most of them off
+        del settings["args"]
+        settings = {name: value for name, value in options.items() if value is not False} | settings
     if isinstance(record.inputs, dict) and record.inputs:
         settings["inputs"] = record.inputs
     knobs = {

@@ -73,6 +73,18 @@ def test_executorch_s_phones_are_told_apart_and_its_nights_are_one_series() -> N
     assert found["4"] == ("executorch", "cuda", "a100-80gb", '{"app_type":"IOS_APP"}')
 
 
+def test_vllm_s_options_are_settings_but_where_its_output_goes() -> None:
+    options = {
+        "output_len": 128, "tensor_parallel_size": 2, "request_rate": 4.0, "enforce_eager": False,
+        "tokenizer": None, "output_json": "results/2026-11-22.json", "download_dir": "/cache",
+    }  # fmt: skip
+    record = v3_record("median_ttft_ms")
+    record["benchmark"] |= {"name": "vLLM benchmark", "extra_info": {"args": options}}
+    (item,) = observe(json.dumps(record)).measurements
+    assert item.suite == "vllm_benchmark"
+    assert item.knobs == {"output_len": 128, "tensor_parallel_size": 2, "request_rate": 4.0}
+
+
 def test_a_list_beside_no_shapes_is_a_list_of_samples() -> None:
     record = v3_record("latency", [1.0, 2.0])
     record["benchmark"]["extra_info"]["shape"] = [4096, 4096]  # of both
