@@ -153,7 +153,8 @@ class Content:
     def _may_begin_with(self, receipt: dict[str, Any]) -> bool:
         """Return whether an earlier upload can have been shorter. Of JSON lines each is one entry."""
         entries = sum(receipt.get(name, 0) for name in ("stored", "duplicates", "skipped_total"))
-        return not self.body.startswith(b"{") or entries < self.body.count(b"\n")
+        lines = self.body.count(b"\n") + (not self.body.endswith(b"\n"))
+        return not self.body.startswith(b"{") or entries < lines
 
     @property
     def request_key(self) -> str:
