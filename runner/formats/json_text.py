@@ -286,8 +286,10 @@ def _is_plain(text: bytes) -> bool:
 
 
 def _has_few_levels(text: bytes) -> bool:
-    """Return whether the brackets of a text, those inside of strings too, are closed and nested no deeper
-    than is allowed; each round takes the innermost ones away."""
+    """Return whether the brackets of a text, those inside of strings too, are few, or closed and nested no
+    deeper than is allowed; each round takes the innermost ones away."""
+    if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
+        return True
     brackets = text.translate(_AS_BRACES, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"{}", b"")
