@@ -24,9 +24,10 @@ from runner.formats.parameters import Parameters
 
 router = Router(tags=["results"])
 _ENCODINGS = ("gzip", "zstd")  # detected also without a Content-Encoding
-_CONTENT: dict[str, Any] = {  # for people and generated clients: the format is detected from the content
+_CONTENT: dict[str, Any] = {  # for people: the format is detected from the content
     "application/json": {"type": "array", "items": RECORD},
-    "application/octet-stream": {"type": "string", "format": "binary"},
+    "application/x-ndjson": RECORD,
+    "text/csv": {"type": "string"},
 }
 
 _SWITCH, _TIME = {"enum": ["0", "1"]}, {"format": "date-time"}
