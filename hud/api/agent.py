@@ -122,7 +122,7 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
 @router.put(
     "/tasks/{uuid:uid}/results",
     response={200: ReceiptOut, (411, 415): Error, **_LOST},
-    openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD}),
+    openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD, **_BYTES}),
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     """Deliver v3 records of the task; records of anything else are skipped, with the reason."""

@@ -119,6 +119,15 @@ class RecordParser:
             self._skip(Skipped(fault.pointer, fault.detail, fault.line))
         self.faults = []
 
+    def unsaid_warning(self) -> str:
+        """Return which parameters were to be given with the upload."""
+        listed = sorted(self.unsaid)
+        example = "&".join(f"{name}=…" for name in listed)
+        return (
+            f"nothing says the {', '.join(listed)} of some of these results; they share series with others of"
+            f" which that is not known either. Give it with the upload: ?{example}"
+        )
+
     def _skip(self, entry: Skipped) -> None:
         self.skipped_total += 1
         if len(self.skipped) < MAX_SKIPPED:
@@ -158,11 +167,12 @@ class RecordParser:
             self._skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = numbers_of(metric), target_of(metric)
-        names = {"metric": metric.name, "model": record.model.name, "benchmark": record.benchmark.name}
-        if empty := [part for part, name in names.items() if not name.strip()]:
-            raise WrongRecord(f"/{empty[0]}/name", "the name is empty")
-        if long := [part for part, name in names.items() if len(name) > _MOST_OF_A_NAME]:
-            raise WrongRecord(f"/{long[0]}/name", f"the name is longer than {_MOST_OF_A_NAME} characters")
+        for part in (metric, record.model, record.benchmark):
+            if not part.name.strip():
+                raise WrongRecord(f"/{type(part).__name__.lower()}/name", "the name is empty")
+            if len(part.name) > _MOST_OF_A_NAME:
+                detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
+                raise WrongRecord(f"/{type(part).__name__.lower()}/name", detail)
         extra = metric.extra_info or {}
         status, code = outcome_of(extra, has_numbers=bool(numbers))
         has_outcome = numbers or is_outcome(status, code, metric.name)

@@ -135,10 +135,11 @@ class Content:
         if not may_grow or self.body.count(b"\n") > _MAX_GROWING_LINES:
             return 0
         uploads = Upload.objects.filter(filename=given.filename, format=self.format.name).order_by("-pk")
+        earlier = uploads.values_list("content_key", "parameters", "receipt")[:_MAX_EARLIER]
         digests = {
             key: _started_digest(self.format, Parameters(**parameters))
-            for key, parameters in uploads.values_list("content_key", "parameters")[:_MAX_EARLIER]
-            if _of_file(Parameters(**parameters)) == _of_file(given)
+            for key, parameters, receipt in earlier
+            if _of_file(Parameters(**parameters)) == _of_file(given) and self._may_begin_with(receipt)
         }
         stored = 0
         lines = self.body.splitlines(keepends=True) if digests else []
@@ -148,6 +149,12 @@ class Content:
                 if digest.hexdigest() == key:
                     stored = number
         return stored
+
+    def _may_begin_with(self, receipt: dict[str, Any]) -> bool:
+        """Return whether an earlier upload can have been shorter. Of JSON lines each is one entry."""
+        entries = sum(receipt.get(name, 0) for name in ("stored", "duplicates", "skipped_total"))
+        lines = self.body.count(b"\n") + (not self.body.endswith(b"\n"))
+        return not self.body.startswith(b"{") or entries < lines
 
     @property
     def request_key(self) -> str:
@@ -305,7 +312,7 @@ def _store(
             "the file has grown: what earlier uploads of it stored is counted as duplicates"
         )
     if parser.unsaid:
-        receipt.warnings.append(_unsaid_warning(parser.unsaid))
+        receipt.warnings.append(parser.unsaid_warning())
     receipt.warnings += metric_warnings(metrics)
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
@@ -324,15 +331,6 @@ def _audit(content: Content, receipt: Receipt, key: ApiKey | None) -> None:
             "stored": receipt.stored,
             "runs": len(receipt.run_ids),
         },
-    )
-
-
-def _unsaid_warning(names: set[str]) -> str:
-    listed = sorted(names)
-    example = "&".join(f"{name}=…" for name in listed)
-    return (
-        f"nothing says the {', '.join(listed)} of some of these results; they share series with others of "
-        f"which that is not known either. Give it with the upload: ?{example}"
     )
 
 

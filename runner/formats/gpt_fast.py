@@ -2,12 +2,14 @@
 are v3 records. For the suites micro and gpt_fast.
 
 Source: `benchmarks/gpt_fast/benchmark.py`, output_csv. Rows of several runs stand in one file: it appends.
-The first version had the dtype as `mode` and no metric: it measured tokens per second alone.
+The first version had the dtype as `mode` and no metric: it measured tokens per second alone. The second had
+columns for two metrics, `token_per_sec[target]`, `token_per_sec[actual]`, `memory_bandwidth[actual]`, ….
 """
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 _BENCHMARK = "PyTorch gpt-fast benchmark"
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
 _FIRST = {"name", "mode", "target", "actual", "percentage"}
+_OF_METRIC = re.compile(r"(?P<metric>\w+)\[(?P<part>target|actual|pct)\]")
+_SECOND_METRICS = {"memory_bandwidth": "memory_bandwidth(GB/s)"}
 _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 # gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
@@ -42,17 +46,38 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         return
     columns, lines = table(body, _is_header, "CSV of gpt-fast", "columns name,metric,target,actual,…")
     for row in lines:
-        yield row if isinstance(row, Fault) else _record_of(row, columns)
+        if isinstance(row, Fault):
+            yield row
+            continue
+        for cells in _by_metric(dict(zip(columns, row.cells, strict=False))):
+            yield _record_of(row, cells)
 
 
 def _is_header(columns: list[str]) -> bool:
-    return _NEEDED.issubset(columns) or set(columns) == _FIRST
+    return _NEEDED.issubset(columns) or set(columns) == _FIRST or _is_second(columns)
 
 
-def _record_of(row: Row, columns: list[str]) -> Item:
-    cells = dict(zip(columns, row.cells, strict=False))
-    if "metric" not in columns:
-        cells |= {"metric": "token_per_sec", "dtype": cells.get("mode", ""), "is_model": "true"}
+def _is_second(columns: list[str]) -> bool:
+    others = [column for column in columns if not _OF_METRIC.fullmatch(column)]
+    return others == ["name", "mode"] and "token_per_sec[actual]" in columns
+
+
+def _by_metric(cells: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the cells of each metric of a row under the names that the newest files have."""
+    if "metric" in cells:
+        yield cells
+        return
+    older = {"name": cells.get("name", ""), "dtype": cells.get("mode", ""), "is_model": "true"}
+    if "actual" in cells:
+        yield {**cells, **older, "metric": "token_per_sec"}
+        return
+    found = [match for match in map(_OF_METRIC.fullmatch, cells) if match]
+    for metric in dict.fromkeys(match["metric"] for match in found):
+        parts = {match["part"]: cells[match[0]] for match in found if match["metric"] == metric}
+        yield {**older, **parts, "metric": _SECOND_METRICS.get(metric, metric)}
+
+
+def _record_of(row: Row, cells: dict[str, str]) -> Item:
     if not cells.get("name") or not cells.get("metric"):
         return row.fault("a row has a name and a metric")
     if not cells.get("actual"):

@@ -63,7 +63,13 @@ def values(body: bytes) -> Iterator[Value | Fault]:
 
 
 def first_value(body: bytes) -> Any:
-    """Return the first value of the body that is neither null nor wrong, None where there is none."""
+    """Return the first value of the body that is neither null nor wrong, None where there is none. Of a long
+    list no more is read, if that is enough."""
+    try:
+        if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body), (b"null", ""))[0])):
+            return value
+    except ERRORS:
+        pass  # it may hold NaN, or be lines
     try:
         found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
         return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
@@ -280,8 +286,10 @@ def _is_plain(text: bytes) -> bool:
 
 
 def _has_few_levels(text: bytes) -> bool:
-    """Return whether the brackets of a text, those inside of strings too, are closed and nested no deeper
-    than is allowed; each round takes the innermost ones away."""
+    """Return whether the brackets of a text, those inside of strings too, are few, or closed and nested no
+    deeper than is allowed; each round takes the innermost ones away."""
+    if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
+        return True
     brackets = text.translate(_AS_BRACES, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"{}", b"")

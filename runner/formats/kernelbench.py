@@ -1,7 +1,8 @@
 """KernelBench's baseline times: for each level and problem the mean, spread, least and largest time in ms.
 
 Source: `scripts/generate_baseline_time.py`. The backend stands in the file's name:
-`baseline_time_torch.json` is eager, `baseline_time_torch_compile_inductor_default.json` compiled.
+`baseline_time_torch.json` is eager, `baseline_time_torch_compile_inductor_default.json` compiled; its first
+files left `inductor` out.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from runner.formats.table import pointer
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "KernelBench"
-_LEVEL = re.compile(r"level\d{1,2}")
+_LEVEL = re.compile(r"level\w{1,20}")
 _METRICS = {  # by key
     "mean": "latency_ms",
     "min": "latency_min_ms",
     "max": "latency_max_ms",
     "std": "latency_std_ms",
 }
-_FILE = re.compile(r"baseline_time_torch(?:_compile_(?P<backend>[a-z]+)(?:_(?P<mode>[a-z-]+))?)?(?=[_.]|$)")
+_FILE = re.compile(r"baseline_time_torch(?P<compiled>_compile)?(?P<rest>[\w-]*)")
+_MODE = re.compile(r"_(reduce-overhead|max-autotune(?:-no-cudagraphs)?)(?![\w-])")
 _BACKEND_UNSAID = (
     "nothing says whether KernelBench's baselines ran eager or compiled: give it with the upload,"
     " ?backend=eager or ?backend=inductor"
@@ -39,11 +41,11 @@ def _said_by_name(filename: str) -> Mapping[str, str]:
     found = _FILE.search(PurePosixPath(filename.replace("\\", "/")).name)
     if not found:
         return {}
-    backend, mode = found["backend"], found["mode"]
-    if not backend:
+    if not found["compiled"]:
         return {"backend": "eager"}
-    plain = mode in {None, "default"}
-    return {"backend": backend if plain else f"{backend}_{mode.replace('-', '_')}"}
+    backend = "cudagraphs" if found["rest"].startswith("_cudagraphs") else "inductor"
+    mode = _MODE.search(found["rest"])
+    return {"backend": f"{backend}_{mode[1].replace('-', '_')}" if mode else backend}
 
 
 def _matches(preview: Preview) -> bool:
@@ -69,7 +71,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             for level, problems in item.value.items():
                 for name, found in problems.items():
                     place = f"{item.pointer}/{level}{pointer(name)}"
-                    for one in _records(f"{level}/{name.removesuffix('.py')}", found, place):
+                    case = PurePosixPath(name).name.removesuffix(".py")
+                    for one in _records(f"{level}/{case}", found, place):
                         if isinstance(one, LocatedRecord):
                             one.line, one.hints = item.line, hints
                         yield one

@@ -60,7 +60,7 @@ STATUS_WORDS = {
 }  # fmt: skip
 _ERRORS = (
     ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|\bCUDA OOM\b", re.IGNORECASE)),
-    ("timed_out", re.compile(r"timed out|TimeoutExpired|TimeoutError", re.IGNORECASE)),
+    ("timed_out", re.compile(r"timed out|Exceeded timeout|TimeoutExpired|TimeoutError", re.IGNORECASE)),
     ("unsupported", re.compile(r"NotImplementedError")),
 )
 _MAX_CODE = 200

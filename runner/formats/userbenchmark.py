@@ -16,7 +16,7 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
-from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
+from runner.formats.measurement import DEVICES, ParsedMeasurement, knobs_of, origin_of
 from runner.formats.metric_values import NOT_FINITE
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, shortened
@@ -167,7 +167,10 @@ def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
 def _of_other(userbenchmark: str, name: str) -> tuple[Benchmark, Model, str]:
     found = _MODEL_TEST.fullmatch(name)
     origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
-    benchmark = Benchmark(_BENCHMARK, _MODES[found["test"]] if found else None, extra_info={"knobs": {}})
+    info: dict[str, Any] = {"knobs": {}}
+    if userbenchmark in DEVICES:  # userbenchmark/cpu
+        info["device"] = userbenchmark
+    benchmark = Benchmark(_BENCHMARK, _MODES[found["test"]] if found else None, extra_info=info)
     if found:
         metric = _CPU_METRICS.get(found["metric"], found["metric"])
         return benchmark, Model(found["model"], "OSS model", origins=["torchbench"]), metric

@@ -18,9 +18,18 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped
-from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
+from runner.formats.measurement import (
+    DEVICES,
+    ParsedMeasurement,
+    batch_size,
+    first_runner,
+    info_of,
+    knobs_of,
+    origin_of,
+)
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
+from runner.schema.devices import device_kind
 from runner.schema.records import Benchmark, Metric, Record
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
@@ -31,7 +40,9 @@ _SLUG = re.compile(r"[^a-z0-9]+")
 _NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "knobs", "output", "hud"}
 _PASSING = re.compile(
     r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
-    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|output|log)(_|$)"
+    r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|log"
+    r"|output(?!_(len|length|tokens|size|dim|channels|features|dtype)(_|$))"
+    r"|arn|conclusion|report)(_|$)"
 )
 _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
@@ -40,7 +51,6 @@ _PEEK_BYTES = 4096
 _NEEDLE = 64  # bytes
 _MOST_KEPT_BYTES = 2**14  # of a benchmark that is kept for the next records
 _MOST_SHAPES = 1000  # of one record
-_HELION = ("Helion TPU Benchmark", "Helion Linear-Attention Benchmark")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
 
@@ -164,6 +174,7 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
             whole,
             benchmark=replace(whole.benchmark, extra_info={**info, "shape": name}),
             metric=replace(metric, benchmark_values=[value]),
+            shape=None,
         )
         yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
 
@@ -205,21 +216,22 @@ def describe_kernel(measurement: ParsedMeasurement, record: Record, given: Param
     }
 
 
-def describe_helion(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Complete a record of Helion's smaller benchmarks, which write 0 for a kernel that did not run, and 1 or
-    0 for one that agrees with the baseline or does not. Source: helion, `run_tpu.py` and `run_linattn.py`."""
-    info = info_of(record)
-    measurement.suite = "helion"
-    measurement.backend = measurement.backend or text(info.get("backend"))
-    measurement.knobs = {"shape": _knob(info["shape"])} if info.get("shape") else {}
-    if measurement.metric == "accuracy" or measurement.metric.endswith("_accuracy"):
-        if measurement.samples and not all(measurement.samples):
-            measurement.status = "wrong"
-        if measurement.metric == "accuracy":  # elsewhere a word
-            measurement.code, measurement.samples = f"{measurement.samples[0]:g}", []
-            measurement.status = measurement.status or "ok"
-    else:
-        measurement.samples = [max(sample, 0.0) for sample in measurement.samples]
+def describe_executorch(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    """Complete a record of ExecuTorch, whose runner is a phone with its system, or a GPU with its driver.
+    Source: executorch, `.github/scripts/extract_benchmark_results.py` and `.ci/scripts/cuda_benchmark.py`."""
+    describe_unknown(measurement, record, given)
+    measurement.knobs.pop("benchmark_config", None)  # model, backend and phone again
+    runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
+    name, system = text(runner.get("name")), text(runner.get("type"))
+    if name and name not in DEVICES:
+        measurement.device_name = name
+        if device_kind(name) in DEVICES:
+            measurement.device = device_kind(name)
+        elif system:
+            measurement.knobs["os"] = _knob(system)
+    if text(extra.get("method")) not in {"", "forward"}:
+        measurement.knobs["method"] = _knob(extra["method"])
+    if measurement.metric == "FAILURE_REPORT":
         measurement.zero_is("failed")
 
 
@@ -227,6 +239,9 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Para
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
     settings = {**(record.model.extra_info or {}), **info}
+    if isinstance(options := settings.get("args"), dict):  # all of vLLM's or SGLang's, most of them off
+        del settings["args"]
+        settings = {name: value for name, value in options.items() if value is not False} | settings
     if isinstance(record.inputs, dict) and record.inputs:
         settings["inputs"] = record.inputs
     knobs = {
@@ -261,5 +276,5 @@ FORMAT = Format(
     # lines beside torchdynamo's CSV
     grows=lambda body: body.startswith(b"{") and b'"TorchInductor"' in body[:_PEEK_BYTES],
     read=read,
-    describe={"inductor-kernel-benchmark": describe_kernel, **dict.fromkeys(_HELION, describe_helion)},
+    describe={"inductor-kernel-benchmark": describe_kernel, "ExecuTorch": describe_executorch},
 )

@@ -104,7 +104,8 @@ def test_a_shape_of_helion_is_an_experiment_and_no_sample() -> None:
     assert len(parser.measurements) == 9
     found = {(item.knobs["shape"], item.metric): item for item in parser.measurements}
     speedup = found["(2048, 4096)", "helion_speedup"]
-    assert (speedup.samples, speedup.backend, speedup.arch, speedup.device) == ([2.0], "helion", "b200", "")
+    assert (speedup.samples, speedup.backend) == ([2.0], "helion")
+    assert (speedup.arch, speedup.device) == ("b200", "cuda")
     assert found["(2048, 2048)", "helion_speedup"].status == "failed"
     assert found["(2048, 2048)", "helion_accuracy"].status == "wrong"
     assert found["(2048, 1024)", "torch_compile_speedup"].backend == "torch_compile"
@@ -138,3 +139,35 @@ def test_gpt_fast_s_first_csv_measured_tokens_per_second() -> None:
         155,
     )
     assert found["bfloat16"].suite == "gpt_fast"
+
+
+def test_gpt_fast_s_second_csv_has_columns_for_two_metrics() -> None:
+    body = (
+        "name,mode,token_per_sec[target],token_per_sec[actual],token_per_sec[pct],memory_bandwidth[target],"
+        "memory_bandwidth[actual],memory_bandwidth[pct]\n"
+        "Llama-2-7b-chat-hf,int8,144,156.140930,108.43%,1066,1032.153076,96.82%\n"
+    )
+    assert [
+        (item.suite, item.case, item.dtype, item.backend, item.metric, item.samples, item.target)
+        for item in observe(body).measurements
+    ] == [
+        ("gpt_fast", "Llama-2-7b-chat-hf", "int8", "inductor", "token_per_sec", [156.14093], 144),
+        ("gpt_fast", "Llama-2-7b-chat-hf", "int8", "inductor", "memory_bandwidth(GB/s)", [1032.153076], 1066),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("results/timing/MI250/baseline_time_torch.json", "eager"),
+        ("baseline_time_torch_compile_matx3.json", "inductor"),
+        ("tk/baseline_time_torch_compile_mode_max-autotune.json", "inductor_max_autotune"),
+        ("baseline_time_torch_compile_inductor_max-autotune-no-cudagraphs.json",
+         "inductor_max_autotune_no_cudagraphs"),
+        ("baseline_time_torch_compile_cudagraphs.json", "cudagraphs"),
+    ],
+)  # fmt: skip
+def test_kernelbench_s_file_names_say_what_was_compiled(name: str, backend: str) -> None:
+    body = '{"level_tk": {"KernelBench/level1/1_Square.py": {"mean": 1, "num_trials": 100}}}'
+    (item,) = observe(body, name).measurements
+    assert (item.case, item.backend) == ("level_tk/1_Square", backend)

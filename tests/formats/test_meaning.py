@@ -38,7 +38,7 @@ def test_helion_s_values_are_one_for_each_shape() -> None:
             json.dumps({"shape": shape}, separators=(",", ":")),
             "",
             "",
-            "triton",
+            "helion",
             "cuda",
             "b200",
         )
@@ -55,6 +55,34 @@ def test_helion_s_values_are_one_for_each_shape() -> None:
         ([1.0], "ok"), ([0.0], "wrong"), ([1.0], "ok"),
     ]  # fmt: skip
     assert found[1].pointer == "/0/metric/benchmark_values/1"
+
+
+def test_executorch_s_phones_are_told_apart_and_its_nights_are_one_series() -> None:
+    found = {}
+    for name, kind, arn in (
+        ("Apple iPhone 15", "iOS 18.0", "1"), ("Apple iPhone 15", "iOS 18.0", "2"),
+        ("Apple iPhone 16", "iOS 18.0", "3"), ("NVIDIA A100-SXM4-80GB", "12.8", "4"),
+    ):  # fmt: skip
+        record = v3_record("avg_inference_latency(ms)")
+        record["benchmark"] |= {"name": "ExecuTorch", "extra_info": {"app_type": "IOS_APP", "job_arn": arn}}
+        record["runners"] = [{"name": name, "type": kind}]
+        (item,) = observe(json.dumps(record)).measurements
+        found[arn] = item.suite, item.device, item.arch, item.knobs_key
+    assert found["1"] == found["2"] != found["3"]
+    assert found["3"][:3] == ("executorch", "", "apple-iphone-16")
+    assert found["4"] == ("executorch", "cuda", "a100-80gb", '{"app_type":"IOS_APP"}')
+
+
+def test_vllm_s_options_are_settings_but_where_its_output_goes() -> None:
+    options = {
+        "output_len": 128, "tensor_parallel_size": 2, "request_rate": 4.0, "enforce_eager": False,
+        "tokenizer": None, "output_json": "results/2026-11-22.json", "download_dir": "/cache",
+    }  # fmt: skip
+    record = v3_record("median_ttft_ms")
+    record["benchmark"] |= {"name": "vLLM benchmark", "extra_info": {"args": options}}
+    (item,) = observe(json.dumps(record)).measurements
+    assert item.suite == "vllm_benchmark"
+    assert item.knobs == {"output_len": 128, "tensor_parallel_size": 2, "request_rate": 4.0}
 
 
 def test_a_list_beside_no_shapes_is_a_list_of_samples() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from hud.pages.suite.columns import COLUMNS
+from runner.formats.statuses import status_of_error
+from runner.schema.metrics import role_of
 from tests.support.observed import observe
 
 # test_bench writes Python's list, group_bench (`userbenchmark/group_bench/run.py`) blanks between arguments
@@ -61,3 +64,12 @@ def test_a_name_of_many_parts_takes_linear_time() -> None:
     name = "tritonbench_gemm[x" + "]-" * 200_000
     parser = observe(json.dumps({"tritonbench_gemm-pass": True, name: 1.0}))
     assert (len(parser.measurements), parser.skipped_total) == (1, 1)
+
+
+def test_latencies_are_a_column_of_the_suite_and_a_chart_of_the_experiment() -> None:
+    assert any("latencies" in column.metrics for column in COLUMNS)
+    assert role_of("latencies", []) == "headline"
+
+
+def test_a_time_limit_is_no_other_failure() -> None:
+    assert status_of_error("Exceeded timeout: 3600") == ("timed_out", "Exceeded timeout: 3600")

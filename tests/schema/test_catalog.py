@@ -184,5 +184,5 @@ def test_call_time_is_headline_only_without_device_time() -> None:
 def test_a_metric_nobody_knows_has_no_direction() -> None:
     assert (metric_info("speedup").unit, metric_info("speedup").direction) == ("x", "up")
     assert (metric_info("odd").unit, metric_info("odd").direction) == ("", "none")
-    # time multiplied by flops: nobody's direction
-    assert metric_info("flops_utilization").direction == "none"
+    # gpt-fast's script multiplies time by FLOPs: it has PyTorch HUD's direction, and opens nothing
+    assert role_of("flops_utilization", []) == "diagnostic"

@@ -8,9 +8,9 @@ from runner.schema.devices import arch_key, device_kind
 from runner.schema.metrics import metric_info
 
 # test-infra, torchci/lib/benchmark/llms/common.ts: IS_INCREASING_METRIC_VALUE_GOOD and UNIT_FOR_METRIC; the
-# other units stand in the names or in METRIC_DISPLAY_HEADERS. flops_utilization is the one that differs: see
-# test_catalog.
+# other units stand in the names or in METRIC_DISPLAY_HEADERS.
 HUD_NAMES = {
+    "flops_utilization": ("ratio", "up"),
     "memory_bandwidth(GB/s)": ("GB/s", "up"),
     "token_per_sec": ("token/s", "up"),
     "compilation_time(s)": ("s", "down"),
@@ -50,6 +50,7 @@ OTHER_NAMES = {
     "tritonbench_gemm_fwd[aten_matmul]-gbps-avg": ("GB/s", "up"),
     "triton_matmul-speedup": ("x", "up"),
     "triton_bundler_time": ("s", "down"),  # a phase of the compiler
+    "xla_median_trace_per_iter_time": ("s", "down"),  # PyTorch/XLA's report of an older version
     "odd": ("", "none"),
     "latency_budget": ("", "none"),
 }

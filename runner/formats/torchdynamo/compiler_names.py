@@ -46,7 +46,7 @@ _OTHER_COMPILERS = {
 # What environment variables switch on stands only in the name of the output file.
 _BY_ENVIRONMENT = ("cpp_wrapper", "max_autotune", "low_precision")
 _FILE = re.compile(
-    r"(?:(?P<before>.+?)_)?(?P<suite>torchbench|huggingface|timm_models|timm)(?:_(?P<after>.+))?",
+    r"(?:(?P<before>.+?)_)?(?P<suite>torchbench|huggingface|timm_models|timm|distributed)(?:_(?P<after>.+))?",
     re.IGNORECASE,
 )
 _IN_FILE_NAMES = {
@@ -174,7 +174,8 @@ def file_hints(filename: str) -> Mapping[str, str]:
     words = stem.lower().split("_")
     hints = {}
     if found:
-        hints["suite"] = _suite_word(found["suite"])
+        if found["suite"].lower() != "distributed":  # some of torchbench's models
+            hints["suite"] = _suite_word(found["suite"])
         backend = _compiler_in(found["before"] or "", found["after"] or "")
     else:
         backend = _SCRIPT_FILES.get(stem) or (by_script["backend"] if by_script else stem)

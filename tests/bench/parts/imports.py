@@ -1,4 +1,5 @@
-"""Memory of every process while 100 MB of JSON lines come in, by each of the ways there are."""
+"""Memory of every process and seconds while 100 MB of JSON lines come in: by the commands as PyTorch's
+harness writes them, by import jobs as small records, of which a request may carry more."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 from tests.bench import processes
 from tests.bench.application import Application
 from tests.bench.figures import Figure
-from tests.bench.records import RECORDS, body
+from tests.bench.records import RECORDS, Shape, body
 from tests.support.servers import ROOT, end_process
 from tests.support.waiting import wait_for
 
@@ -53,7 +55,7 @@ def imports(application: Application) -> Iterator[Figure]:
     from hud.models import Import, Measurement
 
     path = application.data / "large.jsonl"
-    records = _write(path)
+    records = _write(path, "harness")
     servers = {"PostgreSQL": application.postmaster, "gunicorn": application.hud.pid}
     ways = {
         "manage.py ingest": ["manage.py", "ingest", str(path), "--source=command"],
@@ -68,33 +70,37 @@ def imports(application: Application) -> Iterator[Figure]:
     }
     expected = Measurement.objects.count()
     for name, command in ways.items():
+        began = time.monotonic()
         with _started(command, application) as process:
             watch = Watch({name: process.pid, **servers})
             status = process.wait()
             peaks_mib = watch.stop()
+        took_s = time.monotonic() - began
         assert status == 0, name
         expected += records
         assert Measurement.objects.count() == expected, name
-        yield from _figures(name, peaks_mib)
+        yield from _figures(name, peaks_mib, took_s)
+    _write(path, "small")
+    began = time.monotonic()
     with _started(["manage.py", "imports"], application) as process:
         watch = Watch({"manage.py imports": process.pid, **servers})
         sent = _send_large_requests(application, path, settings.HUD_MAX_RECORDS)
         wait_for(
             lambda: not Import.objects.filter(state__in=("queued", "running")), "the import jobs' end", 600
         )
-        peaks_mib = watch.stop()
+        peaks_mib, took_s = watch.stop(), time.monotonic() - began
         assert Measurement.objects.count() == expected + sent
         end_process(process, signal.SIGTERM)
-    yield from _figures("import jobs", peaks_mib)
+    yield from _figures("import jobs", peaks_mib, took_s)
 
 
-def _write(path: Path) -> int:
+def _write(path: Path, shape: Shape) -> int:
     """Lines of 5,000 experiments, again and again with other values and another commit each time."""
     records = 0
     with path.open("wb") as file:
         while file.tell() < FILE_BYTES:
             commit = f'"head_sha": "{records:x}", '.encode()
-            for line in body(records, lines=True).splitlines():
+            for line in body(records, shape=shape, lines=True).splitlines():
                 file.write(line[:1] + commit + line[1:] + b"\n")
             records += RECORDS
     return records
@@ -127,6 +133,7 @@ def _send_large_requests(application: Application, path: Path, max_records: int)
     return records
 
 
-def _figures(way: str, peaks_mib: Mapping[str, float]) -> Iterator[Figure]:
+def _figures(way: str, peaks_mib: Mapping[str, float], took_s: float) -> Iterator[Figure]:
+    yield Figure("import", f"100 MB by {way}", took_s, "s")
     for name, peak_mib in peaks_mib.items():
         yield Figure("import", f"100 MB by {way}: peak memory of {name}", peak_mib, "MiB", LIMIT_MIB)
