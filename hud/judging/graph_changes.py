@@ -79,11 +79,6 @@ def notes_of(side: Sequence[Compiled]) -> list[NoteChange]:
     return [replace(one, base=one.head) for one in note_changes([], side)]
 
 
-def note_counts(side: Sequence[Compiled]) -> dict[str, float]:
-    """Return how often each kind came, as means over the compilations."""
-    return {kind: sum(_counts([getattr(one, name) for one in side]).values()) for kind, name in NOTES.items()}
-
-
 def _counts(notes: Sequence[Iterable[Note]]) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for compilation in notes:

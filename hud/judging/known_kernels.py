@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hud.judging.choices import Drawn
-from hud.judging.verdict import Rule, Verdict
 from runner.schema.statistics import MAD_TO_SD, median
 
 Array = NDArray[np.float64]
@@ -148,55 +147,6 @@ def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[f
         for ratio, coverage in zip(found.ratios, found.coverages, strict=True)
     ]
     return ratios + [None] * (len(own) - len(ratios))  # the last ones have no kernel with a time
-
-
-def judge_same_choice(found: SameChoice, rule: Rule) -> Verdict:
-    """Return the verdict on a point by its known kernels; inconclusive where they cover less than 70 %.
-
-    Times are better when smaller, whatever the direction of the metric that `rule` is for.
-    """
-    if found.ratio is None or found.coverage < LEAST_COVERAGE:
-        return Verdict("inconclusive", noise=None, reason="unknown_variant")
-    step = math.log(found.ratio)
-    factor = abs(step) / found.noise
-    verdict = Verdict("unchanged", found.ratio - 1, found.noise, factor, 1.0, len(found.ratios))
-    if abs(step) <= math.log1p(min(_FLOOR, rule.relative_floor)):
-        return replace(verdict, reason="within_floor")
-    if factor <= rule.suspect_factor:
-        return replace(verdict, reason="within_noise")
-    if factor <= rule.noise_factor:
-        return replace(verdict, verdict="inconclusive", suspect=True, reason="suspect")
-    return replace(verdict, verdict="regressed" if step > 0 else "improved")
-
-
-def changed_kernels(
-    history: KernelMedians, ids: ArrayLike, times_us: ArrayLike, factor: float = 4.2
-) -> list[tuple[int, float]]:
-    """Return the known kernels that moved by themselves: (id, observed ÷ median), largest times first."""
-    keys, times = np.asarray(ids, dtype=np.int64), np.asarray(times_us, dtype=np.float64)
-    if not len(history.ids) or not len(keys):
-        return []
-    place = np.minimum(np.searchsorted(history.ids, keys), len(history.ids) - 1)
-    known = history.ids[place] == keys
-    rows, ratio = place[known], times[known] / history.medians_us[place[known]]
-    noise = np.hypot(history.noise[rows] * np.sqrt(1 + np.pi / 2 / history.counts[rows]), _TOGETHER)
-    moved = np.flatnonzero(np.abs(np.log(ratio)) > factor * noise)
-    lost = np.abs(times[known] - history.medians_us[rows])[moved]
-    return [(int(keys[known][row]), float(ratio[row])) for row in moved[np.argsort(-lost)]]
-
-
-def slot_sums(
-    compilation: ArrayLike, slots: ArrayLike, times_us: ArrayLike, wanted: Sequence[int]
-) -> list[float]:
-    """Return for each earlier compilation that has all the wanted slots their summed time: the distribution
-    against which slots with unknown choices are judged."""
-    which = np.asarray(compilation, dtype=np.int64)
-    inside = np.isin(np.asarray(slots, dtype=np.int64), np.asarray(wanted, dtype=np.int64))
-    if not inside.any():
-        return []
-    sums = np.bincount(which[inside], np.asarray(times_us, dtype=np.float64)[inside])
-    seen = np.bincount(which[inside])
-    return [float(total) for total, slots_seen in zip(sums, seen, strict=True) if slots_seen == len(wanted)]
 
 
 def _medians(ordered: Array, starts: Ids, counts: Ids) -> Array:

@@ -30,14 +30,6 @@ def newest(experiment_id: int, limit: int = 50) -> list[Produced]:
     return _with_kernels(rows.select_related("run").order_by("-order_time", "-run", "-repeat")[:limit])
 
 
-def of_point(run_id: int, experiment_id: int, *, number: int | None = None) -> list[Produced]:
-    """Return the compilations of an experiment in a run, or the one with this number; 2 queries."""
-    rows = Compilation.objects.filter(run_id=run_id, experiment_id=experiment_id)
-    if number is not None:
-        rows = rows.filter(number=number)
-    return _with_kernels(rows.order_by("environment", "side", "repeat"))
-
-
 def of_variant(variant: str) -> dict[str, Any] | None:
     """Return the kernels of a variant for the API, None if no compilation has it; 3 queries."""
     rows = Compilation.objects.filter(variant=variant)

@@ -9,7 +9,7 @@ from typing import Any
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
-from runner.schema.devices import DEVICE_KINDS, device_kind, is_device_name
+from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name
 from runner.schema.records import Environment, Record
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
@@ -133,7 +133,10 @@ def device_of(record: Record) -> str:
 
 
 def device_name_of(record: Record) -> str:
-    """Return the name of the GPU, or of the CPU that was measured."""
-    device = text(info_of(record).get("device"))
-    said = text(info_of(record).get("arch")) or text(first_runner(record).get("type"))
-    return said or (device if device and is_device_name(device) else "")
+    """Return the name of the GPU, or of the CPU that was measured: the first that tells the chip. A runner's
+    type may be a label that tells none; its GPU was not measured where the device is the CPU."""
+    device, runner = text(info_of(record).get("device")), first_runner(record)
+    said = [text(info_of(record).get("arch")), text(runner.get("type"))]
+    said.append(device if device and is_device_name(device) else "")
+    said.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
+    return next(filter(arch_key, said), "")

@@ -227,7 +227,7 @@ _OURS = (
     _count("cache_misses", "Cache misses", "none"),
     _count("kernel_count", "Kernels", "none"),
     _count("recompiles", "Recompiles"),
-    _timing("same_choice_ratio", "Same-choice time", "ratio", "down", 4, 0.02),
+    _timing("same_choice_ratio", "Same-choice time", "ratio", "down", 4, 0.01),
     _timing("autotune_regret", "Autotune regret", "ratio", "down", 4, 0.05),
     _count("kernel_variants", "Kernel variants", "none"),
 )

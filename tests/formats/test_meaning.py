@@ -129,3 +129,22 @@ def test_a_record_says_unit_and_direction_of_a_metric_nobody_knows() -> None:
     assert meanings["goodput"] == ("req/s", "up")
     assert meanings["odd"] == ("", "none")
     assert meanings["speedup"] == ("x", "up")
+
+
+@pytest.mark.parametrize(
+    ("device", "runner", "arch"),
+    [
+        ("cuda", {"gpu_info": "NVIDIA H200"}, "h200"),
+        ("", {"gpu_info": "NVIDIA H200"}, "h200"),
+        ("cpu", {"gpu_info": "NVIDIA H200"}, ""),
+        ("cuda", {"type": "linux.idc.something", "gpu_info": "NVIDIA A10G"}, "a10g"),
+        ("cuda", {"type": "linux.aws.a100", "gpu_info": "NVIDIA H200"}, "a100"),
+    ],
+)
+def test_the_gpu_of_the_runner_is_the_arch_where_nothing_else_says_it(
+    device: str, runner: dict[str, Any], arch: str
+) -> None:
+    record = v3_record(runners=[{"name": "box", **runner}])
+    record["benchmark"]["extra_info"] = {"device": device}
+    (found,) = observe(as_list(record)).measurements
+    assert found.identity[7] == arch

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud.judging.attribution import attribute
-from hud.judging.graph_changes import note_changes, note_counts, phase_changes
+from hud.judging.graph_changes import note_changes, phase_changes
 from runner.schema.compilations import Compiled, Kernel, Note
 from tests.support.compilations import compiled, kernel, mobilenet
 
@@ -176,7 +176,6 @@ def test_reasons_are_compared_as_means_over_compilations() -> None:
         ("recompile", "size mismatch at index 0"): (0.0, 1.0),
         ("graph break", "call to print"): (0.5, 1.0),
     }
-    assert note_counts(base) == {"graph break": 2.5, "recompile": 0.0, "CUDA-graph skip": 0.0}
     assert not note_changes(base, base)
 
 

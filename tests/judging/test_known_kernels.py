@@ -19,12 +19,12 @@ from hud.judging.known_kernels import (
     Array,
     Ids,
     KernelMedians,
-    changed_kernels,
-    judge_same_choice,
     same_choice,
-    slot_sums,
+    same_choice_ratios,
 )
-from hud.judging.verdict import Rule
+from hud.judging.rules.thresholds import least_change, prior_noise
+from hud.judging.verdict import Rule, judge
+from runner.schema.metrics import metric_info
 
 KERNELS = 40
 
@@ -43,13 +43,24 @@ def history(chance: np.random.Generator, nights: int = 20) -> KernelMedians:
 
 def test_two_percent_of_all_kernels_is_found_the_same_night() -> None:
     chance = np.random.default_rng(1)
-    before = history(chance)
-    for _ in range(100):
+    floor = metric_info("same_choice_ratio").floor
+    rule = Rule(relative_floor=least_change(floor), prior_noise=prior_noise(floor))
+
+    def draw(factor: float = 1.0) -> list[tuple[str, str, float]]:
         ids, times = compilation(chance)
-        assert judge_same_choice(same_choice(before, ids, times), Rule()).verdict == "unchanged"
-        shifted = judge_same_choice(same_choice(before, ids, 1.02 * times), Rule())
-        assert shifted.verdict == "regressed"
-        assert shifted.change == pytest.approx(0.02, abs=0.006)
+        return [(str(one // 2), str(one % 2), factor * time) for one, time in zip(ids, times, strict=True)]
+
+    earlier, points = [], []
+    for night in range(60):
+        drawn = draw()
+        (ratio,) = same_choice_ratios(earlier, [drawn])
+        if ratio is not None and len(points) >= 20:
+            assert judge(points, [ratio], rule).verdict == "unchanged"
+            (shifted,) = same_choice_ratios(earlier, [draw(1.02)])
+            assert judge(points, [shifted or 0.0], rule).verdict == "regressed", night
+        earlier.append(drawn)
+        points += [ratio] if ratio is not None else []
+    assert len(points) > 50
 
 
 def test_what_is_unknown_is_named_and_not_judged() -> None:
@@ -59,7 +70,6 @@ def test_what_is_unknown_is_named_and_not_judged() -> None:
     found = same_choice(before, np.where(np.arange(KERNELS) < 30, ids + 1000, ids), times)
     assert len(found.unknown) == 30
     assert found.coverage < 0.7
-    assert judge_same_choice(found, Rule()).verdict == "inconclusive"
     nothing = same_choice(KernelMedians.of([], []), ids, times)
     assert (nothing.ratio, nothing.coverage) == (None, 0.0)
     with pytest.raises(ValueError, match="positive"):
@@ -71,8 +81,6 @@ def test_compilations_of_a_point_count_by_their_median() -> None:
     found = same_choice(before, [1, 2, 1, 2, 1, 9], [10.0, 20.0, 11.0, 22.0, 30.0, 1.0], [0, 0, 1, 1, 2, 2])
     assert found.ratios == pytest.approx((1.0, 1.1, 3.0))
     assert found.ratio == pytest.approx(1.1)
-    assert changed_kernels(before, [1, 2], [10.0, 30.0]) == [(2, 1.5)]
-    assert slot_sums([0, 0, 1, 1, 2], [5, 6, 5, 6, 5], [1.0, 2.0, 3.0, 4.0, 5.0], [5, 6]) == [3.0, 7.0]
 
 
 def nights(count: int, seed: int, *, a_night: float = 0.0, since: int = 60) -> list[float]:

@@ -24,17 +24,3 @@ def test_the_newest_compilations_are_those_of_the_default_branch() -> None:
     assert [one.row.number for one in found] == [2, 1, 0, 1]
     assert [one.compiled for one in found] == [compiled(place) for place in (0, 3, 2, 1)]
     assert [one.row.run.pk for one in found[:3]] == [last] * 3
-
-
-def test_the_compilations_of_a_point() -> None:
-    run = night(0, 0, 1, 3)
-    experiment = Experiment.objects.get().pk
-    found = compilations.of_point(run, experiment)
-    assert [(one.row.number, one.compiled) for one in found] == [
-        (0, compiled(0)),
-        (1, compiled(1)),
-        (2, compiled(3)),
-    ]
-    (one,) = compilations.of_point(run, experiment, number=1)
-    assert one.compiled == compiled(1)
-    assert compilations.of_point(run, experiment, number=7) == []

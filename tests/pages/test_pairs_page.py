@@ -23,8 +23,10 @@ from runner.formats.parameters import Parameters
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES, suite_of
+from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_accelerator,
+    create_environment,
     create_experiment,
     create_measurement,
     create_run,
@@ -247,6 +249,33 @@ def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
     run = Run.objects.get(pk=again.run_ids[0])
     assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
     assert [one.to_row() for one in pairs.read(run)] == [line.to_row()]
+
+
+@pytest.mark.django_db
+def test_the_kernels_of_both_sides_are_compared_at_equal_choices(client: Client) -> None:
+    run = create_run(interpreter="nightly", base_interpreter="stable")
+    experiment = create_experiment()
+    environment = create_environment()
+    for number in range(6):
+        for side, factor in enumerate((1.0, 1.05)):
+            config = "XBLOCK=1024" if number % 2 else "XBLOCK=512"
+            time_us = (100 if number % 2 else 150) * factor * (1 + 0.001 * number)
+            drawn = [kernel("mul", time_us, config=config), kernel("add", 50 * factor)]
+            extra = [kernel("new", 1.0)] * side
+            store(
+                compiled(*drawn, *extra),
+                experiment=experiment,
+                run=run,
+                environment=environment,
+                repeat=number,
+                side=side,
+            )
+    (line,) = client.get(f"/runs/{run.pk}.json").json()["kernels"]
+    assert (line["equal_choices"], line["other_frequencies"]) == ("confirmed", "cannot_tell")
+    assert line["change"] == pytest.approx(0.05, abs=0.002)
+    assert line["coverage"] == pytest.approx(1, abs=0.01)
+    assert (line["only_base"], line["only_new"]) == ([], ["new"])
+    assert "Kernels of both sides" in client.get(f"/runs/{run.pk}/").content.decode()
 
 
 # The form

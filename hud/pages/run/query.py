@@ -13,7 +13,8 @@ from django.utils import timezone
 from hud.ingest.deletion import uploads_of
 from hud.models import ACTIVE, Artifact, Measurement, Run, State, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
-from hud.pages.run import pairs, results
+from hud.pages.run import kernels, pairs, results
+from hud.pages.run.kernels import KernelLine
 from hud.pages.run.pairs import PairLine
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import host_of, seconds_of, title_of
@@ -96,6 +97,7 @@ class RunPage:
     waiting: Waiting | None = None  # while it is queued
     previous: int | None = None  # the same before it: id of the run to compare with
     pairs: list[PairLine] = field(default_factory=list)  # of an A/B run
+    kernels: list[KernelLine] = field(default_factory=list)  # likewise, where they are known
     uploads: list[Upload] = field(default_factory=list)  # it came in these
     artifacts: list[ArtifactLine] = field(default_factory=list)
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
@@ -209,6 +211,7 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     _fill_explanations(page)
     if run.is_ab:
         page.pairs = pairs.read(run)
+        page.kernels = kernels.read(run)
     return page
 
 

@@ -84,6 +84,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     about = {"run": line.to_row(), "pairs": compared, "total": results.total, "next": results.next_page}
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
     about["waiting"] = page.waiting.to_row() if page.waiting else None
+    about["kernels"] = [one.to_row() for one in page.kernels]
     about["artifacts"] = [one.to_row() for one in page.artifacts]
     return data.answer(data_format, name, page.to_rows(), **about)
 

@@ -94,3 +94,29 @@ def test_what_the_compiler_did_on_a_quiet_host_stays_its_own() -> None:
         night(day, copy=1, eager=1, compiled=[1.15] * 4)
     assert set(Regression.objects.values_list("canaries", flat=True)) == {"quiet"}
     assert [cause.why for cause in query.waiting()] == ["backend"]
+
+
+@pytest.mark.django_db
+def test_a_speedup_that_fell_because_eager_got_faster_says_so() -> None:
+    def speedups(day: int, eager: float, compiled: float) -> None:
+        times = {"eager_latency_ms": eager, "compiled_latency_ms": compiled, "speedup": eager / compiled}
+        small = 1 + 0.002 * (day % 3)
+        records = [
+            v3_record(name, [value * small], timestamp=1_700_000_000 + day * 86_400)
+            for name, value in times.items()
+        ]
+        ingest(as_list(*records), Parameters(driver="580.1"))
+        while process_pending():
+            pass
+
+    for day in range(12):
+        speedups(day, 10, 5)
+    for day in (12, 13):
+        speedups(day, 8.5, 5)
+    one = Regression.objects.get(series__metric__name="speedup")
+    assert "eager" in one.cause
+    for day in (14, 15):
+        speedups(day, 8.5, 6)
+    assert "eager" in Regression.objects.get(series__metric__name="speedup").cause
+    compiled = Regression.objects.get(series__metric__name="compiled_latency_ms")
+    assert compiled.cause == ""
