@@ -40,7 +40,8 @@ class _OptionsField(forms.CharField):
 class RerunForm(forms.Form):
     """The rerun form: host, repeats, environments and options of an experiment.
 
-    Every knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value.
+    A knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value; those that the
+    experiment sets come first.
     """
 
     place = forms.ChoiceField(label="Host")
@@ -90,10 +91,12 @@ class RerunForm(forms.Form):
         inductor: bool = False,
         compiles: bool = False,
         own: Mapping[str, OptionValue] = MappingProxyType({}),
+        whole: bool = True,
         **options: Any,
     ) -> None:
         """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
-        `compiles`: it can be compiled several times."""
+        `compiles`: it can be compiled several times; not `whole`: with the first knobs only, unless others
+        are given."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
@@ -107,10 +110,16 @@ class RerunForm(forms.Form):
         names = list(dict.fromkeys(name for place in places for name in place.pythons))
         self._offer("environment", "host default", names)
         self._offer("base_environment", "none", names)
-        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
-        self._own = {f"{_KNOB}{name}" for name in own}
         field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
-        for name, knob in self._knobs.items():
+        own_first = sorted(knobs, key=lambda knob: knob.name not in own)
+        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in own_first}
+        names = list(self._knobs)
+        self._first = names[: max(_FIRST_KNOBS, len(own))]
+        self._others = names[len(self._first) :]
+        if not whole and not {*self._others} & {*self.data, *self.initial}:
+            self._others = []
+        for name in (*self._first, *self._others):
+            knob = self._knobs[name]
             self.fields[name] = knob_field(knob)
             if knob.name in own:
                 self.initial.setdefault(name, knob_text(own[knob.name]))
@@ -146,16 +155,20 @@ class RerunForm(forms.Form):
     @property
     def knob_fields(self) -> list[forms.BoundField]:
         """Return the suite's options, those that the experiment sets first."""
-        found = [field for field in self if field.name in self._knobs]
-        return sorted(found, key=lambda field: field.name not in self._own)
+        return [*self.first_knobs, *self.other_knobs]
 
     @property
     def first_knobs(self) -> list[forms.BoundField]:
-        return self.knob_fields[: max(_FIRST_KNOBS, len(self._own))]
+        return [self[name] for name in self._first]
 
     @property
     def other_knobs(self) -> list[forms.BoundField]:
-        return self.knob_fields[max(_FIRST_KNOBS, len(self._own)) :]
+        return [self[name] for name in self._others]
+
+    @property
+    def left_out(self) -> int:
+        """Return how many options have no field."""
+        return len(self._knobs) - len(self._first) - len(self._others)
 
     @property
     def knobs_wrong(self) -> bool:
@@ -169,7 +182,7 @@ class RerunForm(forms.Form):
         """Return every knob, None for its default; {} where the form was sent without knobs."""
         if not any(name in self.data for name in self._knobs):
             return {}
-        return {option.name: self.cleaned_data[name] for name, option in self._knobs.items()}
+        return {option.name: self.cleaned_data.get(name) for name, option in self._knobs.items()}
 
     def refuse(self, error: InvalidRunRequest) -> bool:
         """Show the reason beside the field that is wrong. Return False where there is none."""

@@ -28,6 +28,7 @@ from hud.pages.values import MetricValue
 from hud.runs import matching
 from hud.runs.requests import InvalidRunRequest, spec_of
 from runner.schema.metrics import device_time_of
+from runner.schema.suite import TaskSpec
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
@@ -57,6 +58,8 @@ class ExperimentPage:
     siblings: list[History] = field(default_factory=list)  # on other devices, for the data views
     samples: list[float] = field(default_factory=list)  # of the newest point, all its processes
     places: list[Place] = field(default_factory=list)  # where it can be run again
+    spec: TaskSpec | None = None  # of a rerun on its device
+    impossible: str = ""  # why there is none
     not_offered: str = ""  # why no attached host offers its suite
     cannot_run: str = ""  # why no attached host can start it, though some offer the suite
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
@@ -138,20 +141,23 @@ def read(
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, chosen, base=base, head=head)
-    page.not_offered, page.cannot_run = _hindrances(experiment)
+    _add_hindrances(page)
     return page
 
 
-def _hindrances(experiment: Experiment) -> tuple[str, str]:
-    """Return why no attached host offers the suite, and why none can start this case: 1 statement."""
-    accelerators = matching.attached()
+def _add_hindrances(page: ExperimentPage) -> None:
+    """Add the task, or why there is none, why no attached host offers the suite, and why none can start this
+    case: 1 statement."""
+    experiment, accelerators = page.experiment, matching.attached()
     lacks = matching.reasons_of([experiment.suite], accelerators)
-    offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
+    page.not_offered = lacks.get(experiment.suite, "")
     try:
-        spec = spec_of(experiment, device=experiment.device)
-    except InvalidRunRequest:
-        return lacks.get(experiment.suite, ""), ""
-    return lacks.get(experiment.suite, ""), matching.missing_packages([spec], offering) if offering else ""
+        page.spec = spec_of(experiment, device=experiment.device)
+    except InvalidRunRequest as error:
+        page.impossible = str(error)
+        return
+    offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
+    page.cannot_run = matching.missing_packages([page.spec], offering) if offering else ""
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
