@@ -95,8 +95,8 @@ class RerunForm(forms.Form):
         **options: Any,
     ) -> None:
         """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
-        `compiles`: it can be compiled several times; not `whole`: with the first knobs only, unless others
-        are given."""
+        `compiles`: it can be compiled several times; not `whole`: only what most reruns set, unless more is
+        given."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
@@ -113,13 +113,13 @@ class RerunForm(forms.Form):
         field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
         own_first = sorted(knobs, key=lambda knob: knob.name not in own)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in own_first}
-        names = list(self._knobs)
-        self._first = names[: max(_FIRST_KNOBS, len(own))]
-        self._others = names[len(self._first) :]
-        if not whole and not {*self._others} & {*self.data, *self.initial}:
-            self._others = []
-        for name in (*self._first, *self._others):
-            knob = self._knobs[name]
+        first = max(_FIRST_KNOBS, len(own))
+        self._first, self._others = list(self._knobs)[:first], list(self._knobs)[first:]
+        given = {*self.data, *self.initial}
+        self.whole = whole or not given.isdisjoint({*self.fields, *self._knobs} - {*_MAIN_FIELDS})
+        if not self.whole:
+            return
+        for name, knob in self._knobs.items():
             self.fields[name] = knob_field(knob)
             if knob.name in own:
                 self.initial.setdefault(name, knob_text(own[knob.name]))
@@ -164,11 +164,6 @@ class RerunForm(forms.Form):
     @property
     def other_knobs(self) -> list[forms.BoundField]:
         return [self[name] for name in self._others]
-
-    @property
-    def left_out(self) -> int:
-        """Return how many options have no field."""
-        return len(self._knobs) - len(self._first) - len(self._others)
 
     @property
     def knobs_wrong(self) -> bool:

@@ -20,18 +20,17 @@
     });
   };
   document.querySelectorAll("[data-option-search]").forEach(searchable);
-  // the page without the other options of a rerun has a link to the one with them: take them from there
+  // a page without all options of a rerun has a link to the one with them: take them from there
   for (const link of document.querySelectorAll("a[data-options]"))
     link.addEventListener("click", async (event) => {
       event.preventDefault();
       const answer = await fetch(link.href, { redirect: "error" }).catch(() => null);
       const text = answer?.ok ? await answer.text() : "";
-      const found = new DOMParser().parseFromString(text, "text/html").getElementById("other-options");
+      const found = new DOMParser().parseFromString(text, "text/html").getElementById("more-options");
       if (!found) return location.assign(link.href);
-      link.replaceWith(found);
-      const box = found.querySelector("[data-option-search]");
-      searchable(box);
-      box.focus();
+      link.parentElement.replaceWith(found);
+      found.querySelectorAll("[data-option-search]").forEach(searchable);
+      found.querySelector("summary").focus();
     });
   for (const choice of document.querySelectorAll("select[data-warn]")) {
     const warn = () => {

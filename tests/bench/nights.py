@@ -97,7 +97,9 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
                     continue
                 shown = None if failed else 1.0 if series.metric.name == "accuracy" else value
                 status = _TIMED_OUT if failed else 0
-                copy.write_row((run.pk, series.pk, environments[night], run.order_time, shown, 1, status, 0, 0))
+                copy.write_row(
+                    (run.pk, series.pk, environments[night], run.order_time, shown, 1, status, 0, 0)
+                )
     UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from hud.judging.attribution import Attribution, attribute
 from hud.models import Compilation, Series, kernels_of
 from hud.pages.code.sides import same_card
 from hud.pages.code.table import Table, short_name
-from hud.pages.sql import fetch
+from hud.pages.sql import fetch, fetch_tuples
 from hud.runs.branches import other_branch
+from runner.schema.statistics import median
 
 SAME_CHOICE = "same_choice_ratio"
 _MOST_MARKS = 600  # of the newest compilations
@@ -191,8 +193,8 @@ def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
 
 
 def _choices(experiment_id: int) -> list[Choice]:
-    return fetch(
-        Choice,
+    """Return the choices of each slot. A few kernels make up thousands of rows, and are joined last."""
+    found = fetch_tuples(
         """
         WITH newest AS (
             SELECT row_number() OVER () place, kernels, times_us FROM (
@@ -201,16 +203,23 @@ def _choices(experiment_id: int) -> list[Choice]:
                 WHERE c.experiment_id = %(experiment)s AND c.kernels <> '{}'
                 ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
             ) c
+        ), timed AS (
+            SELECT one.id, array_agg(newest.place) places, array_agg(one.time_us) times_us
+            FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
+            WHERE one.time_us IS NOT NULL GROUP BY one.id
         )
-        SELECT k.slot, k.choice, min(k.name) "name", min(k.config) config, count(DISTINCT newest.place) n,
-            percentile_cont(0.5) WITHIN GROUP (ORDER BY one.time_us::float8) median_us
-        FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
-        JOIN hud_kernel k ON k.id = one.id
-        WHERE one.time_us IS NOT NULL
-        GROUP BY k.slot, k.choice ORDER BY k.slot, k.choice
+        SELECT k.slot, k.choice, k.name, k.config, timed.places, timed.times_us
+        FROM timed JOIN hud_kernel k ON k.id = timed.id ORDER BY k.slot, k.choice
         """,
         {"experiment": experiment_id, "limit": _OF_CHOICES},
     )
+    choices = []
+    for (slot, choice), group in groupby(found, key=lambda row: row[:2]):
+        names, configs, places, times_us = list(zip(*group, strict=True))[2:]
+        n = len({place for of_kernel in places for place in of_kernel})
+        middle = median([time_us for of_kernel in times_us for time_us in of_kernel])
+        choices.append(Choice(slot, choice, min(names), min(configs), n, middle))
+    return choices
 
 
 def _compare(experiment_id: int, found: Compilations, base: int | None, head: int | None) -> None:
@@ -229,7 +238,7 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         point = by_run.setdefault(row.run_id, [])
         if not point or point[0].environment_id == row.environment_id:
             point.append(row)
-    kernels = kernels_of([*by_run[base], *by_run[head]])
+    kernels = kernels_of([*by_run[base], *by_run[head]], ranked=False)
     attribution: Attribution = attribute(
         *([row.compiled(kernels) for row in by_run[run]] for run in (base, head)),
         same_card=same_card(by_run[base][0].environment, by_run[head][0].environment),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from django.utils import timezone
+
+from hud.hosts.registration import is_visible
 from hud.models import (
     ACTIVE,
     Annotation,
@@ -21,7 +24,7 @@ from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, Range, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.hosts.query import Place, places_for
+from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -105,7 +108,7 @@ def read(
     devices = identity.same_but_device(experiment, related)
     series = _series_by_experiment([experiment, *backends, *devices])
     targets = Targets.read()
-    page = ExperimentPage(experiment, identity.pickers(experiment, related), places=places_for(experiment))
+    page = ExperimentPage(experiment, identity.pickers(experiment, related))
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
     page.active = list(
         Run.objects.filter(request__experiment=experiment, state__in=ACTIVE).order_by("-created")[:5]
@@ -141,14 +144,16 @@ def read(
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, chosen, base=base, head=head)
-    _add_hindrances(page)
+    _add_places(page)
     return page
 
 
-def _add_hindrances(page: ExperimentPage) -> None:
-    """Add the task, or why there is none, why no attached host offers the suite, and why none can start this
-    case: 1 statement."""
-    experiment, accelerators = page.experiment, matching.attached()
+def _add_places(page: ExperimentPage) -> None:
+    """Add where it can be run, its task, or why there is none, why no attached host offers the suite, and why
+    none can start this case: 1 statement."""
+    experiment, present, now = page.experiment, present_accelerators(), timezone.now()
+    page.places = places_for(experiment, present)
+    accelerators = [one for one in present if is_visible(one.host, now)]
     lacks = matching.reasons_of([experiment.suite], accelerators)
     page.not_offered = lacks.get(experiment.suite, "")
     try:

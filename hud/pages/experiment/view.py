@@ -18,7 +18,7 @@ from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice
-from hud.pages.hosts.query import places_for
+from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
 from hud.pages.targets import arch_name
@@ -138,7 +138,7 @@ def _render(
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked = get_object_or_404(Experiment, pk=pk)
-    form = rerun.form_of(asked, places_for(asked), data=request.POST)
+    form = rerun.form_of(asked, places_for(asked, present_accelerators()), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:

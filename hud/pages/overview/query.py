@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
 from django.utils import timezone
 
 from hud.judging.overdue import Latest, overdue_suites
-from hud.models import Regression, Series, SeriesState
+from hud.models import Experiment, Metric, Regression, Series
 from hud.pages import values
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.nights import Night
@@ -24,7 +23,7 @@ from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import by_id, fetch_tuples
 from hud.pages.suite.query import identity
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -99,20 +98,26 @@ def read(
         for series, regressed in _candidates(targets).items()
         if with_regressed or not regressed
     }
-    series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
-    experiments = {one.experiment_id: one.experiment for one in series}
-    readings = values.shown(series, experiments, values.latest(found), targets)
+    series = Series.objects.filter(pk__in=list(found)).values_list("pk", "experiment", "metric")
+    of_series = {pk: rest for pk, *rest in series}
+    experiments = by_id(Experiment, [experiment for experiment, _metric in of_series.values()])
+    metrics = by_id(Metric, [metric for _experiment, metric in of_series.values()])
+    readings = [
+        value.show(experiments[experiment], metrics[metric], targets)
+        for value in values.latest(found).values()
+        for experiment, metric in [of_series[value.series_id]]
+    ]
     if filters.arch:
         readings = [one for one in readings if one.experiment.arch == filters.arch]
     missed = sorted((one for one in readings if one.met == "missed"), key=look.shortfall, reverse=True)
     causes = [cause for cause in regressions.waiting() if filters.arch in ("", cause.first.experiment.arch)]
     night_runs = set(night.runs) if night else set()
-    rows = look.rows(causes, missed, night_runs)
-    verdicts = _verdicts(night_runs, comparison.filters.arch)
+    judged, improved, moved = _verdicts(night_runs, comparison.filters.arch)
+    rows = look.rows(causes, missed, night_runs, moved)
     overdue = [one for one in overdue_suites(timezone.now()) if filters.arch in ("", one.arch)]
     counts = {
         **look.counts(causes),
-        "improved": verdicts["improved"],
+        "improved": improved,
         "missed": len({one.experiment.pk for one in missed}),
     }
     page = Overview(
@@ -125,7 +130,7 @@ def read(
         ),
         missed=missed,
         met=sum(one.met == "met" for one in readings),
-        judged=verdicts["judged"],
+        judged=judged,
         runs=runs.latest(LAST_RUNS),
         moved_runs={
             line.regression.first_run_id
@@ -138,6 +143,7 @@ def read(
         overdue=overdue,
         standing_still=processes_standing_still(),
     )
+    regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
         page.trend_suite = filters.trend if filters.trend in names else names[0]
@@ -148,12 +154,24 @@ def read(
     return page
 
 
-def _verdicts(night: set[int], arch: str) -> dict[str, int]:
-    """Count the series whose newest point is of the night, and the experiments that improved in it."""
-    improved = Count("series__experiment", distinct=True, filter=Q(verdict="improved", headline=True))
-    states = SeriesState.objects.filter(run__in=night, series__experiment__arch=arch)
-    found: dict[str, int] = states.aggregate(judged=Count("pk"), improved=improved)
-    return found
+def _verdicts(night: set[int], arch: str) -> tuple[int, int, list[int]]:
+    """Count the series whose newest point is of the night and the experiments that improved in it, both on
+    this arch; with the states of what improved on any, the largest against its noise first."""
+    ((judged, improved, states),) = fetch_tuples(
+        """
+        SELECT count(*) FILTER (WHERE e.arch = %(arch)s),
+            array_agg(e.id) FILTER (WHERE e.arch = %(arch)s AND st.improved),
+            array_agg(st.id ORDER BY abs(st.factor) DESC) FILTER (WHERE st.improved)
+        FROM (
+            SELECT id, series_id, factor, headline AND verdict = 'improved' AS improved
+            FROM hud_seriesstate WHERE run_id = ANY(%(runs)s)
+        ) st
+        JOIN hud_series s ON s.id = st.series_id
+        JOIN hud_experiment e ON e.id = s.experiment_id
+        """,
+        {"runs": list(night), "arch": arch},
+    )
+    return judged, len(set(improved or [])), states or []
 
 
 def _candidates(targets: Targets) -> dict[int, bool]:
