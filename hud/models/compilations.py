@@ -134,16 +134,9 @@ class Compilation(models.Model):
         )
 
 
-def kernels_of(compilations: Sequence[Compilation], *, ranked: bool = True) -> dict[int, Kernel]:
-    """Return the kernels of these compilations by id; 1 query. Not `ranked`: without the autotuner's long
-    lists."""
-    wanted = {pk for one in compilations for pk in one.kernels}
-    if ranked:
-        return Kernel.objects.in_bulk(wanted)
-    found: dict[int, Kernel] = Kernel.objects.defer("ranked").in_bulk(wanted)
-    for kernel in found.values():
-        kernel.ranked = []
-    return found
+def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
+    """Return the kernels of these compilations by id; 1 query."""
+    return Kernel.objects.in_bulk({pk for one in compilations for pk in one.kernels})
 
 
 class KernelCode(models.Model):

@@ -162,9 +162,10 @@ def _measured(client: Client, address: str, backend: int) -> Cost:
     first_ms, sent_bytes = answer()
     with CaptureQueriesContext(connection) as statements:
         answer()
+        count = len(statements)
     app_ms, database_ms = [], []
     for _ in range(REPEATS):
         before_ms = processes.own_ms(backend)
         app_ms.append(answer()[0])
         database_ms.append(processes.own_ms(backend) - before_ms)
-    return Cost(address, len(statements), sent_bytes, first_ms, app_ms, database_ms)
+    return Cost(address, count, sent_bytes, first_ms, app_ms, database_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -218,8 +218,8 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
 def _read(series: list[int], asked: Range, first: datetime | None) -> list[Reading]:
     found = fetch_tuples(
         f"""
-        SELECT m.series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.compilation, m.value,
-            m.status, m.code, v.verdict, r.commit, r.branch, r.host_name host
+        SELECT m.series_id, extract(epoch FROM m.order_time)::float8, m.run_id, m.environment_id, m.repeat,
+            m.compilation, m.value, m.status, m.code, v.verdict, r.commit, r.branch, r.host_name
         FROM unnest(%(series)s::int[]) s(id)
         JOIN LATERAL (
             SELECT n.* FROM hud_measurement n
@@ -240,7 +240,8 @@ def _read(series: list[int], asked: Range, first: datetime | None) -> list[Readi
             "branches": branches(asked.branch),
         },
     )
-    return [Reading(*row) for row in found]
+    times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[1] for row in found}}
+    return [Reading(series, times[epoch], *rest) for series, epoch, *rest in found]
 
 
 def _spots(readings: Iterable[Reading]) -> dict[int, dict[Key, Spot]]:

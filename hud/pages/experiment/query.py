@@ -90,14 +90,14 @@ def read(
     overlay: Sequence[int] = (),
     base: int | None = None,
     head: int | None = None,
-    with_siblings: bool = False,
+    as_data: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 18 statements, one more for uploaded points and up to 3 for compilations; None for
-    no such experiment.
+    """Return the page, in 16 statements, one more for uploaded points, up to 3 for compilations and 2 for
+    regressions; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
-    experiments with other backends; `base` and `head` the runs whose kernels to compare. `with_siblings`
-    reads the points of other devices too.
+    experiments with other backends; `base` and `head` the runs whose kernels to compare. `as_data` reads
+    what the data views say: the points of other devices too, and neither charts nor places.
     """
     experiment = Experiment.objects.filter(pk=pk).first()
     if experiment is None:
@@ -110,9 +110,6 @@ def read(
     targets = Targets.read()
     page = ExperimentPage(experiment, identity.pickers(experiment, related))
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
-    page.active = list(
-        Run.objects.filter(request__experiment=experiment, state__in=ACTIVE).order_by("-created")[:5]
-    )
     own = series[pk]
     compared = metric_names(COLUMNS)
     beside = [one for other in backends for one in series[other.pk] if one.metric.name in compared]
@@ -128,22 +125,28 @@ def read(
             one = _choose(series[other.pk], chosen.metric.name, latest)
             if one:
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
-                if with_siblings:
+                if as_data:
                     wanted[one.pk] = History(other, one.metric, asked.branch)
         fill(wanted, asked, targets)
         page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
-        page.charts = multiples.read(
-            page.history, chosen, series, overlaid=page.overlaid, asked=asked, targets=targets
-        )
+        if not as_data:
+            page.charts = multiples.read(
+                page.history, chosen, series, overlaid=page.overlaid, asked=asked, targets=targets
+            )
         if not page.history.points:
             page.history = None
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
+    if as_data:
+        page.compilations = compilations.read(pk, chosen, compare=False)
+        return page
     page.samples = _samples(page.history)
     page.more_points = bool(page.history and page.history.processes >= asked.points < MAX_POINTS)
     regression = page.charts.active
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, chosen, base=base, head=head)
+    reruns = Run.objects.filter(request__experiment=experiment, state__in=ACTIVE)
+    page.active = list(reruns.order_by("-created")[:5])
     _add_places(page)
     return page
 

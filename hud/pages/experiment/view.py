@@ -43,7 +43,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(pk, form.range(), with_siblings=bool(data_format), **form.query_options())
+    page = query.read(pk, form.range(), as_data=bool(data_format), **form.query_options())
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
