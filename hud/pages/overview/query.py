@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from hud.judging.overdue import Latest, overdue_suites
-from hud.models import Experiment, Metric, Regression, Series
+from hud.models import Experiment, Metric, Regression
 from hud.pages import values
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.nights import Night
@@ -93,19 +93,13 @@ def read(
     comparison = compilers.read(filters)
     night = comparison.head
     targets = Targets.read()
-    found = {
-        series: regressed
-        for series, regressed in _candidates(targets).items()
-        if with_regressed or not regressed
-    }
-    series = Series.objects.filter(pk__in=list(found)).values_list("pk", "experiment", "metric")
-    of_series = {pk: rest for pk, *rest in series}
-    experiments = by_id(Experiment, [experiment for experiment, _metric in of_series.values()])
-    metrics = by_id(Metric, [metric for _experiment, metric in of_series.values()])
+    found = {series: about for series, *about in _candidates(targets) if with_regressed or not about[0]}
+    experiments = by_id(Experiment, [experiment for _regressed, experiment, _metric in found.values()])
+    metrics = by_id(Metric, [metric for _regressed, _experiment, metric in found.values()])
     readings = [
         value.show(experiments[experiment], metrics[metric], targets)
         for value in values.latest(found).values()
-        for experiment, metric in [of_series[value.series_id]]
+        for _regressed, experiment, metric in [found[value.series_id]]
     ]
     if filters.arch:
         readings = [one for one in readings if one.experiment.arch == filters.arch]
@@ -126,7 +120,7 @@ def read(
         counts={**counts, **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")}},
         suspects=Regression.objects.filter(regressions.in_tab("suspects", None)).count(),
         regressed=sorted(
-            (one for one in readings if found[one.series_id]), key=lambda one: -abs(one.change or 0)
+            (one for one in readings if found[one.series_id][0]), key=lambda one: -abs(one.change or 0)
         ),
         missed=missed,
         met=sum(one.met == "met" for one in readings),
@@ -174,13 +168,14 @@ def _verdicts(night: set[int], arch: str) -> tuple[int, int, list[int]]:
     return judged, len(set(improved or [])), states or []
 
 
-def _candidates(targets: Targets) -> dict[int, bool]:
-    """Return the series with an open regression or maybe a target, with whether they regressed.
+def _candidates(targets: Targets) -> list[tuple[Any, ...]]:
+    """Return the series with an open regression or maybe a target, with whether they regressed, and their
+    experiment and metric.
 
     A record's own target counts while one of the latest runs has it: reading all measurements would grow
     with the history.
     """
-    found = fetch_tuples(
+    return fetch_tuples(
         """
         WITH regressed AS (
             SELECT series_id FROM hud_regression
@@ -202,9 +197,12 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             JOIN hud_experiment e ON e.id = s.experiment_id
             WHERE coalesce(m.target_arch, e.arch) = e.arch
         )
-        SELECT series_id, true FROM regressed
-        UNION ALL
-        SELECT series_id, false FROM aimed WHERE series_id NOT IN (SELECT series_id FROM regressed)
+        SELECT s.id, found.regressed, s.experiment_id, s.metric_id
+        FROM (
+            SELECT DISTINCT series_id, true regressed FROM regressed
+            UNION ALL
+            SELECT series_id, false FROM aimed WHERE series_id NOT IN (SELECT series_id FROM regressed)
+        ) found JOIN hud_series s ON s.id = found.series_id
         """,
         {
             "names": sorted(targets.shipped_metrics()),
@@ -213,4 +211,3 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             "open": list(regressions.WAITING),
         },
     )
-    return dict(found)
