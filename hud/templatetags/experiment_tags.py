@@ -91,21 +91,23 @@ def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
     """Return a row of the table of points."""
     many = len(point.compilations) > 1
     marks = drawing.small([value for _number, value in point.compilations], *ends) if many else ""
-    differences = escape("; ".join(point.changed[:2])) or '<span class="dim">no difference</span>'
+    differences: str = escape("; ".join(point.changed[:2])) or '<span class="dim">no difference</span>'
     if len(point.changed) > 2:
         rest = f"and {len(point.changed) - 2} more"
         differences += f' <span class="tag" title="{escape("; ".join(point.changed))}">{rest}</span>'
     if not point.same_class:
         differences += _OTHER_CLASS
-    source = escape((point.source or "upload") if point.uploaded else "runner")
+    source: str = escape((point.source or "upload") if point.uploaded else "runner")
     if point.file and point.file.filename:
         source += f', <span class="file">{escape(point.file.filename)}</span>'
-    branch, warning = escape(point.other_branch), escape(point.warning or "")
-    if branch:
-        branch = f' <span class="tag" title="branch: shown, never a baseline">{branch}</span>'
-    if warning:
-        warning = f' <span class="tag" title="{warning}">warning</span>'
-    processes = f' <span class="dim">in {point.processes} processes</span>' if point.processes > 1 else ""
+    branch = warning = processes = ""
+    if point.other_branch:
+        title = "branch: shown, never a baseline"
+        branch = f' <span class="tag" title="{title}">{escape(point.other_branch)}</span>'
+    if point.warning:
+        warning = f' <span class="tag" title="{escape(point.warning)}">warning</span>'
+    if point.processes > 1:
+        processes = f' <span class="dim">in {point.processes} processes</span>'
     row = (
         f'<tr id="run-{point.run_id}"{"" if point.same_class else _OF_OTHER_CLASS}>'
         f'<th scope="row">{moment(point.order_time)}</th><td>{commit(point.commit)}{branch}</td>'

@@ -66,12 +66,12 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
         for number in range(count)
         for backend in BACKENDS
     )
-    series = Series.objects.bulk_create(
+    everything = Series.objects.bulk_create(
         Series(experiment=experiment, metric=metric) for experiment in experiments for metric in metrics
     )
     rows = [
         (one, one.experiment, _level(one.metric.name, BACKENDS[one.experiment.backend], _number(one)))
-        for one in series
+        for one in everything
     ]
     newest = end or datetime.now(tz=timezone.utc).replace(hour=2, minute=0, second=0, microsecond=0)
     runs = [_run(night, newest - timedelta(days=nights - 1 - night)) for night in range(nights)]
@@ -107,7 +107,7 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
 
 
 def repeat(experiment: int, compilations: int) -> None:
-    """Store the newest run of an experiment again, a day apart each, until it has so many compilations."""
+    """Store the newest run of an experiment on days before it, until there are so many compilations."""
     found = Compilation.objects.filter(experiment=experiment).order_by("-order_time", "-run_id")
     newest = found[0].run
     times = (compilations - found.count()) // found.filter(run=newest).count()
@@ -119,7 +119,7 @@ def repeat(experiment: int, compilations: int) -> None:
             host_name=newest.host_name,
             branch=newest.branch,
             commit=random.Random(day).randbytes(20).hex(),
-            order_time=newest.order_time + timedelta(days=day),
+            order_time=newest.order_time - timedelta(days=day),
             order_time_source="commit",
             started=newest.created,
             finished=newest.created,

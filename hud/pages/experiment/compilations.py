@@ -273,7 +273,9 @@ def _compiled(
     kernels: Sequence[int],
     binaries: Sequence[int],
     times_us: Sequence[float | None],
-    *busy_gaps_overlap_us: float | None,
+    busy_us: float | None,
+    gaps_us: float | None,
+    overlap_us: float | None,
 ) -> schema.Compiled:
     found = zip(kernels, binaries, times_us, strict=True)
     return schema.Compiled(
@@ -281,5 +283,7 @@ def _compiled(
             schema.Kernel(**described[pk], binary=str(binary), time_us=time_us)
             for pk, binary, time_us in found
         ),
-        *busy_gaps_overlap_us,
+        busy_us,
+        gaps_us,
+        overlap_us,
     )

@@ -88,7 +88,7 @@ def _look_of(line: RunLine, moved: set[int]) -> str:
 def read(
     filters: Filters, which: str = "", user: User | None = None, *, with_regressed: bool = False
 ) -> Overview:
-    """Return the page, in 20 statements and 1 more for a night that this process has not read.
+    """Return the page, in 21 statements at most and 1 more for a night that this process has not read.
     `with_regressed`: with the newest values of what regressed, of which the page has the regressions."""
     comparison = compilers.read(filters)
     night = comparison.head
