@@ -253,7 +253,7 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
     described = _described({pk for point in by_run.values() for one in point for pk in one[2]})
     (environment, card, *_rest), (other, other_card, *_rest) = by_run[base][0], by_run[head][0]
     attribution = attribute(
-        *([_compiled(described, *one[2:]) for one in by_run[run]] for run in (base, head)),
+        *([_compiled(described, one[2:]) for one in by_run[run]] for run in (base, head)),
         same_card=environment == other or bool(card and card == other_card),
     )
     found.table = Table.sums_of(attribution)
@@ -268,15 +268,8 @@ def _described(kernels: set[int]) -> dict[int, dict[str, Any]]:
     return {pk: dict(zip(names, row, strict=True)) for pk, *row in rows}
 
 
-def _compiled(
-    described: Mapping[int, dict[str, Any]],
-    kernels: Sequence[int],
-    binaries: Sequence[int],
-    times_us: Sequence[float | None],
-    busy_us: float | None,
-    gaps_us: float | None,
-    overlap_us: float | None,
-) -> schema.Compiled:
+def _compiled(described: Mapping[int, dict[str, Any]], row: Sequence[Any]) -> schema.Compiled:
+    kernels, binaries, times_us, busy_us, gaps_us, overlap_us = row
     found = zip(kernels, binaries, times_us, strict=True)
     return schema.Compiled(
         tuple(
