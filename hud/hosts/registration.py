@@ -73,6 +73,11 @@ def visible_hosts() -> QuerySet[Host]:
     return Host.objects.filter(heard, detached_at__isnull=True)
 
 
+def is_visible(host: Host, now: datetime) -> bool:
+    """Return whether `visible_hosts` has the host."""
+    return host.detached_at is None and (host.last_beat or host.created) > now - HIDDEN_AFTER
+
+
 def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return why a host does not offer a suite, by the suite's name. A host may report anything."""
     reported = facts.get("lacking")

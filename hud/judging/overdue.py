@@ -51,13 +51,19 @@ def _latest() -> list[Latest]:
             SELECT e.suite, e.arch, max(
                 CASE WHEN r.finished IS NOT NULL AND r.upload_id IS NULL THEN r.finished
                     WHEN r.order_time_source = 'commit'
-                        AND r.created - s.order_time < %s * interval '1 s' THEN r.created
-                    ELSE s.order_time END)
-            FROM hud_seriesstate s
-            JOIN hud_series t ON t.id = s.series_id
-            JOIN hud_experiment e ON e.id = t.experiment_id
-            JOIN hud_run r ON r.id = s.run_id
-            GROUP BY e.suite, e.arch HAVING max(cardinality(s.recent)) > 1
+                        AND r.created - p.newest < %s * interval '1 s' THEN r.created
+                    ELSE p.newest END)
+            FROM (
+                SELECT t.experiment_id, s.run_id, max(s.order_time) AS newest,
+                    bool_or(s.several) AS several
+                FROM (SELECT series_id, run_id, order_time, cardinality(recent) > 1 AS several
+                    FROM hud_seriesstate OFFSET 0) s
+                JOIN hud_series t ON t.id = s.series_id
+                GROUP BY t.experiment_id, s.run_id
+            ) p
+            JOIN hud_experiment e ON e.id = p.experiment_id
+            JOIN hud_run r ON r.id = p.run_id
+            GROUP BY e.suite, e.arch HAVING bool_or(p.several)
             """,
             [GIVEN_UP.total_seconds()],
         )

@@ -8,6 +8,7 @@ the time and the binary, which is another with every version of torch. The words
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
@@ -54,22 +55,25 @@ class Kernel(models.Model):
 
     def compiled(self, binary: int, time_us: float | None) -> schema.Kernel:
         """Return the kernel as a compilation has it."""
-        return schema.Kernel(
-            slot=self.slot,
-            choice=self.choice,
-            binary=f"{binary % 2**64:016x}",
-            name=self.name,
-            kind=self.kind,  # type: ignore[arg-type]  # ingestion has checked the word
-            config=self.config,
-            origins=tuple(self.origins),
-            calls=self.calls,
-            time_us=time_us,
-            bytes=self.bytes,
-            flops=self.flops,
-            candidates=self.candidates,
-            ranked=tuple((config, time_us) for config, time_us in self.ranked),
-            default=self.default_config,
-        )
+        return schema.Kernel(binary=f"{binary % 2**64:016x}", time_us=time_us, **self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """Return what is the same in every compilation, of which each repeats most kernels."""
+        return {
+            "slot": self.slot,
+            "choice": self.choice,
+            "name": self.name,
+            "kind": self.kind,
+            "config": self.config,
+            "origins": tuple(self.origins),
+            "calls": self.calls,
+            "bytes": self.bytes,
+            "flops": self.flops,
+            "candidates": self.candidates,
+            "ranked": tuple((config, time_us) for config, time_us in self.ranked),
+            "default": self.default_config,
+        }
 
 
 class Compilation(models.Model):

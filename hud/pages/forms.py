@@ -126,6 +126,7 @@ class ExperimentChoice(FilterForm):
     base = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # runs
     head = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
     point = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)  # run whose details are open
+    options = _choice("all")  # of a rerun; else those that most need
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)

@@ -40,7 +40,8 @@ class _OptionsField(forms.CharField):
 class RerunForm(forms.Form):
     """The rerun form: host, repeats, environments and options of an experiment.
 
-    Every knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value.
+    A knob of the suite has a field ``knob_NAME`` that starts at the experiment's own value; those that the
+    experiment sets come first.
     """
 
     place = forms.ChoiceField(label="Host")
@@ -90,10 +91,12 @@ class RerunForm(forms.Form):
         inductor: bool = False,
         compiles: bool = False,
         own: Mapping[str, OptionValue] = MappingProxyType({}),
+        whole: bool = True,
         **options: Any,
     ) -> None:
         """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
-        `compiles`: it can be compiled several times."""
+        `compiles`: it can be compiled several times; not `whole`: only what most reruns set, unless more is
+        given."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
@@ -107,9 +110,15 @@ class RerunForm(forms.Form):
         names = list(dict.fromkeys(name for place in places for name in place.pythons))
         self._offer("environment", "host default", names)
         self._offer("base_environment", "none", names)
-        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in knobs}
-        self._own = {f"{_KNOB}{name}" for name in own}
         field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
+        own_first = sorted(knobs, key=lambda knob: knob.name not in own)
+        self._knobs = {f"{_KNOB}{knob.name}": knob for knob in own_first}
+        first = max(_FIRST_KNOBS, len(own))
+        self._first, self._others = list(self._knobs)[:first], list(self._knobs)[first:]
+        given = {*self.data, *self.initial}
+        self.whole = whole or not given.isdisjoint({*self.fields, *self._knobs} - {*_MAIN_FIELDS})
+        if not self.whole:
+            return
         for name, knob in self._knobs.items():
             self.fields[name] = knob_field(knob)
             if knob.name in own:
@@ -146,16 +155,15 @@ class RerunForm(forms.Form):
     @property
     def knob_fields(self) -> list[forms.BoundField]:
         """Return the suite's options, those that the experiment sets first."""
-        found = [field for field in self if field.name in self._knobs]
-        return sorted(found, key=lambda field: field.name not in self._own)
+        return [*self.first_knobs, *self.other_knobs]
 
     @property
     def first_knobs(self) -> list[forms.BoundField]:
-        return self.knob_fields[: max(_FIRST_KNOBS, len(self._own))]
+        return [self[name] for name in self._first]
 
     @property
     def other_knobs(self) -> list[forms.BoundField]:
-        return self.knob_fields[max(_FIRST_KNOBS, len(self._own)) :]
+        return [self[name] for name in self._others]
 
     @property
     def knobs_wrong(self) -> bool:
@@ -169,7 +177,7 @@ class RerunForm(forms.Form):
         """Return every knob, None for its default; {} where the form was sent without knobs."""
         if not any(name in self.data for name in self._knobs):
             return {}
-        return {option.name: self.cleaned_data[name] for name, option in self._knobs.items()}
+        return {option.name: self.cleaned_data.get(name) for name, option in self._knobs.items()}
 
     def refuse(self, error: InvalidRunRequest) -> bool:
         """Show the reason beside the field that is wrong. Return False where there is none."""

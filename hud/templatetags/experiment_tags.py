@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ import orjson
 from django import template
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Experiment, Metric
@@ -33,6 +34,12 @@ from hud.templatetags.hud_tags import (
 )
 
 register = template.Library()
+_CURRENT = ' aria-current="true"'
+_OF_OTHER_CLASS = ' class="other-class"'
+_OTHER_CLASS = (
+    ' <span class="tag" title="device, driver or library versions differ from the newest point&#x27;s; not'
+    ' part of its baseline">different environment</span>'
+)
 
 
 @register.filter
@@ -82,54 +89,34 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
 @register.simple_tag
 def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
     """Return a row of the table of points."""
-    url = reverse("run", args=[point.run_id])
-    marks = drawing.small([value for _number, value in point.compilations], *ends)
-    differences = format_html(
-        "{}{}",
-        "; ".join(point.changed[:2]) or SafeString('<span class="dim">no difference</span>'),
-        format_html(
-            ' <span class="tag" title="{}">and {} more</span>',
-            "; ".join(point.changed),
-            len(point.changed) - 2,
-        )
-        if len(point.changed) > 2
-        else "",
-    )
+    many = len(point.compilations) > 1
+    marks = drawing.small([value for _number, value in point.compilations], *ends) if many else ""
+    differences: str = escape("; ".join(point.changed[:2])) or '<span class="dim">no difference</span>'
+    if len(point.changed) > 2:
+        rest = f"and {len(point.changed) - 2} more"
+        differences += f' <span class="tag" title="{escape("; ".join(point.changed))}">{rest}</span>'
     if not point.same_class:
-        differences += format_html(
-            ' <span class="tag" title="{}">different environment</span>',
-            "device, driver or library versions differ from the newest point's; not part of its baseline",
-        )
-    source = (point.source or "upload") if point.uploaded else "runner"
+        differences += _OTHER_CLASS
+    source: str = escape((point.source or "upload") if point.uploaded else "runner")
     if point.file and point.file.filename:
-        source = format_html('{}, <span class="file">{}</span>', source, point.file.filename)
-    branch = point.other_branch
-    warning = f"{point.warning}" if point.warning else ""
-    return format_html(
-        '<tr id="run-{}"{}><th scope="row">{}</th><td>{}{}</td><td class="num">{}{}</td><td>{}{}</td>'
-        '<td>{}</td><td>{}</td><td class="host-name">{}</td><td class="long">{}</td><td>{}</td>'
-        '<td><a href="{}">{}</a></td></tr>',
-        point.run_id,
-        "" if point.same_class else SafeString(' class="other-class"'),
-        moment(point.order_time),
-        commit(point.commit),
-        format_html(' <span class="tag" title="branch: shown, never a baseline">{}</span>', branch)
-        if branch
-        else "",
-        value_html(point),
-        format_html(' <span class="tag" title="{}">warning</span>', warning) if warning else "",
-        marks if len(point.compilations) > 1 else "",
-        format_html(' <span class="dim">in {} processes</span>', point.processes)
-        if point.processes > 1
-        else "",
-        verdict_badge(point),
-        targets_html(point, brief=True),
-        point.host or "unknown",
-        differences,
-        source,
-        url,
-        point.run_id,
+        source += f', <span class="file">{escape(point.file.filename)}</span>'
+    branch = warning = processes = ""
+    if point.other_branch:
+        title = "branch: shown, never a baseline"
+        branch = f' <span class="tag" title="{title}">{escape(point.other_branch)}</span>'
+    if point.warning:
+        warning = f' <span class="tag" title="{escape(point.warning)}">warning</span>'
+    if point.processes > 1:
+        processes = f' <span class="dim">in {point.processes} processes</span>'
+    row = (
+        f'<tr id="run-{point.run_id}"{"" if point.same_class else _OF_OTHER_CLASS}>'
+        f'<th scope="row">{moment(point.order_time)}</th><td>{commit(point.commit)}{branch}</td>'
+        f'<td class="num">{value_html(point)}{warning}</td><td>{marks}{processes}</td>'
+        f"<td>{verdict_badge(point)}</td><td>{targets_html(point, brief=True)}</td>"
+        f'<td class="host-name">{escape(point.host or "unknown")}</td><td class="long">{differences}</td>'
+        f'<td>{source}</td><td><a href="{_run(point.run_id)}">{point.run_id}</a></td></tr>'
     )
+    return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.simple_tag
@@ -162,21 +149,20 @@ def changed_bars(table: Table) -> SafeString:
 @register.simple_tag
 def metric_row(value: MetricValue, shown: Metric) -> SafeString:
     """Return a row of the table of all metrics."""
-    return format_html(
-        '<tr{}><th scope="row"><a href="?metric={}">{}</a> <span class="dim">{}</span></th>'
-        '<td class="num">{}</td><td class="num">{}</td><td>{}</td><td>{}</td>'
-        '<td class="when"><a href="{}">{}</a></td></tr>',
-        SafeString(' aria-current="true"') if value.metric == shown else "",
-        quote(value.metric.name, safe=""),
-        value.metric.title,
-        value.metric.name,
-        value_html(value),
-        value.n,
-        verdict_badge(value),
-        targets_html(value),
-        reverse("run", args=[value.run_id]),
-        ago(value.order_time),
+    metric = value.metric
+    row = (
+        f'<tr{_CURRENT if metric == shown else ""}><th scope="row">'
+        f'<a href="?metric={quote(metric.name, safe="")}">{escape(metric.title)}</a>'
+        f' <span class="dim">{escape(metric.name)}</span></th><td class="num">{value_html(value)}</td>'
+        f'<td class="num">{value.n}</td><td>{verdict_badge(value)}</td><td>{targets_html(value)}</td>'
+        f'<td class="when"><a href="{_run(value.run_id)}">{ago(value.order_time)}</a></td></tr>'
     )
+    return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+@lru_cache(maxsize=4096)
+def _run(pk: int) -> str:
+    return reverse("run", args=[pk])
 
 
 @register.simple_tag

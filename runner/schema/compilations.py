@@ -38,7 +38,7 @@ BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason 
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # not frozen: pages build hundreds, which would take four times as long
 class Kernel:
     """One kernel of a step. Times, bytes and FLOPs are of all its calls in one step."""
 

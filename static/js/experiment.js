@@ -12,13 +12,26 @@
     copyLink.hidden = false;
     copyLink.addEventListener("click", () => copy(location.href));
   }
-  for (const box of document.querySelectorAll("[data-option-search]")) {
+  const searchable = (box) => {
     box.hidden = false;
     box.addEventListener("input", () => {
       for (const field of box.parentElement.querySelectorAll(".field"))
         field.hidden = !field.textContent.toLowerCase().includes(box.value.toLowerCase());
     });
-  }
+  };
+  document.querySelectorAll("[data-option-search]").forEach(searchable);
+  // a page without all options of a rerun has a link to the one with them: take them from there
+  for (const link of document.querySelectorAll("a[data-options]"))
+    link.addEventListener("click", async (event) => {
+      event.preventDefault();
+      const answer = await fetch(link.href, { redirect: "error" }).catch(() => null);
+      const text = answer?.ok ? await answer.text() : "";
+      const found = new DOMParser().parseFromString(text, "text/html").getElementById("more-options");
+      if (!found) return location.assign(link.href);
+      link.parentElement.replaceWith(found);
+      found.querySelectorAll("[data-option-search]").forEach(searchable);
+      found.querySelector("summary").focus();
+    });
   for (const choice of document.querySelectorAll("select[data-warn]")) {
     const warn = () => {
       for (const line of document.querySelectorAll("[data-warn-for]")) line.hidden = line.dataset.warnFor !== choice.value;

@@ -7,7 +7,17 @@ from datetime import datetime, timedelta, timezone
 
 from django.db import connection
 
-from hud.models import STATUS_CODES, Experiment, Metric, Run, Series, State, UnjudgedRun
+from hud.models import (
+    STATUS_CODES,
+    Compilation,
+    Experiment,
+    Measurement,
+    Metric,
+    Run,
+    Series,
+    State,
+    UnjudgedRun,
+)
 from runner.schema.metrics import metric_info
 from tests.support.factories import create_environment
 
@@ -29,31 +39,46 @@ _METRICS = (
         "compiled_peak_memory_bytes",
     ),
 )
+SERIES = sum(CASES.values()) * len(BACKENDS) * len(_METRICS)
 _TIMED_OUT = STATUS_CODES["timed_out"]
 _NOISE = {"timing": 0.004, "deterministic": 0.0, "status": 0.0}
 
 
 def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = None) -> list[Run]:
-    """Store nights until `end`, one run and commit each, and leave them to the judge; the newest run is last.
+    """Store nights until `end`, each a run with a commit and a torch of its own, and leave them to the judge;
+    the newest run is last.
 
     Two models of huggingface and three of timm regress in the last week, one of torchbench fails tonight, and
     another was not run for a night.
     """
     metrics = [_metric(name) for name in _METRICS]
-    environment = create_environment(gpu="NVIDIA B200 (generated)")
-    rows = []
-    for suite, count in CASES.items():
-        for number in range(count):
-            for backend, levels in BACKENDS.items():
-                said = {"backend": backend, "device": "cuda", "arch": arch}
-                experiment = Experiment.objects.create(
-                    suite=suite, case=f"model_{number:02}", mode="inference", dtype="bfloat16", **said
-                )
-                for metric in metrics:
-                    series = Series.objects.create(experiment=experiment, metric=metric)
-                    rows.append((series, experiment, _level(metric.name, levels, number)))
+    experiments = Experiment.objects.bulk_create(
+        Experiment(
+            suite=suite,
+            case=f"model_{number:02}",
+            mode="inference",
+            dtype="bfloat16",
+            backend=backend,
+            device="cuda",
+            arch=arch,
+        )
+        for suite, count in CASES.items()
+        for number in range(count)
+        for backend in BACKENDS
+    )
+    everything = Series.objects.bulk_create(
+        Series(experiment=experiment, metric=metric) for experiment in experiments for metric in metrics
+    )
+    rows = [
+        (one, one.experiment, _level(one.metric.name, BACKENDS[one.experiment.backend], _number(one)))
+        for one in everything
+    ]
     newest = end or datetime.now(tz=timezone.utc).replace(hour=2, minute=0, second=0, microsecond=0)
     runs = [_run(night, newest - timedelta(days=nights - 1 - night)) for night in range(nights)]
+    environments = [
+        create_environment(gpu="NVIDIA B200 (generated)", torch=f"2.13.0.dev{run.order_time:%Y%m%d}").pk
+        for run in runs
+    ]
     with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -72,11 +97,59 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
                     continue
                 shown = None if failed else 1.0 if series.metric.name == "accuracy" else value
                 status = _TIMED_OUT if failed else 0
-                copy.write_row((run.pk, series.pk, environment.pk, run.order_time, shown, 1, status, 0, 0))
+                copy.write_row(
+                    (run.pk, series.pk, environments[night], run.order_time, shown, 1, status, 0, 0)
+                )
     UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     return runs
+
+
+def repeat(experiment: int, compilations: int) -> None:
+    """Store the newest run of an experiment on days before it, until there are so many compilations."""
+    found = Compilation.objects.filter(experiment=experiment).order_by("-order_time", "-run_id")
+    newest = found[0].run
+    times = (compilations - found.count()) // found.filter(run=newest).count()
+    runs = [
+        Run(
+            state=State.SUCCEEDED,
+            title=f"{newest.title} (repeated)",
+            source="repeated",
+            host_name=newest.host_name,
+            branch=newest.branch,
+            commit=random.Random(day).randbytes(20).hex(),
+            order_time=newest.order_time - timedelta(days=day),
+            order_time_source="commit",
+            started=newest.created,
+            finished=newest.created,
+        )
+        for day in range(1, times + 1)
+    ]
+    Run.objects.bulk_create(runs)
+    for model, whose, changed in (
+        (Compilation, "old.experiment_id", {"busy_us": "old.busy_us * made.factor"}),
+        (Measurement, "series.experiment_id", {"value": "old.value * made.factor"}),
+    ):
+        columns = [str(item.column) for item in model._meta.concrete_fields]
+        changed |= {"run_id": "made.id", "order_time": "made.order_time"}
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"""
+                INSERT INTO {model._meta.db_table} ({", ".join(columns)})
+                SELECT {", ".join(changed.get(name, f"old.{name}") for name in columns)}
+                FROM (SELECT id, order_time, 1 + (random() - 0.5) / 50 AS factor FROM hud_run
+                    WHERE id = ANY(%(runs)s)) made, {model._meta.db_table} old
+                {"JOIN hud_series series ON series.id = old.series_id" if model is Measurement else ""}
+                WHERE old.run_id = %(newest)s AND {whose} = %(experiment)s
+                """,
+                {"runs": [run.pk for run in runs], "newest": newest.pk, "experiment": experiment},
+            )
+    UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
+
+
+def _number(series: Series) -> int:
+    return int(series.experiment.case.removeprefix("model_"))
 
 
 def _metric(name: str) -> Metric:

@@ -26,11 +26,11 @@ def cpu_ms(root: int) -> float:
     """CPU time of a process and its descendants, those that ended and were waited for included."""
     members = set(tree(root))
     ended = sum(sum(map(int, fields[_ENDED])) for process, fields in _all() if process in members)
-    return ended * _TICK_MS + sum(_running_ms(process) for process in members)
+    return ended * _TICK_MS + sum(own_ms(process) for process in members)
 
 
-def _running_ms(process: int) -> float:
-    """CPU time of the threads of a process; finer than the ticks of its `stat`."""
+def own_ms(process: int) -> float:
+    """CPU time of the threads of a process alone; finer than the ticks of its `stat`."""
     nanoseconds = 0
     for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError):

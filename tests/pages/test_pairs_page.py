@@ -333,7 +333,7 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     experiment = create_experiment(device="cpu", arch="cpu-x86_64", knobs={"D": 256})
     client.force_login(create_user())
     address = f"/experiments/{experiment.pk}/"
-    page = client.get(address).content.decode()
+    page = client.get(f"{address}?options=all").content.decode()
     assert 'name="knob_repeat"' in page
     assert 'name="knob_D" value="256"' in page
     place = f"{accelerator.host.pk}:cpu:cpu-x86_64"

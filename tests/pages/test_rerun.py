@@ -150,6 +150,9 @@ def test_another_arch_is_said_before_the_click_and_few_options_stand_open(client
     create_accelerator(arch="cpu-x86_64", suites=("timm",))
     text = text_of(client, experiment)
     assert "No H200 is attached" in text
+    assert "knob_batch_size" not in text
+    assert "knob_batch_size" in text_of(client, experiment, "?options=all")
+    assert "knob_batch_size" in text_of(client, experiment, "?caches=kept"), "back from the login"
     form = read_form(experiment)
     assert len(form.main_fields) + len(form.first_knobs) == 10
     assert form.first_knobs[0].name == "knob_batch_size"

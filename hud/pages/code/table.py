@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 from hud.judging.attribution import Attribution, Cause, Change
@@ -157,7 +158,7 @@ class Table:
             for one in found
         ]
 
-    @property
+    @cached_property
     def sums(self) -> list[Sum]:
         """Return the four answers: code, fusion, draw, and what no compiler changed."""
         found = self.attribution
@@ -178,7 +179,7 @@ class Table:
             sums.append(Sum(title, shown, tone, change_us, len({one.slot for one in changes}), note))
         return sums
 
-    @property
+    @cached_property
     def verdict(self) -> tuple[str, str]:
         """Return the leading cause in words, and its tone."""
         code, fusion, draw, same = self.sums

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
-from hud.judging.attribution import Attribution, attribute
-from hud.models import Compilation, Series, kernels_of
-from hud.pages.code.sides import same_card
+from hud.judging.attribution import attribute
+from hud.models import Kernel, Series
 from hud.pages.code.table import Table, short_name
-from hud.pages.sql import fetch
+from hud.pages.sql import fetch, fetch_tuples
 from hud.runs.branches import other_branch
+from runner.schema import compilations as schema
+from runner.schema.statistics import median
 
 SAME_CHOICE = "same_choice_ratio"
 _MOST_MARKS = 600  # of the newest compilations
@@ -120,10 +122,15 @@ class Compilations:
 
 
 def read(
-    experiment_id: int, shown: Series | None, *, base: int | None = None, head: int | None = None
+    experiment_id: int,
+    shown: Series | None,
+    *,
+    base: int | None = None,
+    head: int | None = None,
+    compare: bool = True,
 ) -> Compilations:
     """Return the compilations, in 1 statement if there are none, else in at most 4, with what changed from
-    the run `base` to `head`, by default to the newest point from the one before.
+    the run `base` to `head`, by default to the newest point from the one before, unless not `compare`.
 
     A/B runs are left out: they are no points of the series.
     """
@@ -144,7 +151,8 @@ def read(
         ),
         key=lambda kernel: -kernel.lost_us,
     )
-    _compare(experiment_id, found, base, head)
+    if compare:
+        _compare(experiment_id, found, base, head)
     return found
 
 
@@ -191,8 +199,8 @@ def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
 
 
 def _choices(experiment_id: int) -> list[Choice]:
-    return fetch(
-        Choice,
+    """Return the choices of each slot. A few kernels make up thousands of rows, and are joined last."""
+    found = fetch_tuples(
         """
         WITH newest AS (
             SELECT row_number() OVER () place, kernels, times_us FROM (
@@ -201,16 +209,23 @@ def _choices(experiment_id: int) -> list[Choice]:
                 WHERE c.experiment_id = %(experiment)s AND c.kernels <> '{}'
                 ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
             ) c
+        ), timed AS (
+            SELECT one.id, array_agg(newest.place) places, array_agg(one.time_us) times_us
+            FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
+            WHERE one.time_us IS NOT NULL GROUP BY one.id
         )
-        SELECT k.slot, k.choice, min(k.name) "name", min(k.config) config, count(DISTINCT newest.place) n,
-            percentile_cont(0.5) WITHIN GROUP (ORDER BY one.time_us::float8) median_us
-        FROM newest, unnest(newest.kernels, newest.times_us) one(id, time_us)
-        JOIN hud_kernel k ON k.id = one.id
-        WHERE one.time_us IS NOT NULL
-        GROUP BY k.slot, k.choice ORDER BY k.slot, k.choice
+        SELECT k.slot, k.choice, k.name, k.config, timed.places, timed.times_us
+        FROM timed JOIN hud_kernel k ON k.id = timed.id ORDER BY k.slot, k.choice
         """,
         {"experiment": experiment_id, "limit": _OF_CHOICES},
     )
+    choices = []
+    for (slot, choice), group in groupby(found, key=lambda row: row[:2]):
+        names, configs, places, times_us = list(zip(*group, strict=True))[2:]
+        n = len({place for of_kernel in places for place in of_kernel})
+        middle = median([time_us for of_kernel in times_us for time_us in of_kernel])
+        choices.append(Choice(slot, choice, min(names), min(configs), n, middle))
+    return choices
 
 
 def _compare(experiment_id: int, found: Compilations, base: int | None, head: int | None) -> None:
@@ -221,19 +236,47 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         return
     if base not in runs or head not in runs or base == head:
         head, base = runs[:2]
-    rows = Compilation.objects.filter(experiment=experiment_id, run__in=(base, head)).select_related(
-        "environment"
+    rows = fetch_tuples(
+        """
+        SELECT c.run_id, c.environment_id, e.facts->>'gpu_uuid', c.kernels, c.binaries, c.times_us,
+            c.busy_us, c.gaps_us, c.overlap_us
+        FROM hud_compilation c JOIN hud_environment e ON e.id = c.environment_id
+        WHERE c.experiment_id = %(experiment)s AND c.run_id = ANY(%(runs)s) ORDER BY c.repeat
+        """,
+        {"experiment": experiment_id, "runs": [base, head]},
     )
-    by_run: dict[int, list[Compilation]] = {}
-    for row in rows.order_by("repeat"):
-        point = by_run.setdefault(row.run_id, [])
-        if not point or point[0].environment_id == row.environment_id:
-            point.append(row)
-    kernels = kernels_of([*by_run[base], *by_run[head]])
-    attribution: Attribution = attribute(
-        *([row.compiled(kernels) for row in by_run[run]] for run in (base, head)),
-        same_card=same_card(by_run[base][0].environment, by_run[head][0].environment),
+    by_run: dict[int, list[Sequence[Any]]] = {}
+    for run, *one in rows:
+        point = by_run.setdefault(run, [])
+        if not point or point[0][0] == one[0]:
+            point.append(one)
+    described = _described({pk for point in by_run.values() for one in point for pk in one[2]})
+    (environment, card, *_rest), (other, other_card, *_rest) = by_run[base][0], by_run[head][0]
+    attribution = attribute(
+        *([_compiled(described, one[2:]) for one in by_run[run]] for run in (base, head)),
+        same_card=environment == other or bool(card and card == other_card),
     )
     found.table = Table.sums_of(attribution)
     found.runs = base, head
     found.sides = (f"run:{base}/experiment:{experiment_id}", f"run:{head}/experiment:{experiment_id}")
+
+
+def _described(kernels: set[int]) -> dict[int, dict[str, Any]]:
+    """Return of each kernel what its attribution needs."""
+    names = ("slot", "choice", "name", "kind", "calls", "origins")
+    rows = Kernel.objects.filter(pk__in=list(kernels)).values_list("pk", *names)
+    return {pk: dict(zip(names, row, strict=True)) for pk, *row in rows}
+
+
+def _compiled(described: Mapping[int, dict[str, Any]], row: Sequence[Any]) -> schema.Compiled:
+    kernels, binaries, times_us, busy_us, gaps_us, overlap_us = row
+    found = zip(kernels, binaries, times_us, strict=True)
+    return schema.Compiled(
+        tuple(
+            schema.Kernel(**described[pk], binary=str(binary), time_us=time_us)
+            for pk, binary, time_us in found
+        ),
+        busy_us,
+        gaps_us,
+        overlap_us,
+    )

@@ -5,14 +5,25 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from hud.models import Environment, Experiment, Metric, Regression, Series, SeriesState, compilation_key
+from django.contrib.auth.models import User
+
+from hud.models import (
+    Environment,
+    Experiment,
+    Metric,
+    Regression,
+    Run,
+    Series,
+    SeriesState,
+    compilation_key,
+)
 from hud.pages import values
 from hud.pages.experiment.history import History, Range, branches, changes
-from hud.pages.sql import fetch
+from hud.pages.sql import by_id, fetch_tuples
 from hud.pages.suite.columns import key_of, place_of
 from hud.pages.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
@@ -28,9 +39,8 @@ Key = tuple[datetime, int]  # of a point: its time and its run, which may have s
 _ACTIVE = ("suspect", "open", "confirmed", "acknowledged")
 
 
-@dataclass(slots=True)
-class Reading:
-    """One process of a metric, of the charts that are not the chosen one's."""
+class Reading(NamedTuple):
+    """One process of a metric of the charts: a tuple, as there are hundreds."""
 
     series_id: int
     order_time: datetime
@@ -183,23 +193,33 @@ def read(
     found.rows = [row for row in found.rows if row.spots]
     newest = history.newest
     _add_levels(rows, newest.environment.class_key if newest else "")
-    found.regressions = list(
-        Regression.objects.filter(series__experiment=history.experiment)
-        .select_related("series__metric", "first_run", "last_good_run", "pairs_run", "owner")
-        .order_by("-since")[:50]
-    )
+    found.regressions = _regressions(series[history.experiment.pk])
     for regression in found.regressions:
         if regression.state in _ACTIVE and regression.series_id in rows:
             rows[regression.series_id].regression = regression
     return found
 
 
+def _regressions(own: Sequence[Series]) -> list[Regression]:
+    """Return the regressions of these series, newest first: 1 statement, 2 more if there are any."""
+    by_pk = {one.pk: one for one in own}
+    found = list(Regression.objects.filter(series__in=list(by_pk)).order_by("-since")[:50])
+    names = ("first_run", "last_good_run", "pairs_run")
+    runs = by_id(Run, [getattr(one, f"{name}_id") for one in found for name in names])
+    owners = by_id(User, [one.owner_id for one in found])
+    for one in found:
+        one.series = by_pk[one.series_id]
+        one.owner = owners.get(one.owner_id or 0)
+        for name in names:
+            setattr(one, name, runs.get(getattr(one, f"{name}_id")))
+    return found
+
+
 def _read(series: list[int], asked: Range, first: datetime | None) -> list[Reading]:
-    return fetch(
-        Reading,
+    found = fetch_tuples(
         f"""
-        SELECT m.series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.compilation, m.value,
-            m.status, m.code, v.verdict, r.commit, r.branch, r.host_name host
+        SELECT m.series_id, extract(epoch FROM m.order_time)::float8, m.run_id, m.environment_id, m.repeat,
+            m.compilation, m.value, m.status, m.code, v.verdict, r.commit, r.branch, r.host_name
         FROM unnest(%(series)s::int[]) s(id)
         JOIN LATERAL (
             SELECT n.* FROM hud_measurement n
@@ -220,6 +240,8 @@ def _read(series: list[int], asked: Range, first: datetime | None) -> list[Readi
             "branches": branches(asked.branch),
         },
     )
+    times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[1] for row in found}}
+    return [Reading(series, times[epoch], *rest) for series, epoch, *rest in found]
 
 
 def _spots(readings: Iterable[Reading]) -> dict[int, dict[Key, Spot]]:

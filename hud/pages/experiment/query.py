@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from django.utils import timezone
+
+from hud.hosts.registration import is_visible
 from hud.models import (
     ACTIVE,
     Annotation,
@@ -21,13 +24,14 @@ from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, Range, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.hosts.query import Place, places_for
+from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs import matching
 from hud.runs.requests import InvalidRunRequest, spec_of
 from runner.schema.metrics import device_time_of
+from runner.schema.suite import TaskSpec
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
@@ -57,6 +61,8 @@ class ExperimentPage:
     siblings: list[History] = field(default_factory=list)  # on other devices, for the data views
     samples: list[float] = field(default_factory=list)  # of the newest point, all its processes
     places: list[Place] = field(default_factory=list)  # where it can be run again
+    spec: TaskSpec | None = None  # of a rerun on its device
+    impossible: str = ""  # why there is none
     not_offered: str = ""  # why no attached host offers its suite
     cannot_run: str = ""  # why no attached host can start it, though some offer the suite
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
@@ -84,14 +90,14 @@ def read(
     overlay: Sequence[int] = (),
     base: int | None = None,
     head: int | None = None,
-    with_siblings: bool = False,
+    as_data: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 18 statements, one more for uploaded points and up to 3 for compilations; None for
-    no such experiment.
+    """Return the page, in 16 statements, one more for uploaded points, up to 3 for compilations and 2 for
+    regressions; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
-    experiments with other backends; `base` and `head` the runs whose kernels to compare. `with_siblings`
-    reads the points of other devices too.
+    experiments with other backends; `base` and `head` the runs whose kernels to compare. `as_data` reads
+    what the data views say: the points of other devices too, and neither charts nor places.
     """
     experiment = Experiment.objects.filter(pk=pk).first()
     if experiment is None:
@@ -102,11 +108,8 @@ def read(
     devices = identity.same_but_device(experiment, related)
     series = _series_by_experiment([experiment, *backends, *devices])
     targets = Targets.read()
-    page = ExperimentPage(experiment, identity.pickers(experiment, related), places=places_for(experiment))
+    page = ExperimentPage(experiment, identity.pickers(experiment, related))
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
-    page.active = list(
-        Run.objects.filter(request__experiment=experiment, state__in=ACTIVE).order_by("-created")[:5]
-    )
     own = series[pk]
     compared = metric_names(COLUMNS)
     beside = [one for other in backends for one in series[other.pk] if one.metric.name in compared]
@@ -122,36 +125,47 @@ def read(
             one = _choose(series[other.pk], chosen.metric.name, latest)
             if one:
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
-                if with_siblings:
+                if as_data:
                     wanted[one.pk] = History(other, one.metric, asked.branch)
         fill(wanted, asked, targets)
         page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
-        page.charts = multiples.read(
-            page.history, chosen, series, overlaid=page.overlaid, asked=asked, targets=targets
-        )
+        if not as_data:
+            page.charts = multiples.read(
+                page.history, chosen, series, overlaid=page.overlaid, asked=asked, targets=targets
+            )
         if not page.history.points:
             page.history = None
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
+    if as_data:
+        page.compilations = compilations.read(pk, chosen, compare=False)
+        return page
     page.samples = _samples(page.history)
     page.more_points = bool(page.history and page.history.processes >= asked.points < MAX_POINTS)
     regression = page.charts.active
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, chosen, base=base, head=head)
-    page.not_offered, page.cannot_run = _hindrances(experiment)
+    reruns = Run.objects.filter(request__experiment=experiment, state__in=ACTIVE)
+    page.active = list(reruns.order_by("-created")[:5])
+    _add_places(page)
     return page
 
 
-def _hindrances(experiment: Experiment) -> tuple[str, str]:
-    """Return why no attached host offers the suite, and why none can start this case: 1 statement."""
-    accelerators = matching.attached()
+def _add_places(page: ExperimentPage) -> None:
+    """Add where it can be run, its task, or why there is none, why no attached host offers the suite, and why
+    none can start this case: 1 statement."""
+    experiment, present, now = page.experiment, present_accelerators(), timezone.now()
+    page.places = places_for(experiment, present)
+    accelerators = [one for one in present if is_visible(one.host, now)]
     lacks = matching.reasons_of([experiment.suite], accelerators)
-    offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
+    page.not_offered = lacks.get(experiment.suite, "")
     try:
-        spec = spec_of(experiment, device=experiment.device)
-    except InvalidRunRequest:
-        return lacks.get(experiment.suite, ""), ""
-    return lacks.get(experiment.suite, ""), matching.missing_packages([spec], offering) if offering else ""
+        page.spec = spec_of(experiment, device=experiment.device)
+    except InvalidRunRequest as error:
+        page.impossible = str(error)
+        return
+    offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
+    page.cannot_run = matching.missing_packages([page.spec], offering) if offering else ""
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:

@@ -9,30 +9,28 @@ from hud.pages.hosts.query import Place
 from hud.pages.rerun_form import RerunForm
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, spec_of
+from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 
 
-def form_of(asked: Experiment, places: list[Place], **options: Any) -> RerunForm:
-    """Return the form, with a field for each knob of a suite that the runner has."""
+def form_of(
+    asked: Experiment, places: list[Place], *, spec: TaskSpec | None = None, **options: Any
+) -> RerunForm:
+    """Return the form, with a field for each knob of a suite that the runner has. `spec` is the task, where
+    it is known."""
     try:
-        spec = spec_of(asked, device=asked.device)
+        spec = spec or spec_of(asked, device=asked.device)
     except InvalidRunRequest:
         return RerunForm(places=places, **options)
     suite = SUITES[asked.suite]
-    offered: dict[str, Any] = {"knobs": suite.options, "own": spec.knobs}
-    offered |= {
-        "inductor": suite.takes_inductor_options(spec),
-        "compiles": suite.has_compilations(spec),
-    }
-    return RerunForm(places=places, **offered, **options)
-
-
-def command_of(asked: Experiment) -> tuple[str, str]:
-    """Return the command that measures the experiment, or '' and why there is none."""
-    try:
-        return spec_of(asked, device=asked.device).command(), ""
-    except InvalidRunRequest as error:
-        return "", str(error)
+    return RerunForm(
+        places=places,
+        knobs=suite.options,
+        own=spec.knobs,
+        inductor=suite.takes_inductor_options(spec),
+        compiles=suite.has_compilations(spec),
+        **options,
+    )
 
 
 def options_of(form: RerunForm, asked: Experiment, who: str) -> RunOptions:

@@ -18,7 +18,7 @@ from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice
-from hud.pages.hosts.query import places_for
+from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
 from hud.pages.targets import arch_name
@@ -43,12 +43,15 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(pk, form.range(), with_siblings=bool(data_format), **form.query_options())
+    page = query.read(pk, form.range(), as_data=bool(data_format), **form.query_options())
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
         return _data(page, data_format)
-    rerun_form = rerun.form_of(page.experiment, page.places, initial=request.GET.dict())
+    whole = form.kept().get("options") == "all"
+    rerun_form = rerun.form_of(
+        page.experiment, page.places, spec=page.spec, initial=request.GET.dict(), whole=whole
+    )
     complaints = form.complaints()
     wanted = form.kept().get("metric")
     if wanted and not (page.history and page.history.metric.name == wanted):
@@ -95,7 +98,6 @@ def _render(
     shapes, legend = state.shapes_of(page)
     canvas = Canvas(page.charts.slots, choice.look(), shapes=shapes, expected=state.expected_of(page))
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
-    command, impossible = rerun.command_of(page.experiment)
     points = history.newest_first[:rows] if history else []
     values = [value for point in points for _number, value in point.compilations]
     newest_alone = history is not None and history.newest is not None and history.newest.processes == 1
@@ -118,8 +120,8 @@ def _render(
         "branch": kept.get("branch", ""),
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
-        "command": command,
-        "impossible": impossible,
+        "command": page.spec.command() if page.spec else "",
+        "impossible": page.impossible,
         "points": points,
         "range": (min(values), max(values)) if values else (0.0, 1.0),
         "samples": drawing.samples(page.samples, history.metric, rule if newest_alone else "median")
@@ -136,7 +138,7 @@ def _render(
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked = get_object_or_404(Experiment, pk=pk)
-    form = rerun.form_of(asked, places_for(asked), data=request.POST)
+    form = rerun.form_of(asked, places_for(asked, present_accelerators()), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:

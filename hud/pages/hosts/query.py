@@ -165,13 +165,17 @@ class Place:
         return f"{name} · {self.arch}{state}"
 
 
-def places_for(experiment: Experiment) -> list[Place]:
-    """Return where attached hosts offer the suite, the experiment's own arch first: 1 statement."""
+def present_accelerators() -> list[Accelerator]:
+    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
+    found = Accelerator.objects.filter(present=True, host__detached_at__isnull=True)
+    return list(found.select_related("host").order_by("host__name", "name"))
+
+
+def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
+    """Return where these accelerators offer the suite, the experiment's own arch first."""
     now = timezone.now()
     single: dict[tuple[int, str, str], Place] = {}
-    for one in Accelerator.objects.filter(present=True, host__detached_at__isnull=True).select_related(
-        "host"
-    ):
+    for one in accelerators:
         if experiment.suite in one.catalog.get("suites", []):
             same_arch = (one.device, one.arch) == (experiment.device, experiment.arch)
             pythons = tuple(one.catalog.get("pythons", []))

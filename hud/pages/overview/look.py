@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models.functions import Abs
 
 from hud.judging.regressions.states import RegressionKind
 from hud.models import SeriesState
@@ -63,13 +62,16 @@ def shortfall(value: MetricValue) -> float:
     return abs(own.value - value.median) / abs(own.value)
 
 
-def rows(causes: Sequence[Cause], missed: Sequence[MetricValue], night: Collection[int]) -> list[Look]:
-    """Return the rows, in 2 statements. `night` are the runs of the newest night."""
+def rows(
+    causes: Sequence[Cause], missed: Sequence[MetricValue], night: Collection[int], improved: Sequence[int]
+) -> list[Look]:
+    """Return the rows, in 2 statements. `night` are the runs of the newest night, `improved` the states of
+    what improved in it, the largest first."""
     found = [
         Look(cause=cause, is_new=cause.first.regression.first_run_id in night) for cause in _by_case(causes)
     ]
     found.sort(key=lambda row: row.kind == "host")
-    found += _improved(night)
+    found += _improved(improved[:_MOST_IMPROVED])
     regressed = {line.experiment.pk for cause in causes for line in cause.lines}
     by_experiment: dict[int, Look] = {}
     for value in sorted(missed, key=shortfall, reverse=True):
@@ -87,13 +89,10 @@ def rows(causes: Sequence[Cause], missed: Sequence[MetricValue], night: Collecti
     return [*found, *by_experiment.values()]
 
 
-def _improved(night: Collection[int]) -> list[Look]:
-    """Return the largest improvements of the night, one for each experiment."""
-    states = (
-        SeriesState.objects.filter(run__in=night, verdict="improved", headline=True)
-        .select_related("series__experiment", "series__metric")
-        .order_by(Abs("factor").desc())[:_MOST_IMPROVED]
-    )
+def _improved(improved: Sequence[int]) -> list[Look]:
+    """Return a row for each experiment, by the first of its states."""
+    found = SeriesState.objects.select_related("series__experiment", "series__metric").in_bulk(improved)
+    states = [found[pk] for pk in improved if pk in found]
     by_experiment: dict[int, Look] = {}
     for state in states:
         by_experiment.setdefault(state.series.experiment_id, Look(improved=state, is_new=True))

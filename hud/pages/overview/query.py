@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
 from django.utils import timezone
 
 from hud.judging.overdue import Latest, overdue_suites
-from hud.models import Regression, Series, SeriesState
+from hud.models import Experiment, Metric, Regression
 from hud.pages import values
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.nights import Night
@@ -24,7 +23,7 @@ from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import by_id, fetch_tuples
 from hud.pages.suite.query import identity
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -89,30 +88,30 @@ def _look_of(line: RunLine, moved: set[int]) -> str:
 def read(
     filters: Filters, which: str = "", user: User | None = None, *, with_regressed: bool = False
 ) -> Overview:
-    """Return the page, in 20 statements and 1 more for a night that this process has not read.
+    """Return the page, in 21 statements at most and 1 more for a night that this process has not read.
     `with_regressed`: with the newest values of what regressed, of which the page has the regressions."""
     comparison = compilers.read(filters)
     night = comparison.head
     targets = Targets.read()
-    found = {
-        series: regressed
-        for series, regressed in _candidates(targets).items()
-        if with_regressed or not regressed
-    }
-    series = list(Series.objects.filter(pk__in=found).select_related("experiment", "metric"))
-    experiments = {one.experiment_id: one.experiment for one in series}
-    readings = values.shown(series, experiments, values.latest(found), targets)
+    found = {series: about for series, *about in _candidates(targets) if with_regressed or not about[0]}
+    experiments = by_id(Experiment, [experiment for _regressed, experiment, _metric in found.values()])
+    metrics = by_id(Metric, [metric for _regressed, _experiment, metric in found.values()])
+    readings = [
+        value.show(experiments[experiment], metrics[metric], targets)
+        for value in values.latest(found).values()
+        for _regressed, experiment, metric in [found[value.series_id]]
+    ]
     if filters.arch:
         readings = [one for one in readings if one.experiment.arch == filters.arch]
     missed = sorted((one for one in readings if one.met == "missed"), key=look.shortfall, reverse=True)
     causes = [cause for cause in regressions.waiting() if filters.arch in ("", cause.first.experiment.arch)]
     night_runs = set(night.runs) if night else set()
-    rows = look.rows(causes, missed, night_runs)
-    verdicts = _verdicts(night_runs, comparison.filters.arch)
+    judged, improved, moved = _verdicts(night_runs, comparison.filters.arch)
+    rows = look.rows(causes, missed, night_runs, moved)
     overdue = [one for one in overdue_suites(timezone.now()) if filters.arch in ("", one.arch)]
     counts = {
         **look.counts(causes),
-        "improved": verdicts["improved"],
+        "improved": improved,
         "missed": len({one.experiment.pk for one in missed}),
     }
     page = Overview(
@@ -121,11 +120,11 @@ def read(
         counts={**counts, **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")}},
         suspects=Regression.objects.filter(regressions.in_tab("suspects", None)).count(),
         regressed=sorted(
-            (one for one in readings if found[one.series_id]), key=lambda one: -abs(one.change or 0)
+            (one for one in readings if found[one.series_id][0]), key=lambda one: -abs(one.change or 0)
         ),
         missed=missed,
         met=sum(one.met == "met" for one in readings),
-        judged=verdicts["judged"],
+        judged=judged,
         runs=runs.latest(LAST_RUNS),
         moved_runs={
             line.regression.first_run_id
@@ -138,6 +137,7 @@ def read(
         overdue=overdue,
         standing_still=processes_standing_still(),
     )
+    regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
         page.trend_suite = filters.trend if filters.trend in names else names[0]
@@ -148,21 +148,34 @@ def read(
     return page
 
 
-def _verdicts(night: set[int], arch: str) -> dict[str, int]:
-    """Count the series whose newest point is of the night, and the experiments that improved in it."""
-    improved = Count("series__experiment", distinct=True, filter=Q(verdict="improved", headline=True))
-    states = SeriesState.objects.filter(run__in=night, series__experiment__arch=arch)
-    found: dict[str, int] = states.aggregate(judged=Count("pk"), improved=improved)
-    return found
+def _verdicts(night: set[int], arch: str) -> tuple[int, int, list[int]]:
+    """Count the series whose newest point is of the night and the experiments that improved in it, both on
+    this arch; with the states of what improved on any, the largest against its noise first."""
+    ((judged, improved, states),) = fetch_tuples(
+        """
+        SELECT count(*) FILTER (WHERE e.arch = %(arch)s),
+            array_agg(e.id) FILTER (WHERE e.arch = %(arch)s AND st.improved),
+            array_agg(st.id ORDER BY abs(st.factor) DESC) FILTER (WHERE st.improved)
+        FROM (
+            SELECT id, series_id, factor, headline AND verdict = 'improved' AS improved
+            FROM hud_seriesstate WHERE run_id = ANY(%(runs)s)
+        ) st
+        JOIN hud_series s ON s.id = st.series_id
+        JOIN hud_experiment e ON e.id = s.experiment_id
+        """,
+        {"runs": list(night), "arch": arch},
+    )
+    return judged, len(set(improved or [])), states or []
 
 
-def _candidates(targets: Targets) -> dict[int, bool]:
-    """Return the series with an open regression or maybe a target, with whether they regressed.
+def _candidates(targets: Targets) -> list[tuple[Any, ...]]:
+    """Return the series with an open regression or maybe a target, with whether they regressed, and their
+    experiment and metric.
 
     A record's own target counts while one of the latest runs has it: reading all measurements would grow
     with the history.
     """
-    found = fetch_tuples(
+    return fetch_tuples(
         """
         WITH regressed AS (
             SELECT series_id FROM hud_regression
@@ -184,9 +197,12 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             JOIN hud_experiment e ON e.id = s.experiment_id
             WHERE coalesce(m.target_arch, e.arch) = e.arch
         )
-        SELECT series_id, true FROM regressed
-        UNION ALL
-        SELECT series_id, false FROM aimed WHERE series_id NOT IN (SELECT series_id FROM regressed)
+        SELECT s.id, found.regressed, s.experiment_id, s.metric_id
+        FROM (
+            SELECT DISTINCT series_id, true regressed FROM regressed
+            UNION ALL
+            SELECT series_id, false FROM aimed WHERE series_id NOT IN (SELECT series_id FROM regressed)
+        ) found JOIN hud_series s ON s.id = found.series_id
         """,
         {
             "names": sorted(targets.shipped_metrics()),
@@ -195,4 +211,3 @@ def _candidates(targets: Targets) -> dict[int, bool]:
             "open": list(regressions.WAITING),
         },
     )
-    return dict(found)

@@ -228,8 +228,9 @@ def _opened() -> Opened:
 
 
 def waiting() -> list[Cause]:
-    """Return the causes of what waits for somebody: 6 statements."""
-    return grouped(_lines(_read(Regression.objects.filter(in_tab("inbox", None)), MOST_ROWS)))
+    """Return the causes of what waits for somebody, without recent values: 5 statements."""
+    found = _read(Regression.objects.filter(in_tab("inbox", None)), MOST_ROWS)
+    return grouped([Line(one, one.series.experiment, one.series.metric) for one in found])
 
 
 def line_of(pk: int) -> Line | None:
@@ -296,16 +297,21 @@ def counts(user: User | None) -> dict[str, int]:
 
 
 def _lines(found: Sequence[Regression]) -> list[Line]:
+    """Return the lines with the newest values of their series: 1 statement."""
+    lines = [Line(one, one.series.experiment, one.series.metric) for one in found]
+    add_recent(lines)
+    return lines
+
+
+def add_recent(lines: Sequence[Line]) -> None:
     """Add the newest values of their series: 1 statement."""
-    states = SeriesState.objects.filter(series__in=[one.series_id for one in found])
+    states = SeriesState.objects.filter(series__in=[line.regression.series_id for line in lines])
     recent = {
         (series, class_key): values
         for series, class_key, values in states.values_list("series", "class_key", "recent")
     }
-    return [
-        Line(one, one.series.experiment, one.series.metric, recent.get((one.series_id, one.class_key), []))
-        for one in found
-    ]
+    for line in lines:
+        line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
 
 
 def grouped(lines: Sequence[Line]) -> list[Cause]:

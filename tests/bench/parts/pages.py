@@ -1,60 +1,171 @@
-"""Pages over a large store; the application's CPU, not the browser's."""
+"""Every page and its JSON over 1 M measurements in 4,000 generated series, beside the samples: CPU of the
+application, with compression, and of its connection to the database. `BENCH_ROWS` names another size."""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.bench import processes
 from tests.bench.application import Application
 from tests.bench.figures import Figure, median_of
 from tests.bench.parts.ingest import SIZES
-from tests.bench.records import body
 
 if TYPE_CHECKING:
     from django.test import Client
 
-REPEATS = 5
+REPEATS = 15
+LIMIT_MS = 25
+COMPILATIONS = 90  # of a model and of a kernel
+LARGEST_KB = 150  # of a page, gzip, beside the chart library
+_GZIP = {"accept-encoding": "gzip"}
 
 
-def pages(application: Application) -> Iterator[Figure]:
-    from django.test import Client
+@dataclass(frozen=True)
+class Cost:
+    """What the answers to one address take."""
+
+    address: str
+    statements: int
+    sent_bytes: int
+    first_ms: float  # CPU of the application, for the first answer of a process
+    app_ms: list[float]
+    database_ms: list[float]
+
+    @property
+    def figures(self) -> Iterator[Figure]:
+        about = f"{self.address} ({self.statements} statements, {self.sent_bytes / 1000:.0f} kB)"
+        yield median_of("pages", f"app CPU, {about}", self.app_ms, "ms", LIMIT_MS)
+        yield median_of("pages", f"database CPU, {self.address}", self.database_ms, "ms", LIMIT_MS)
+
+
+def pages(_application: Application) -> Iterator[Figure]:
+    from hud.models import Measurement, Series
+
+    fill(SIZES[-1])
+    series = Series.objects.filter(experiment__arch="b200").count()
+    yield Figure("pages", f"measurements, most of them in {series} series", Measurement.objects.count(), "")
+    heaviest = 0.0, ""
+    for cost in measure(addresses()):
+        yield from cost.figures
+        heaviest = max(heaviest, (cost.sent_bytes / 1000, cost.address))
+    yield Figure("pages", f"largest answer, gzip: {heaviest[1]}", heaviest[0], "kB", LARGEST_KB)
+
+
+def fill(rows: int) -> None:
+    """Store the samples and about `rows` generated measurements, and judge them all."""
+    from django.core.management import call_command
+    from django.db import connection
 
     from hud.judging.judge import process_pending
-    from hud.models import Experiment, Measurement, Run
-    from tests.bench.nights import generate
-    from tests.bench.rows import grow
+    from hud.server.up import SAMPLES
+    from runner.suites import SUITES
+    from tests.bench.nights import SERIES, generate, repeat
+    from tests.support.factories import create_accelerator
 
-    application.upload(body(-3), "commit=pages&commit_date=2026-03-01")
-    grow(SIZES[-1])
-    client = Client()
-    experiment, run = Experiment.objects.first(), Run.objects.last()
-    assert experiment
-    assert run
-    yield Figure("pages", "measurements in the store", Measurement.objects.count(), "")
-    addresses = ["/", "/suites/torchbench/", "/runs/", "/hosts/"]
-    addresses += [f"/experiments/{experiment.pk}/", f"/runs/{run.pk}/"]
-    yield from _timed(client, addresses)
-    generate()
-    while process_pending(2000):
+    call_command("ingest", *map(str, sorted(SAMPLES.iterdir())), verbosity=0)
+    for arch in ("h200", "b200"):
+        create_accelerator(arch=arch, suites=list(SUITES))
+    for experiment in compiled():
+        repeat(experiment, COMPILATIONS)
+    generate(nights=max(rows // SERIES, 2))
+    process_pending(10**6)  # marks the series of all runs
+    while process_pending(40):  # as few as have together the points of one round
         pass
-    yield from _timed(client, ["/?arch=b200", "/compilers/?arch=b200", "/compilers.json?arch=b200"])
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
+        cursor.execute("CHECKPOINT")
 
 
-def _timed(client: Client, addresses: list[str]) -> Iterator[Figure]:
+def compiled() -> list[int]:
+    """Return the experiment of a model and that of a kernel that have the most compilations."""
+    from django.db.models import Count, Max
+
+    from hud.models import Compilation
+
+    known = Compilation.objects.exclude(kernels=[]).values("experiment")
+    counted = known.annotate(compilations=Count("repeat"), most=Max("kernels__len"))
+    return [
+        counted.filter(most__gt=few, most__lte=many).order_by("-compilations")[0]["experiment"]
+        for few, many in ((3, 10_000), (0, 3))
+    ]
+
+
+def addresses() -> list[str]:
+    """Return every page with something on it, each followed by its JSON."""
+    from hud.models import Compilation, Experiment, Regression, Run
+
+    newest, older = (run.pk for run in Run.objects.filter(source="nightly").order_by("-order_time")[:8:7])
+    model, kernel = compiled()
+    generated = Experiment.objects.filter(arch="b200", suite="timm", case="model_01")[0].pk
+    regression = Regression.objects.filter(state="open").order_by("-since")[0].pk
+    runs = Compilation.objects.filter(experiment=model).values_list("run").order_by("-run").distinct()
+    (head,), (base,) = runs[:2]
+    code = f"base=run:{base}/experiment:{model}&head=run:{head}/experiment:{model}"
+    found = {
+        "/": "/overview.json",
+        "/?arch=b200": "/overview.json?arch=b200",
+        "/compilers/?arch=b200": "/compilers.json?arch=b200",
+        "/suites/": "/suites.json",
+        "/suites/torchbench/?arch=b200": "/suites/torchbench.json?arch=b200",
+        **{f"/experiments/{one}/": f"/experiments/{one}.json" for one in (model, kernel, generated)},
+        f"/experiments/{generated}/?points=1000&table=all": f"/experiments/{generated}.csv?points=1000",
+        "/runs/": "/runs.json",
+        f"/runs/{newest}/": f"/runs/{newest}.json",
+        f"/runs/{newest}/live": "/hosts/live",
+        f"/regressions/?id={regression}": "/regressions.json",
+        f"/compare/?base=run:{older}&head=run:{newest}": f"/compare.json?base=run:{older}&head=run:{newest}",
+        f"/code/?{code}": f"/code.json?{code}",
+        "/search/?q=model_0": "/search.json?q=model_0",
+        **{f"/{name}/": f"/{name}.json" for name in ("limits", "funnel", "hosts", "rules", "notifications")},
+        **{f"/{name}/": f"/{name}.json" for name in ("keys", "audit")},
+    }
+    return [address for pair in found.items() for address in pair]
+
+
+def measure(asked: list[str]) -> Iterator[Cost]:
+    """Yield what each address takes. A person who is logged in asks for keys and audit, a visitor for the
+    rest. The connection has no parallel workers, so that its process has all CPU of the database."""
+    from django.contrib.auth.models import User
+    from django.db import connection
+    from django.test import Client
+
+    from hud.management.commands.bootstrap import OPERATOR
+
+    visitor, admin = Client(), Client()
+    admin.force_login(User.objects.get(username=OPERATOR))
+    with connection.cursor() as cursor:
+        cursor.execute("SET max_parallel_workers_per_gather = 0")
+        cursor.execute("SELECT pg_backend_pid()")
+        backend = int(cursor.fetchone()[0])
+    gc.collect()
+    gc.freeze()  # as the web's workers
+    for address in asked:
+        needs_login = address.startswith(("/keys", "/audit", "/notifications"))
+        yield _measured(admin if needs_login else visitor, address, backend)
+
+
+def _measured(client: Client, address: str, backend: int) -> Cost:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
-    for address in addresses:
-        assert client.get(address).status_code == 200, address
-        with CaptureQueriesContext(connection) as statements:
-            assert client.get(address).status_code == 200, address
-            count = len(statements)
-        cpu_ms = [_cpu_ms(lambda: client.get(address)) for _ in range(REPEATS)]  # noqa: B023
-        yield median_of("pages", f"{address} ({count} statements), app CPU", cpu_ms, "ms", 25)
+    def answer() -> tuple[float, int]:
+        before_s = time.process_time()
+        found = client.get(address, headers=_GZIP)
+        spent_ms = (time.process_time() - before_s) * 1000
+        assert found.status_code == 200, (address, found.status_code)
+        return spent_ms, len(found.content)
 
-
-def _cpu_ms(work: Callable[[], object]) -> float:
-    before_s = time.process_time()
-    work()
-    return (time.process_time() - before_s) * 1000
+    first_ms, sent_bytes = answer()
+    with CaptureQueriesContext(connection) as statements:
+        answer()
+        count = len(statements)
+    app_ms, database_ms = [], []
+    for _ in range(REPEATS):
+        before_ms = processes.own_ms(backend)
+        app_ms.append(answer()[0])
+        database_ms.append(processes.own_ms(backend) - before_ms)
+    return Cost(address, count, sent_bytes, first_ms, app_ms, database_ms)
