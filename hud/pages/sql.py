@@ -34,12 +34,17 @@ def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, .
 
 def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
     """Return rows by id. One array, since hundreds of parameters cost more than the statement."""
-    wanted = list({pk for pk in ids if pk is not None})
+    wanted = {pk for pk in ids if pk is not None}
     if not wanted:
         return {}
     table = model._meta.db_table
-    rows = model._default_manager.raw(f"SELECT * FROM {table} WHERE id = ANY(%s)", [wanted])  # noqa: S608 — a table of ours  # nosec B608
+    rows = model._default_manager.raw(f"SELECT * FROM {table} WHERE id = ANY(%s::int[])", [int_array(wanted)])  # noqa: S608 — a table of ours  # nosec B608
     return {row.pk: row for row in rows}
+
+
+def int_array(numbers: Iterable[int]) -> str:
+    """Return an array in PostgreSQL's own words, which costs less than a parameter for each element."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def fetch_columns(statement: str, params: Mapping[str, Any]) -> list[NDArray[Any]]:

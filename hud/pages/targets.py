@@ -17,7 +17,10 @@ from runner.schema.targets import TargetFraction
 from runner.suites import CEILINGS, SUITES
 
 Met = Literal["met", "missed", "none"]
-FRACTIONS = tuple(fraction for suite in SUITES.values() for fraction in suite.target_fractions)
+FRACTIONS: dict[str, list[TargetFraction]] = {}  # by metric
+for _suite in SUITES.values():
+    for _fraction in _suite.target_fractions:
+        FRACTIONS.setdefault(_fraction.metric, []).append(_fraction)
 CEILING_READINGS = 7
 
 
@@ -53,6 +56,9 @@ class Targets:
 
     def __init__(self, rows: Iterable[Target], copy_gbps: dict[str, float]) -> None:
         self.rows = list(rows)
+        self._of_metric: dict[int, list[Target]] = {}
+        for row in self.rows:
+            self._of_metric.setdefault(row.metric_id, []).append(row)
         self.copy_gbps = copy_gbps
 
     @classmethod
@@ -61,11 +67,11 @@ class Targets:
 
     def shipped_metrics(self) -> set[str]:
         """Return the names of metrics with a shipped fraction."""
-        return {fraction.metric for fraction in FRACTIONS}
+        return set(FRACTIONS)
 
     def operator_metrics(self) -> set[int]:
         """Return the ids of metrics with an operator's row."""
-        return {row.metric_id for row in self.rows}
+        return set(self._of_metric)
 
     def own(
         self, experiment: Experiment, metric: Metric, value: float | None = None, arch: str | None = None
@@ -95,13 +101,12 @@ class Targets:
 
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
         """Return the operator's most specific row; an empty field matches any value."""
+        rows = self._of_metric.get(metric.pk)
+        if rows is None:  # of most metrics, and this is asked for each cell of a table
+            return None
         names = ("suite", "case", "backend", "arch", "dtype")
         said = {**{name: getattr(experiment, name) for name in names}, "size": size_of(experiment)}
-        fitting = [
-            row
-            for row in self.rows
-            if row.metric_id == metric.pk and all(getattr(row, name) in ("", said[name]) for name in said)
-        ]
+        fitting = [row for row in rows if all(getattr(row, name) in ("", said[name]) for name in said)]
         return max(fitting, key=lambda row: sum(bool(getattr(row, name)) for name in said), default=None)
 
 
@@ -114,13 +119,12 @@ def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") ->
 def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
     def fits(one: TargetFraction) -> bool:
         return (
-            one.metric == metric.name
-            and one.case == experiment.case
+            one.case == experiment.case
             and one.dtype in ("", experiment.dtype)
             and one.size in ("", size_of(experiment))
         )
 
-    return next((one.fraction for one in FRACTIONS if fits(one)), None)
+    return next((one.fraction for one in FRACTIONS.get(metric.name, ()) if fits(one)), None)
 
 
 def size_of(experiment: Experiment) -> str:

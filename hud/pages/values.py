@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,7 @@ from hud.models import (
     compilation_key,
     words_are_reason,
 )
-from hud.pages.sql import fetch
+from hud.pages.sql import fetch, int_array
 from hud.pages.targets import AppliedTarget, Targets
 from hud.runs.branches import stored_names
 from runner.schema.statistics import median, spread
@@ -89,7 +89,7 @@ class MetricValue:
     noise: float | None
     factor: float | None
     verdict_reason: str | None  # why it is inconclusive or new
-    earlier: int  # how many measurements of the series stand before it, counted up to 1
+    earlier: bool  # the series has measurements before it
     unjudged: bool  # the judge has yet to look at it
     is_ab: bool  # its run compares its own two sides, and is not judged
     upload_id: int | None  # the upload it came in; None: this hud's own runner
@@ -179,19 +179,25 @@ class MetricValue:
 
 V = TypeVar("V", bound=MetricValue)
 
-# Columns of `MetricValue` for measurement m of series s, judged by v.
-VALUE_COLUMNS = """
+_HAS_EARLIER = """EXISTS (
+        SELECT FROM hud_measurement earlier WHERE earlier.series_id = s.id
+            AND (earlier.order_time, earlier.run_id) < (m.order_time, m.run_id))"""
+
+
+def _columns(earlier: str) -> str:
+    return f"""
     s.id series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side,
     m.compilation, m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
     m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, v.reason verdict_reason, m.upload_id,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM hud_measurement earlier
-        WHERE earlier.series_id = s.id AND (earlier.order_time, earlier.run_id) < (m.order_time, m.run_id)
-        LIMIT 1) one) earlier,
+    {earlier} earlier,
     m.run_id IN (SELECT run_id FROM hud_unjudgedrun)
         OR coalesce(s.touched_at <= m.order_time, false) unjudged,
     m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
-"""
+    """  # noqa: S608 — constants of this file  # nosec B608
+
+
+# Columns of `MetricValue` for measurement m of series s, judged by v
+VALUE_COLUMNS = _columns(_HAS_EARLIER)
 # OFFSET 0: one look-up in the index for each row. The planner takes the parts of a key for independent,
 # expects a single row, and would read the whole table for every one of hundreds.
 VERDICT_JOIN = """
@@ -235,6 +241,39 @@ def latest(series_ids: Iterable[int], branch: str = "") -> dict[int, MetricValue
         ORDER BY s.id, m.repeat, m.side
         """,  # noqa: S608 — constants of this file  # nosec B608
         {"series": list(series_ids), "branches": stored_names(branch)},
+    )
+    return {value.series_id: value for value in by_run(values)}
+
+
+def of_runs(
+    series: Sequence[int], runs: Sequence[int], has_earlier: Sequence[bool]
+) -> dict[int, MetricValue]:
+    """Return the newest value of each series in its run, over all its processes: 1 statement, one look-up in
+    an index for each. Where `has_earlier` is not known to be true, one more look-up tells."""
+    values = fetch(
+        MetricValue,
+        f"""
+        WITH verdicts AS MATERIALIZED (SELECT * FROM hud_verdict WHERE run_id = ANY(%(distinct)s::int[]))
+        SELECT {_columns(f"coalesce(m.has_earlier, {_HAS_EARLIER})")}
+        FROM (
+            SELECT m.*, p.has_earlier
+            FROM unnest(%(series)s::int[], %(runs)s::int[], %(earlier)s::bool[])
+                AS p(series_id, run_id, has_earlier)
+            JOIN LATERAL (
+                SELECT * FROM hud_measurement WHERE run_id = p.run_id AND series_id = p.series_id OFFSET 0
+            ) m ON true OFFSET 0
+        ) m
+        JOIN hud_series s ON s.id = m.series_id
+        LEFT JOIN verdicts v ON v.run_id = m.run_id AND v.series_id = m.series_id
+            AND v.environment_id = m.environment_id AND v.order_time = m.order_time
+        ORDER BY s.id, m.order_time, m.environment_id, m.repeat, m.side
+        """,  # noqa: S608 — constants of this file  # nosec B608
+        {
+            "series": int_array(series),
+            "runs": int_array(runs),
+            "earlier": [one or None for one in has_earlier],
+            "distinct": list(set(runs)),
+        },
     )
     return {value.series_id: value for value in by_run(values)}
 

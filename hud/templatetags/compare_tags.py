@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from html import escape
+from urllib.parse import quote
+
 from django import template
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
 
 from hud.models import Metric
 from hud.pages.compare import text
 from hud.pages.compare.groups import Mean
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
+from hud.templatetags.hud_tags import badge_html
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -42,16 +49,64 @@ def sentence(counts: Counts) -> SafeString:
 
 
 @register.simple_tag
-def ends(judged: Judged) -> SafeString:
-    """Return ``2.459 → 2.164 ×``."""
-    before, after = text.ends(judged)
-    unit = text.unit(judged.metric) if judged.head.value is not None else ""
-    return format_html(
-        '<span class="faint">{} →</span> <b>{}</b>{}',
-        before,
-        after,
-        format_html(' <span class="u">{}</span>', unit) if unit else "",
+def compared_row(row: Row, reach: float) -> SafeString:
+    """Return a row of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
+    best, several = row.best, len(row.cells) > 1
+    address, under = reverse("experiment", args=[row.pk]), ""
+    if best:
+        address += f"?metric={quote(best.metric.name, safe='')}"
+        also = f"; also {', '.join(row.also)}" if row.also else ""
+        under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
+    title = f'<a href="{address}">{escape(row.experiment.title)}</a>'
+    parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
+    other = best if several else None
+    parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
+    if not several:
+        parts.append(f'<td class="fpc">{_interval(best, reach) if best else ""}</td>')
+    factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
+    parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
+    parts.append(f"<td>{_state(row)}</td></tr>")
+    return mark_safe("".join(parts))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+_NOT_ON_BOTH = '<td class="dim" colspan="3">not on both sides</td>'
+
+
+def _of_candidate(cell: Judged, best: Judged | None) -> str:
+    """Return verdict, values and change against the baseline; its metric if it is not that of `best`."""
+    told = cell.why and f'<span class="under dim">{cell.why}</span>'
+    if cell.verdict == "failed":
+        why = Truncator(cell.head.note or cell.head.code or "").chars(80)
+        told = f'<span class="under dim">{escape(why)}</span>'
+    if best and cell.metric.name != best.metric.name:
+        told += f'<span class="under faint">{escape(cell.metric.title)}</span>'
+    before, after = text.ends(cell)
+    unit = text.unit(cell.metric) if cell.head.value is not None else ""
+    unit = unit and f' <span class="u">{escape(unit)}</span>'
+    tone = {"regressed": " worse", "improved": " better"}.get(cell.verdict, "")
+    margin = f' <span class="faint pm">± {share100(cell.margin)}</span>' if cell.margin else ""
+    return (
+        f"<td>{badge_html(cell.verdict)}{told}</td>"
+        f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{unit}</td>'
+        f'<td class="num{tone}">{text.percent(cell.change)}{margin}</td>'
     )
+
+
+def _what_changed(row: Row) -> str:
+    if not row.code:
+        return f'<span class="dim">{escape(row.facts)}</span>'
+    base, head = (quote(side, safe="") for side in row.code)
+    return f'<a href="{reverse("code")}?base={base}&amp;head={head}">{escape(row.facts or "Kernels")}</a>'
+
+
+def _state(row: Row) -> str:
+    shown = ""
+    if one := row.regression:
+        shown = f'<a class="state" href="{reverse("regressions")}?open={one.pk}">{escape(one.state)}</a> '
+    if row.best and (row.best.moved or row.best.undecided):
+        address = f"{reverse('experiment', args=[row.pk])}?{escape(row.pairs_query)}#rerun"
+        shown += f'<a class="button small" href="{address}">Rerun in pairs</a>'
+    return shown
 
 
 @register.simple_tag
@@ -80,30 +135,23 @@ def mean_cell(mean: Mean | None, is_same_place: bool) -> SafeString:
     )
 
 
-@register.simple_tag
-def interval(judged: Judged, limit: float) -> SafeString:
+def _interval(judged: Judged, limit: float) -> str:
     """Return the change with its 95 % interval on the axis that all rows share."""
     if judged.change is None:
-        return SafeString("")
+        return ""
 
     def x_of(change: float) -> float:
         return 80 + 76 * max(-1.0, min(1.0, change / limit))
 
-    margin = judged.margin or 0.0
-    band = 2 * (judged.noise or 0.0)
-    return format_html(
+    margin, band = judged.margin or 0.0, 2 * (judged.noise or 0.0)
+    tone, x = _TONES.get(judged.verdict, "d"), x_of(judged.change)
+    return (
         '<svg class="fp" viewBox="0 0 160 20" width="160" height="20" aria-hidden="true">'
-        '<rect class="band" x="{}" width="{}" y="0" height="20"/>'
+        f'<rect class="band" x="{x_of(-band):.1f}" width="{x_of(band) - x_of(-band):.1f}" y="0" height="20"/>'
         '<line class="zero" x1="80" x2="80" y1="0" y2="20"/>'
-        '<line class="ci {}" x1="{}" x2="{}" y1="10" y2="10"/>'
-        '<circle class="pt {}" cx="{}" cy="10" r="3.4"/></svg>',
-        f"{x_of(-band):.1f}",
-        f"{x_of(band) - x_of(-band):.1f}",
-        _TONES.get(judged.verdict, "d"),
-        f"{x_of(judged.change - margin):.1f}",
-        f"{x_of(judged.change + margin):.1f}",
-        _TONES.get(judged.verdict, "d"),
-        f"{x_of(judged.change):.1f}",
+        f'<line class="ci {tone}" x1="{x_of(judged.change - margin):.1f}"'
+        f' x2="{x_of(judged.change + margin):.1f}" y1="10" y2="10"/>'
+        f'<circle class="pt {tone}" cx="{x:.1f}" cy="10" r="3.4"/></svg>'
     )
 
 

@@ -28,7 +28,6 @@ from hud.templatetags.hud_tags import (
     moment,
     signed_percent,
     targets_html,
-    unit,
     value_html,
     verdict_badge,
 )
@@ -63,9 +62,7 @@ def row_badge(row: Row) -> SafeString:
 @register.simple_tag
 def unit_cell(value: MetricValue | None) -> SafeString:
     """Show a number with its unit, since a column has metrics of several systems."""
-    if value is None or value.median is None or not unit(value.metric):
-        return cell_html(value)
-    return format_html('{} <span class="unit">{}</span>', cell_html(value), unit(value.metric))
+    return cell_html(value, with_unit=True)
 
 
 @register.simple_tag

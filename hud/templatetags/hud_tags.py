@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
+from html import escape
 from typing import Any
 
 import orjson
@@ -145,8 +146,8 @@ def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
 
 
 @register.simple_tag
-def cell_html(value: MetricValue | None) -> SafeString:
-    """Show a suite table's cell: the number without its unit, then its marks."""
+def cell_html(value: MetricValue | None, with_unit: bool = False) -> SafeString:
+    """Show a suite table's cell: the number, with or without its unit, then its marks."""
     if value is None:
         return SafeString('<span class="dim" title="not measured">·</span>')
     if value.median is None:
@@ -154,6 +155,8 @@ def cell_html(value: MetricValue | None) -> SafeString:
         text = value.code or value.status
         return badge_html(value.status, _WORDS.get(text, text), title)
     parts = [f'<span class="value">{number(value.median, value.metric)}</span>']
+    if with_unit and (sign := unit(value.metric)):
+        parts.append(f'<span class="unit">{escape(sign)}</span>')
     if value.status != "ok":
         parts.append(_status_badge(value))
     parts.append(_marks(value))

@@ -130,7 +130,11 @@ def result_row(
     if value.baseline is not None and not is_ab:
         was = f'<span class="visually-hidden">baseline </span>{number(value.baseline, metric)} → '
         shown = SafeString(f'<span class="was">{was}</span>{shown}')  # nosec B703 B308: of numbers and value_html
-    if value.warning:
+    if note := page.results.notes.get(value.warning or ""):
+        shown += format_html(
+            ' <a class="tag" href="#note-{0}" title="{1}">note {0}</a>', note[0], value.warning
+        )
+    elif value.warning:
         shown += format_html(' <span class="reason">{}</span>', value.warning)
     if value.median is None:
         with context.push(value=value):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
+from html import escape  # of strings only, at a fifth of the cost of Django's
 
 from django import template
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages.suite.newest import Totals
 from hud.pages.suite.query import SPEEDUPS, Row
@@ -17,6 +19,8 @@ from hud.templatetags.hud_tags import ago, badge_html, number, signed_percent, s
 
 register = template.Library()
 _NOTHING = SafeString("")
+_UNKNOWN = '<span class="dim">unknown</span>'
+_DYNAMIC = ' <span class="dim">dynamic</span>'
 _SHORT = {"improved", "regressed", "inconclusive"}
 
 
@@ -24,62 +28,52 @@ _SHORT = {"improved", "regressed", "inconclusive"}
 def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[str]) -> SafeString:
     """Return a row of a suite's table: identity, trend, a cell for each column."""
     one = row.experiment
-    tick, again = _NOTHING, _NOTHING
+    title, tick, again, newest = escape(one.title), "", "", ""
     if attached and "run" in may:
-        tick = format_html(
-            '<td class="tick"><input type="checkbox" name="experiment" value="{}" aria-label="Rerun {}">'
-            "</td>",
-            one.pk,
-            one.title,
-        )
+        box = f'<input type="checkbox" name="experiment" value="{one.pk}" aria-label="Rerun {title}">'
+        tick = f'<td class="tick">{box}</td>'
         if (one.device, one.arch) in attached:
-            again = format_html(' <button class="small quiet" name="only" value="{}">Rerun</button>', one.pk)
-    words = format_html_join(
-        "",
-        '<td class="when">{}</td>',
-        ((word or SafeString('<span class="dim">unknown</span>'),) for word in row.words),
+            again = f' <button class="small quiet" name="only" value="{one.pk}">Rerun</button>'
+    words = "".join(
+        f'<td class="when">{escape(word).replace("_", "_<wbr>") or _UNKNOWN}</td>' for word in row.words
     )
-    cells = format_html_join(
-        "",
-        '<td class="num">{}{}</td>',
-        (
-            (_cell(row, cell), format_html(' <span class="of" title="{}">{}</span>', cell.metric.name, mark))
-            if cell and mark
-            else (_cell(row, cell), _NOTHING)
-            for cell, mark in zip(row.cells, row.marks, strict=True)
-        ),
+    below = row.below_eager is not None
+    cells = "".join(
+        f'<td class="num">{_cell(cell, below)}{_mark(cell, mark)}</td>'
+        for cell, mark in zip(row.cells, row.marks, strict=True)
     )
-    newest = _NOTHING
     if row.leading:
-        run = reverse("run", args=[row.leading.run_id])
-        newest = format_html('<a href="{}">{}</a>', run, ago(row.leading.order_time))
-    return format_html(
-        '<tr>{}<th scope="row"><a href="{}">{}</a>{}</th>{}<td>{}</td>{}<td class="when">{}{}</td></tr>',
-        tick,
-        reverse("experiment", args=[one.pk]),
-        one.title,
-        SafeString(' <span class="dim">dynamic</span>') if one.dynamic else _NOTHING,
-        words,
-        sparkline(row.trend),
-        cells,
-        newest,
-        again,
+        newest = f'<a href="{_address("run", row.leading.run_id)}">{ago(row.leading.order_time)}</a>'
+    head = f'<a href="{_address("experiment", one.pk)}">{title}</a>{_DYNAMIC if one.dynamic else ""}'
+    return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
+        f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
+        f'<td class="when">{newest}{again}</td></tr>'
     )
 
 
-def _cell(row: Row, cell: MetricValue | None) -> SafeString:
-    shown = unit_cell(cell)
-    told = cell is not None and cell.verdict in _SHORT and cell.change is not None
-    if cell and told and cell.median is not None and not cell.targets and not cell.status_code:
+@lru_cache(maxsize=4096)
+def _address(name: str, pk: int) -> str:
+    return reverse(name, args=[pk])
+
+
+def _mark(cell: MetricValue | None, mark: str) -> str:
+    """Return what tells a cell from the usual metric of its column."""
+    return (
+        f' <span class="of" title="{escape(cell.metric.name)}">{escape(mark)}</span>' if cell and mark else ""
+    )
+
+
+def _cell(cell: MetricValue | None, below: bool) -> str:
+    shown: str = unit_cell(cell)
+    if cell is None or cell.median is None:
+        return shown
+    told = cell.change is not None and cell.verdict in _SHORT
+    if told and not cell.targets and not cell.status_code:
         badge = badge_html(cell.verdict, signed_percent(cell.change), cell.verdict)  # the word as its title
-        shown = format_html(
-            '<span class="value">{}</span> <span class="unit">{}</span> {}',
-            number(cell.median, cell.metric),
-            unit(cell.metric),
-            badge,
-        )
-    if cell and cell.metric.name in SPEEDUPS and row.below_eager is not None and cell.median is not None:
-        return format_html('{} <span class="below">▼ slower than eager</span>', shown)
+        value, of = number(cell.median, cell.metric), escape(unit(cell.metric))
+        shown = f'<span class="value">{value}</span> <span class="unit">{of}</span> {badge}'
+    if below and cell.metric.name in SPEEDUPS:
+        return f'{shown} <span class="below">▼ slower than eager</span>'
     return shown
 
 

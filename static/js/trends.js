@@ -6,7 +6,12 @@
   const boxes = [...document.querySelectorAll("[data-trend]")];
   if (!block || !boxes.length) return;
   const data = JSON.parse(block.textContent);
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const colour = (name) => {
+    boxes[0].style.color = `var(${name})`; // computed, so that light-dark() is one colour
+    const found = getComputedStyle(boxes[0]).color;
+    boxes[0].style.color = "";
+    return found;
+  };
   const dashes = { 4: "dot", 5: "longdash" };
 
   const draw = (box) => {

@@ -68,7 +68,7 @@ def test_it_takes_a_fixed_number_of_statements(
 def test_it_shows_the_value_its_targets_and_where_it_came_from(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "FRACTIONS", (FRACTION,))
+    monkeypatch.setattr(targets, "FRACTIONS", {FRACTION.metric: [FRACTION]})
     create_ceiling(4258.0)
     experiment = create_experiment()
     run = uploaded(experiment)

@@ -294,6 +294,17 @@ def test_repeats_are_shown_by_process(client: Client) -> None:
     assert [(one["process"], one["value"]) for one in items] == [(0, 1000.0), (1, 1001.0)]
 
 
+def test_a_warning_that_rows_share_is_said_once(client: Client) -> None:
+    run = create_run()
+    for case in "abc":
+        create_measurement(create_experiment(case=case), run=run, note="the card was warm")
+    create_measurement(create_experiment(case="d"), run=run, note="the card was cold")
+    text = text_of(client, f"/runs/{run.pk}/")
+    assert "3 of 4 rows: the card was warm" in text
+    assert text.count('href="#note-1"') == 3
+    assert text.count("the card was cold") == 1
+
+
 def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:
     first = create_run("failed")
     again = create_run(retry_of=first)

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Experiment, Run, SeriesState
+from hud.models import Experiment, Measurement, Run, SeriesState
 from hud.pages.data import to_csv
 from hud.pages.suite.query import PAGE_ROWS
 from tests.support.factories import (
@@ -27,7 +27,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 13
+STATEMENTS = 12
 
 
 def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:
@@ -67,6 +67,27 @@ def test_a_value_that_came_late_but_is_older_is_not_the_newest(client: Client) -
     create_measurement(value=2222.2, at=now)
     create_measurement(value=1111.1, at=now - timedelta(days=30))
     assert "1111.1" not in client.get("/suites/micro/").content.decode()
+
+
+def test_the_newest_point_may_be_of_an_older_run(client: Client) -> None:
+    """A file of a history is one run with the time of its earliest point."""
+    now = timezone.now()
+    newest = create_measurement(value=2222.2, at=now - timedelta(days=2))
+    Measurement.objects.filter(run=newest.run_id).update(order_time=now)
+    create_measurement(newest.series.experiment, value=1111.1, at=now - timedelta(days=1))
+    SeriesState.objects.create(
+        series=newest.series,
+        class_key=newest.environment.class_key,
+        level={},
+        run=newest.run,
+        environment=newest.environment,
+        order_time=now,
+        value=2222.2,
+        verdict="unchanged",
+        recent=[],
+    )
+    (item,) = client.get("/suites/micro.json").json()["items"]
+    assert (item["value"], item["verdict"]) == (2222.2, "unchanged")
 
 
 def test_verdicts_and_targets_stand_in_their_cells(client: Client) -> None:

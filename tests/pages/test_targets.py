@@ -28,7 +28,7 @@ def test_the_target_is_the_operators_then_a_fraction_then_the_records_own(
         return target.name if target else ""
 
     assert own() == "H200 target 950 GB/s"
-    monkeypatch.setattr(targets, "FRACTIONS", (FRACTION,))
+    monkeypatch.setattr(targets, "FRACTIONS", {FRACTION.metric: [FRACTION]})
     assert own() == "H200 target 950 GB/s"  # no ceiling was measured
     for copy_gbps in (4000.0, 4258.0, 4300.0):
         create_ceiling(copy_gbps)

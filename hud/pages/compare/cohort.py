@@ -9,7 +9,7 @@ import numpy as np
 
 from hud.models import Metric
 from hud.pages.compare.points import Bools, Floats, Ints, Points
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import fetch_tuples, int_array
 from hud.pages.values import metric_place
 from runner.schema.metrics import role_of
 
@@ -80,7 +80,7 @@ def read(sides: Sequence[Points], metrics: Mapping[int, Metric], suite: str) -> 
             FROM hud_experiment WHERE id = ANY(%(ids)s::int[])) one
         GROUP BY 1, 2, 3, 4, 5
         """,
-        {"ids": f"{{{','.join(map(str, wanted.tolist()))}}}"},
+        {"ids": int_array(wanted.tolist())},
     )
     of_suite = sorted(row for row in rows if not suite or row[0] == suite)
     ids = np.sort(np.array([pk for row in of_suite for pk in row[5]], np.int64))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from hud.judging.aggregates import HudRow, PassRate, hud_geometric_mean, hud_pass_rate, paired_means
+from hud.judging.aggregates import (
+    HUD_PASSES,
+    HudRow,
+    PassRate,
+    hud_geometric_mean,
+    hud_pass_rate,
+    paired_means,
+)
 from hud.models import Metric
 from hud.pages.compare.cohort import Cohort, Key
 from hud.pages.compare.points import Bools, Floats, Ints, add_words
@@ -18,8 +26,9 @@ _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric means of a metric over the matched cases; by PyTorch HUD's formulas each side's own. The
-    change has a 95 % interval and a p-value by Student's t over the cases, None with too few."""
+    """The geometric means of a metric over the matched cases; by PyTorch HUD's formulas each side's own,
+    which are arithmetic but for speedups. The change has a 95 % interval and a p-value by Student's t over
+    the cases, None with too few."""
 
     metric: Metric
     base: float | None
@@ -133,6 +142,9 @@ def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -
             rows = [[one[at] for at in members.tolist() if at in one] for one in hud_rows]
             rates = hud_pass_rate(rows[0]), hud_pass_rate(rows[1])
             means = _hud_means(cohort, rows, means)
+            for kind in ("compile time", "memory"):
+                if kind in means:
+                    means[kind] = _hud_mean(cohort, members, means[kind].metric, tables, hud_rows)
         both = int(np.sum(left & right))
         here = not np.any(elsewhere[members] & left & right)
         alone = int(left.sum()) - both, int(right.sum()) - both
@@ -142,7 +154,7 @@ def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -
 
 def _kind(name: str) -> str:
     lower = name.lower()
-    if "compil" in lower:
+    if "compil" in lower and not lower.startswith("compiled_"):  # that is the time of the compiled code
         return "compile time"
     is_memory = ("mem" in lower and "bandwidth" not in lower) or "rss" in lower or lower == COMPRESSION
     return "memory" if is_memory else "speed"
@@ -185,6 +197,25 @@ def _hud_rows(cohort: Cohort, side: int) -> dict[int, HudRow]:
         speedup = 0.0 if speedups is None else float(np.nan_to_num(speedups[one]))
         rows[one] = HudRow(word, speedup, backends[one])
     return rows
+
+
+def _hud_mean(
+    cohort: Cohort,
+    members: Ints,
+    metric: Metric,
+    tables: Sequence[Floats],
+    hud_rows: Sequence[Mapping[int, HudRow]],
+) -> Mean:
+    """Return PyTorch HUD's mean of compile time or memory: arithmetic, over each side's passing rows that
+    have a value."""
+    column = cohort.columns.index(metric)
+    ends: list[float | None] = []
+    for table, rows in zip(tables, hud_rows, strict=True):
+        passing = [at for at in members.tolist() if at in rows and rows[at].accuracy in HUD_PASSES]
+        found = table[passing, column]
+        ends.append(float(np.mean(found[found > 0])) if np.any(found > 0) else None)
+    before, after = ends
+    return Mean(metric, before, after, after / before if before and after else None)
 
 
 def _hud_means(cohort: Cohort, rows: list[list[HudRow]], means: dict[str, Mean]) -> dict[str, Mean]:

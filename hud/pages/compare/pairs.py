@@ -12,7 +12,7 @@ from hud.judging.verdict import Rule, point_factors
 from hud.models import Environment, Experiment
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.points import Bools, Floats, Ints
-from hud.pages.sql import fetch_columns
+from hud.pages.sql import fetch_columns, int_array
 
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 
@@ -135,7 +135,7 @@ def _noise(
         FROM hud_seriesstate
         WHERE series_id = ANY(%(series)s::int[]) AND class_key = ANY(%(classes)s::text[])
         """,
-        {"classes": classes, "series": f"{{{','.join(map(str, series.tolist()))}}}"},
+        {"classes": classes, "series": int_array(series.tolist())},
     )
     keys = known.astype(np.int64) * len(classes) + of_class
     order = np.argsort(keys)

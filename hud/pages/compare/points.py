@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hud.models import NEVER_RAN, STATUS_NAMES
 from hud.pages.compare.sides import Side
-from hud.pages.sql import fetch_columns, fetch_tuples
+from hud.pages.sql import fetch_columns, fetch_tuples, int_array
 from runner.schema.statistics import severity
 
 Ints = NDArray[np.int64]
@@ -24,6 +24,7 @@ Bools = NDArray[np.bool_]
 _SEVERITY = np.array([severity(STATUS_NAMES[code]) for code in sorted(STATUS_NAMES)])
 _BY_SEVERITY = {severity(name): code for code, name in STATUS_NAMES.items()}
 _IS_NEVER_RAN = np.array([STATUS_NAMES[code] in NEVER_RAN for code in sorted(STATUS_NAMES)])
+_WHOLE_RUNS = 2
 _KEYS = 2**17  # more than there are numbers of compilations and processes
 
 _COLUMNS = """
@@ -38,14 +39,23 @@ _OF_RUNS = f"""{_COLUMNS}
     WHERE m.run_id = ANY(%(runs)s::int[]) AND s.metric_id = ANY(%(metrics)s)
         AND (%(ab_side)s < 0 OR m.side = %(ab_side)s)
 """
-# From the newest measurement of a series backwards: what older runs have is never read. No measurement is
-# older than its run, which has the time of its earliest.
+# The newest runs as a whole, which costs a tenth of looking each series up; of the series that these lack,
+# from the newest measurement backwards: what older runs have is never read. No measurement is older than its
+# run, which has the time of its earliest.
 _NEWEST = f"""{_COLUMNS}
-    FROM hud_series s CROSS JOIN LATERAL (
-        SELECT * FROM hud_measurement
-        WHERE series_id = s.id AND order_time >= %(start)s AND run_id = ANY(%(runs)s::int[])
-        ORDER BY order_time DESC, run_id DESC FETCH FIRST ROW WITH TIES
-    ) m
+    FROM (
+        SELECT series_id, run_id, environment_id, order_time, compilation, repeat, value, status
+        FROM hud_measurement WHERE run_id = ANY(%(newest)s::int[])
+        UNION ALL
+        SELECT one.* FROM hud_series lacking CROSS JOIN LATERAL (
+            SELECT series_id, run_id, environment_id, order_time, compilation, repeat, value, status
+            FROM hud_measurement
+            WHERE series_id = lacking.id AND order_time >= %(start)s AND run_id = ANY(%(runs)s::int[])
+            ORDER BY order_time DESC, run_id DESC FETCH FIRST ROW WITH TIES
+        ) one
+        WHERE lacking.metric_id = ANY(%(metrics)s) AND lacking.id NOT IN (
+            SELECT series_id FROM hud_measurement WHERE run_id = ANY(%(newest)s::int[]))
+    ) m JOIN hud_series s ON s.id = m.series_id
     WHERE s.metric_id = ANY(%(metrics)s)
 """  # noqa: S608 — constants  # nosec B608
 
@@ -115,7 +125,8 @@ def read(side: Side, metrics: Collection[int]) -> Points:
     rows = fetch_columns(
         _OF_RUNS if side.kind in {"run", "commit"} else _NEWEST,
         {
-            "runs": f"{{{','.join(map(str, side.runs))}}}",
+            "runs": int_array(side.runs),
+            "newest": list(side.runs[:_WHOLE_RUNS]),
             "metrics": list(metrics),
             "ab_side": -1 if side.ab_side is None else side.ab_side,
             "start": side.start,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from hud.models import (
@@ -34,6 +35,7 @@ _SORTS = {
     "change": f"change NULLS LAST, {_NAME}, place, metric",
     "noise": f"abs(factor) NULLS LAST, {_NAME}, place, metric",
 }
+_SHARED = 3  # rows with the same warning, which is then said once
 SORTS = tuple(_SORTS) + tuple(f"-{name}" for name in _SORTS if name)
 
 
@@ -123,6 +125,13 @@ class Results:
         """Return what all shown experiments have in common."""
         shown = self.rows[0].experiment
         return [str(getattr(shown, name)) for name in _CHOICES if name not in self.varying]
+
+    @cached_property
+    def notes(self) -> dict[str, tuple[int, int]]:
+        """Return the warnings that several of the shown rows share: the number of each, and how many rows."""
+        counted = Counter(value.warning for value in self.rows if value.warning)
+        shared = [(text, count) for text, count in counted.most_common() if count >= _SHARED]
+        return {text: (number, count) for number, (text, count) in enumerate(shared, 1)}
 
     @property
     def has_noise(self) -> bool:

@@ -1,58 +1,35 @@
-"""The newest result of every series of a suite, as much of it as sorting, filtering and totals need."""
+"""The newest result of every series of a suite, as tables: as much as sorting, filtering and totals need.
+
+A suite has thousands of series, of which a page shows some, so that only these become objects.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hud.judging.aggregates import PassRate, pass_rate
 from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric
-from hud.pages.sql import fetch
+from hud.pages import values
+from hud.pages.sql import by_id, fetch_columns, fetch_tuples, int_array
 from hud.pages.suite.columns import Column
 from hud.pages.targets import Targets
+from hud.pages.values import MetricValue
 from hud.runs.branches import stored_names
 from runner.schema.statistics import geometric_mean
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean
-
-
-@dataclass(slots=True)
-class Newest:
-    series: int
-    experiment: int
-    metric: int
-    value: float | None
-    status: int
-    code: str | None
-    target: float | None
-    target_arch: str | None
-    verdict: str
-
-    @property
-    def failed(self) -> bool:
-        """Return whether it ran and has no right result."""
-        return STATUS_NAMES.get(self.status, "failed") not in {"ok", *NEVER_RAN}
-
-
-def read(experiments: Sequence[int], metrics: Collection[int]) -> list[Newest]:
-    """Return the newest result of each series of the default branch: 1 statement, two index look-ups each."""
-    return fetch(
-        Newest,
-        """
-        SELECT s.id series, s.experiment_id experiment, s.metric_id metric,
-            coalesce(state.value, newest.value) "value", newest.status, newest.code, newest.target,
-            newest.target_arch, coalesce(state.verdict, '') verdict
-        FROM hud_series s
-        JOIN LATERAL (
-            SELECT m.run_id, m.value, m.status, m.code, m.target, m.target_arch FROM hud_measurement m
-            JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
-            WHERE m.series_id = s.id ORDER BY m.order_time DESC, m.run_id DESC LIMIT 1
-        ) newest ON true
-        LEFT JOIN hud_seriesstate state ON state.series_id = s.id AND state.run_id = newest.run_id
-        WHERE s.experiment_id = ANY(%(experiments)s) AND s.metric_id = ANY(%(metrics)s)
-        """,
-        {"experiments": list(experiments), "metrics": list(metrics), "branches": stored_names()},
-    )
+_WHOLE_RUNS = 2
+_VERDICTS = ("", "improved", "unchanged", "regressed", "inconclusive", "failed", "new")
+# by status code; the last, -1, is that of no result
+_FAILED = np.array([name not in {"ok", *NEVER_RAN} for name in STATUS_NAMES.values()] + [False])
 
 
 @dataclass(frozen=True)
@@ -67,69 +44,6 @@ class Wanted:
         return bool(self.verdict or self.status or self.target)
 
 
-def filtered(
-    ids: Sequence[int],
-    found: Mapping[int, Sequence[Newest]],
-    wanted: Wanted,
-    targets: Targets,
-    metrics: Mapping[int, Metric],
-) -> list[int]:
-    """Return the experiments with the wanted results, in their order."""
-    with_target = _by_target(found, wanted.target, targets, metrics) if wanted.target else set(ids)
-    return [
-        pk
-        for pk in ids
-        if pk in with_target
-        and (not wanted.verdict or any(one.verdict == wanted.verdict for one in found.get(pk, ())))
-        and (not wanted.status or wanted.status == status_of(found.get(pk, ())))
-    ]
-
-
-def status_of(results: Sequence[Newest]) -> str:
-    """Return failed if any result failed, not_run if none has a value or code, else ok."""
-    if any(one.failed for one in results):
-        return "failed"
-    return "ok" if any(one.value is not None or one.status == 0 for one in results) else "not_run"
-
-
-def _by_target(
-    found: Mapping[int, Sequence[Newest]], met: str, targets: Targets, metrics: Mapping[int, Metric]
-) -> set[int]:
-    """Return the experiments with a result that meets, or misses, the target of its own arch: 1 statement."""
-    names, ids = targets.shipped_metrics(), targets.operator_metrics()
-    candidates = [
-        one
-        for results in found.values()
-        for one in results
-        if one.target is not None or one.metric in ids or metrics[one.metric].name in names
-    ]
-    experiments = Experiment.objects.in_bulk({one.experiment for one in candidates})
-    reached = set()
-    for one in candidates:
-        metric = metrics[one.metric]
-        own = targets.own(experiments[one.experiment], metric, one.target, one.target_arch)
-        if own and own.met_by(one.value, metric.direction) == met:
-            reached.add(one.experiment)
-    return reached
-
-
-def sort_keys(
-    found: Mapping[int, Sequence[Newest]], column: Column, metrics: Mapping[int, Metric]
-) -> dict[int, float]:
-    """Return the value of a column for each experiment that has one."""
-    ranks = {name: rank for rank, name in enumerate(column.metrics)}
-    keys = {}
-    for pk, results in found.items():
-        there = [
-            (ranks[metrics[one.metric].name], one.value)
-            for one in results
-            if one.value is not None and metrics[one.metric].name in ranks
-        ]
-        if there:
-            keys[pk] = min(there)[1]
-    return keys
-
-
 @dataclass(frozen=True)
 class Totals:
     """The last row: pass rate over the experiments with results, and geometric means by column."""
@@ -138,14 +52,195 @@ class Totals:
     means: dict[str, tuple[float, int]]  # by column: mean, and of how many
 
 
-def totals(
-    found: Mapping[int, Sequence[Newest]], columns: Sequence[Column], metrics: Mapping[int, Metric]
-) -> Totals:
-    passed = {str(pk): status_of(results) == "ok" for pk, results in found.items() if results}
-    means = {}
-    for column in columns:
-        if column.key in _MEANS:
-            values = [value for value in sort_keys(found, column, metrics).values() if value > 0]
-            if values:
-                means[column.key] = geometric_mean(values), len(values)
-    return Totals(pass_rate(passed, passed), means)
+@dataclass(frozen=True)
+class Newest:
+    """Tables with a row for each of `ids` and a column for each of `metrics`. Results are those of the
+    default branch; `series` is also there where another branch alone has one."""
+
+    ids: Ints
+    metrics: list[Metric]
+    series: Ints  # 0 without one
+    run: Ints  # 0 without a result
+    value: Floats  # NaN without one
+    status: Ints  # -1 without a result
+    verdict: Ints
+
+    @property
+    def failed(self) -> Bools:
+        """Return which experiments have a result that is not right."""
+        found: Bools = np.any(_FAILED[self.status], axis=1)
+        return found
+
+    @property
+    def has_result(self) -> Bools:
+        found: Bools = np.any(self.status >= 0, axis=1)
+        return found
+
+    def where(self, rows: Bools | Ints | slice) -> Newest:
+        """Return these rows."""
+        return Newest(
+            self.ids[rows],
+            self.metrics,
+            self.series[rows],
+            self.run[rows],
+            self.value[rows],
+            self.status[rows],
+            self.verdict[rows],
+        )
+
+    def matching(self, wanted: Wanted, targets: Targets) -> Newest:
+        """Return the experiments with the wanted results: at most 2 statements."""
+        kept = np.ones(self.ids.size, bool)
+        if wanted.verdict:
+            kept &= (self.verdict == _VERDICTS.index(wanted.verdict)).any(axis=1)
+        if wanted.status:
+            failed = self.failed
+            is_ok = ~failed & (~np.isnan(self.value) | (self.status == 0)).any(axis=1)
+            kept &= {"failed": failed, "ok": is_ok, "not_run": ~failed & ~is_ok}[wanted.status]
+        if wanted.target:
+            kept &= np.isin(self.ids, self._by_target(wanted.target, targets))
+        return self.where(kept)
+
+    def sorted_by(self, column: Column, *, falling: bool) -> Newest:
+        """Return the experiments by the values of a column, those without one last."""
+        keys = self.of_column(column)
+        return self.where(np.argsort(-keys if falling else keys, kind="stable"))
+
+    def of_column(self, column: Column) -> Floats:
+        """Return the value of the best metric that has one, NaN without."""
+        found = np.full(self.ids.size, np.nan)
+        for place in self._places(column):
+            found = np.where(np.isnan(found), self.value[:, place], found)
+        return found
+
+    def shown(self, columns: Sequence[Column]) -> Ints:
+        """Return the place of the metric to show in each column: the best with a number, else the best with a
+        status, else the best at all; -1 without any."""
+        shown = np.full((self.ids.size, len(columns)), -1)
+        for at, column in enumerate(columns):
+            for there in (~np.isnan(self.value), self.status >= 0, self.series > 0):
+                for place in self._places(column):
+                    shown[(shown[:, at] < 0) & there[:, place], at] = place
+        return shown
+
+    def values(self, shown: Ints) -> dict[int, MetricValue]:
+        """Return the values of the metrics in these places by series: 1 statement, 1 more where another
+        branch alone has one."""
+        rows, columns = np.nonzero(shown >= 0)
+        at = rows, shown[rows, columns]
+        series, run, judged = self.series[at], self.run[at], self.verdict[at]
+        own = run > 0
+        has_earlier = (judged > 0) & (judged != _VERDICTS.index("new"))
+        found = values.of_runs(series[own].tolist(), run[own].tolist(), has_earlier[own].tolist())
+        if not own.all():
+            found |= values.latest(series[~own].tolist())
+        return found
+
+    def totals(self, columns: Sequence[Column]) -> Totals:
+        there = self.has_result
+        passed = dict(zip(map(str, self.ids[there].tolist()), (~self.failed[there]).tolist(), strict=True))
+        means = {}
+        for column in columns:
+            if column.key in _MEANS:
+                found = self.of_column(column)
+                found = found[found > 0]
+                if found.size:
+                    means[column.key] = geometric_mean(found.tolist()), found.size
+        return Totals(pass_rate(passed, passed), means)
+
+    def _places(self, column: Column) -> list[int]:
+        """Return where the metrics of a column are, the best first."""
+        places = {metric.name: at for at, metric in enumerate(self.metrics)}
+        return [places[name] for name in column.metrics if name in places]
+
+    def _by_target(self, met: str, targets: Targets) -> list[int]:
+        """Return the experiments with a result that meets, or misses, the target of their arch."""
+        names, pks = targets.shipped_metrics(), targets.operator_metrics()
+        rows = fetch_tuples(
+            """
+            SELECT s.id, newest.target, newest.target_arch FROM hud_series s
+            JOIN LATERAL (
+                SELECT m.target, m.target_arch FROM hud_measurement m
+                JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
+                WHERE m.series_id = s.id ORDER BY m.order_time DESC, m.run_id DESC LIMIT 1
+            ) newest ON true
+            WHERE s.id = ANY(%(series)s::int[]) AND (newest.target IS NOT NULL OR
+                s.metric_id = ANY(%(aimed)s))
+            """,
+            {
+                "series": int_array(self.series[self.status >= 0].tolist()),
+                "aimed": [one.pk for one in self.metrics if one.pk in pks or one.name in names],
+                "branches": stored_names(),
+            },
+        )
+        found = {self.series[row, at]: (row, at) for row, at in np.argwhere(self.series > 0).tolist()}
+        experiments = by_id(Experiment, [int(self.ids[found[pk][0]]) for pk, *_target in rows])
+        reached = []
+        for pk, target, arch in rows:
+            row, at = found[pk]
+            metric, experiment = self.metrics[at], experiments[int(self.ids[row])]
+            value = self.value[row, at]
+            own = targets.own(experiment, metric, target, arch)
+            if own and own.met_by(None if np.isnan(value) else value, metric.direction) == met:
+                reached.append(experiment.pk)
+        return reached
+
+
+def read(ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
+    """Return the newest result of each series of these experiments and metrics: 1 statement.
+
+    The newest runs are read as a whole, which costs a tenth of looking each series up. A series that they
+    lack is looked up, and one that the judge knows a later point of: a file of a history has many times.
+    """
+    experiment, metric, series, run, value, status, verdict = fetch_columns(
+        """
+        WITH whole AS MATERIALIZED (
+            SELECT DISTINCT ON (m.series_id) m.series_id, m.run_id, m.order_time, m.value, m.status
+            FROM hud_measurement m WHERE m.run_id = ANY(ARRAY(
+                SELECT id FROM hud_run WHERE base_interpreter = '' AND branch = ANY(%(branches)s)
+                ORDER BY order_time DESC, id DESC LIMIT %(runs)s))
+            ORDER BY m.series_id, m.order_time DESC, m.run_id DESC
+        )
+        SELECT array_send(array_agg(s.experiment_id)), array_send(array_agg(s.metric_id)),
+            array_send(array_agg(s.id)), array_send(array_agg(coalesce(whole.run_id, newest.run_id, 0))),
+            array_send(array_agg(coalesce(state.value, whole.value, newest.value, 'NaN'))),
+            array_send(array_agg(coalesce(whole.status, newest.status, -1::smallint))),
+            array_send(array_agg(coalesce(array_position(%(verdicts)s::text[], state.verdict::text), 1) - 1))
+        FROM hud_series s
+        LEFT JOIN (
+            SELECT series_id, max(order_time) order_time FROM hud_seriesstate GROUP BY series_id
+        ) judged ON judged.series_id = s.id
+        LEFT JOIN whole ON whole.series_id = s.id
+            AND whole.order_time >= coalesce(judged.order_time, whole.order_time)
+        LEFT JOIN LATERAL (
+            SELECT m.run_id, m.value, m.status FROM hud_measurement m
+            JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
+            WHERE m.series_id = s.id AND whole.series_id IS NULL
+            ORDER BY m.order_time DESC, m.run_id DESC LIMIT 1
+        ) newest ON true
+        LEFT JOIN hud_seriesstate state
+            ON state.series_id = s.id AND state.run_id = coalesce(whole.run_id, newest.run_id)
+        WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.metric_id = ANY(%(metrics)s)
+        """,
+        {
+            "experiments": int_array(ids),
+            "metrics": list(shown),
+            "branches": stored_names(),
+            "runs": _WHOLE_RUNS,
+            "verdicts": list(_VERDICTS),
+        },
+    )
+    kept = [metrics[pk] for pk in shown]
+    rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
+    at = _place_of(rows, experiment), _place_of(columns, metric)
+    size = rows.size, columns.size
+    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, 0)]
+    for table, found in zip(tables, (series, run, value, status, verdict), strict=True):
+        table[at] = found
+    return Newest(rows, kept, *tables)
+
+
+def _place_of(keys: Ints, wanted: Ints) -> Ints:
+    order = np.argsort(keys)
+    place: Ints = order[np.searchsorted(keys, wanted, sorter=order)] if wanted.size else wanted
+    return place

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
 from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Measurement, Metric, Series
-from hud.pages import values
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import by_id, fetch_columns, int_array
 from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
@@ -113,9 +113,9 @@ def identity(experiment: Experiment) -> dict[str, Any]:
     return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in names}}
 
 
-def read(name: str, filters: Filters) -> SuitePage | None:
-    """Return the page, in 12 statements, 1 more with a filter on targets; None for a suite without data that
-    the runner does not have."""
+def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
+    """Return the page, or all rows at once, in 11 statements, 2 more with a filter on targets; None for a
+    suite without data that the runner does not have."""
     combinations = list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
     if not combinations and name not in SUITES:
         return None
@@ -127,19 +127,18 @@ def read(name: str, filters: Filters) -> SuitePage | None:
     )
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
-    ids = _matching(name, filters)
-    found: dict[int, list[Newest]] = {}
-    for one in newest.read(ids, shown):
-        found.setdefault(one.experiment, []).append(one)
     targets = Targets.read()
-    wanted = Wanted(filters.verdict, filters.status, filters.target)
-    if wanted:
-        ids = newest.filtered(ids, found, wanted, targets, metrics)
-    ids = _sorted(ids, found, filters.sort, page.columns, metrics)
-    page.total = len(ids)
-    page.totals = newest.totals({pk: found.get(pk, []) for pk in ids}, page.columns, metrics)
-    ids = ids[(filters.page - 1) * PAGE_ROWS :][:PAGE_ROWS]
-    page.rows = _rows(page, ids, shown, metrics, targets)
+    found = newest.read(_matching(name, filters), metrics, shown)
+    if wanted := Wanted(filters.verdict, filters.status, filters.target):
+        found = found.matching(wanted, targets)
+    sort = filters.sort.removeprefix("-")
+    if column := next((one for one in page.columns if one.key == sort), None):
+        found = found.sorted_by(column, falling=sort != filters.sort)
+    page.total = found.ids.size
+    page.totals = found.totals(page.columns)
+    start = 0 if everything else (filters.page - 1) * PAGE_ROWS
+    rows = slice(start, None if everything else start + PAGE_ROWS)
+    page.rows = _rows(page, found.where(rows), targets)
     accelerators = matching.attached()
     page.attached = sorted(
         {(one.device, one.arch) for one in accelerators if name in one.catalog.get("suites", [])}
@@ -179,48 +178,26 @@ def _matching(name: str, filters: Filters) -> list[int]:
     return list(found.values_list("pk", flat=True)[:_MOST_EXPERIMENTS])
 
 
-def _sorted(
-    ids: list[int],
-    found: dict[int, list[Newest]],
-    sort: str,
-    columns: Sequence[Column],
-    metrics: dict[int, Metric],
-) -> list[int]:
-    """Return the experiments by the column of this key, those without a value last."""
-    column = next((one for one in columns if one.key == sort.removeprefix("-")), None)
-    if column is None:
-        return ids
-    keys = newest.sort_keys(found, column, metrics)
-    there = sorted((pk for pk in ids if pk in keys), key=lambda pk: keys[pk], reverse=sort.startswith("-"))
-    return there + [pk for pk in ids if pk not in keys]
-
-
-def _rows(
-    page: SuitePage, ids: Sequence[int], shown: set[int], metrics: dict[int, Metric], targets: Targets
-) -> list[Row]:
-    """Return the rows of one page: 4 statements."""
-    by_id = Experiment.objects.in_bulk(ids)
-    series = list(
-        Series.objects.filter(experiment__in=ids, metric__in=shown).values_list(
-            "pk", "experiment_id", "metric_id"
-        )
-    )
-    latest = values.latest(pk for pk, _experiment_id, _metric_id in series)
-    readings: dict[int, dict[str, MetricValue]] = {}
-    for pk, experiment_id, metric_id in series:
-        if pk in latest:
-            value = latest[pk].show(by_id[experiment_id], metrics[metric_id], targets)
-            readings.setdefault(experiment_id, {})[metrics[metric_id].name] = value
+def _rows(page: SuitePage, found: Newest, targets: Targets) -> list[Row]:
+    """Return the rows of these experiments: 3 statements."""
+    experiments = by_id(Experiment, found.ids.tolist())
+    places = found.shown(page.columns)
+    latest = found.values(places)
     rows = []
-    for one in (by_id[pk] for pk in ids if pk in by_id):
+    for pk, series, shown in zip(found.ids.tolist(), found.series.tolist(), places.tolist(), strict=True):
+        one = experiments.get(pk)
+        if one is None:
+            continue  # deleted meanwhile
+        cells = [
+            latest[series[at]].show(one, found.metrics[at], targets)
+            if at >= 0 and series[at] in latest
+            else None
+            for at in shown
+        ]
         known = {**vars(one), "arch": place(one.arch, one.device)}
-        cells = [column.cell(readings.get(one.pk, {})) for column in page.columns]
         marks = [column.mark(cell) for column, cell in zip(page.columns, cells, strict=True)]
         leading = next((cell for cell in cells if cell and cell.median is not None), None)
         rows.append(Row(one, [known[choice] for choice in page.varying], cells, marks, leading))
-    trends = _trends(row.leading.series_id for row in rows if row.leading)
-    for row in rows:
-        row.trend = trends.get(row.leading.series_id, []) if row.leading else []
     return rows
 
 
@@ -235,20 +212,30 @@ def _at(asked: str) -> Q:
     return Q(arch=asked) | (Q(arch="", device=device) if device != asked else Q())
 
 
-def _trends(series_ids: Iterable[int]) -> dict[int, list[float]]:
-    trends = fetch_tuples(
+def trends(rows: Sequence[Row]) -> None:
+    """Add the newest medians of each row's first metric: 1 statement."""
+    leading = [row.leading.series_id if row.leading else 0 for row in rows]
+    place, time, run, value = fetch_columns(
         """
-        SELECT s.id, ARRAY(
-            SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
-                SELECT order_time, run_id, value FROM hud_measurement
-                WHERE series_id = s.id AND value IS NOT NULL
-                ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
-            ) process GROUP BY order_time, run_id ORDER BY order_time DESC, run_id DESC)
-        FROM unnest(%(series)s::int[]) AS s(id)
+        SELECT array_send(array_agg(s.place)), array_send(array_agg(m.order_time)),
+            array_send(array_agg(m.run_id)), array_send(array_agg(m.value))
+        FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
+        CROSS JOIN LATERAL (
+            SELECT order_time, run_id, value FROM hud_measurement
+            WHERE series_id = s.id AND value IS NOT NULL
+            ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+        ) m
         """,
-        {"series": list(series_ids), "points": SPARKLINE_POINTS},
+        {"series": int_array(leading), "points": SPARKLINE_POINTS},
     )
-    return {series_id: medians[::-1] for series_id, medians in trends}
+    order = np.lexsort((value, run, time, place))
+    place, time, run, value = (column[order] for column in (place, time, run, value))
+    apart = (np.diff(place) != 0) | (np.diff(time) != 0) | (np.diff(run) != 0)
+    ends = np.append(np.flatnonzero(apart) + 1, place.size) if place.size else place
+    starts = np.append(0, ends[:-1]) if place.size else place
+    medians = (value[(starts + ends - 1) // 2] + value[(starts + ends) // 2]) / 2
+    for at, middle in zip(place[starts].tolist(), medians.tolist(), strict=True):
+        rows[at - 1].trend.append(middle)
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     if data_format and (refusal := data.refusal(form)):
         return refusal
     filters = form.filters()
-    page = query.read(name, filters)
+    page = query.read(name, filters, everything=data_format == "csv")
     if page is None:
         return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
@@ -71,6 +71,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
             page=filters.page,
             totals=page.totals and asdict(page.totals),
         )
+    query.trends(page.rows)
     choices = []  # name, value and offers of each filter; an unknown value stays visible
     for choice, offered in page.choices.items():
         value: str = getattr(filters, choice)
