@@ -104,8 +104,9 @@
       const found = row.values.find((one) => one[0] === chosen);
       if (!found) continue;
       const tr = body.insertRow();
-      tr.append(make("th", row.title, { scope: "row" }));
-      tr.append(make("td", format(found[1], row) + (found[2] > 1 ? ` (${found[2]})` : ""), { className: "num" }));
+      tr.append(make("th", row.title, { scope: "row", title: row.better }));
+      const reach = found[2] > 1 ? ` (${found[2]}: ${format(found[4], row)} to ${format(found[5], row)})` : "";
+      tr.append(make("td", format(found[1], row) + reach, { className: "num", title: "of the compilations: how many, smallest to largest" }));
       const noise = row.noise ? ` ± ${(100 * row.noise).toFixed(1)} %` : "";
       tr.append(make("td", row.level === null ? "" : format(row.level, row) + noise, { className: "num" }));
       const change = row.level && found[1] !== null ? `${found[1] >= row.level ? "+" : "−"}${Math.abs(100 * (found[1] / row.level - 1)).toFixed(1)} %` : "";

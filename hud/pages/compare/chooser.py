@@ -46,7 +46,12 @@ class Chooser:
 
     @property
     def newest_two(self) -> tuple[str, str] | None:
-        return (self.runs[1].side, self.runs[0].side) if len(self.runs) > 1 else None
+        """Return the newest two runs of one title: others have measured something else."""
+        newest: dict[str, Offer] = {}
+        for offer in self.runs:
+            if (head := newest.setdefault(offer.run.title, offer)) is not offer:
+                return offer.side, head.side
+        return None
 
 
 def read() -> Chooser:

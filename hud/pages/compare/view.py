@@ -6,7 +6,7 @@ from dataclasses import asdict
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
@@ -71,6 +71,9 @@ def _chooser(
     *,
     status: int = 200,
 ) -> HttpResponse:
+    if ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
+        sides = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
+        return redirect(f"{reverse('compare')}?{urlencode(sides)}")
     offered = chooser.read()
     if data_format:
         return data.answer(data_format, "compare", [offer.to_row() for offer in offered.runs])

@@ -10,6 +10,7 @@ from django.db.models.functions import Abs
 
 from hud.judging.regressions.states import RegressionKind
 from hud.models import SeriesState
+from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions.query import Cause, Line
 from hud.pages.values import MetricValue
 
@@ -26,6 +27,7 @@ class Look:
     recent: list[float | None] | None = None  # of a missed target's series
     others: int = 0  # further metrics of the experiment that miss their targets
     is_new: bool = False  # it moved in the newest night
+    rerun: Rerun | None = None
 
     @property
     def line(self) -> Line | None:
@@ -85,6 +87,20 @@ def rows(causes: Sequence[Cause], missed: Sequence[MetricValue], night: Collecti
     for row in by_experiment.values():
         row.recent = recent.get(row.missed.series_id) if row.missed else None
     return [*found, *by_experiment.values()]
+
+
+def add_reruns(shown: Sequence[Look]) -> None:
+    """Say how each row can be measured again: 1 statement, 1 more where a host has two versions of torch."""
+    builds = Builds()
+    moved = [row.line.regression for row in shown if row.line and row.kind in {"regressed", "drift"}]
+    pairs = builds.of_regressions(moved)
+    for row in shown:
+        if row.line and row.line.regression.pk in pairs:
+            row.rerun = pairs[row.line.regression.pk]
+        else:
+            series = row.line or (row.improved.series if row.improved else row.missed)
+            assert series
+            row.rerun = builds.once(series.experiment, series.metric.name)
 
 
 def _improved(night: Collection[int]) -> list[Look]:
