@@ -177,11 +177,25 @@
       if (index >= 0) show(index);
     }
   });
+  const zoomIn = () => {
+    const middle = chosen < 0 ? points.length - 1 : chosen;
+    const half = Math.max(1, Math.floor(points.length / 4));
+    const url = set("from", points[Math.max(middle - half, 0)].time);
+    url.searchParams.set("to", points[Math.min(middle + half, points.length - 1)].time);
+    location.assign(url);
+  };
+  const zoomButton = root.querySelector("[data-zoom]");
+  if (zoomButton && points.length > 3) {
+    zoomButton.hidden = false;
+    zoomButton.addEventListener("click", zoomIn);
+  }
   root.addEventListener("keydown", (event) => {
     if (event.target.matches("input, select, textarea, summary") || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step) show(chosen < 0 ? points.length - 1 : chosen + step);
     else if (event.key === "Escape" && card) close();
+    else if (event.key === "+" && points.length > 3) zoomIn();
+    else if (event.key === "-" && /[?&](from|to)=/.test(location.search)) root.querySelector("[data-zoom-out]")?.click();
     else {
       const link = card?.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
       if (!link) return;

@@ -46,7 +46,7 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "compared": list(zip(page.heads, page.counts, page.groups, strict=True)),
         "markdown": text.markdown(page, rows),
         "everything": everything,
-        "verdicts": query.VERDICTS,
+        "verdicts": [(word, sum(one.verdicts[word] for one in page.counts)) for word in query.VERDICTS],
         "complaints": form.complaints(),
         "chosen": chosen,
         "most_heads": MOST_SIDES - 1,

@@ -22,6 +22,7 @@ from hud.pages.experiment.history import History, Range, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for
+from hud.pages.hosts.queue import usual_s
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -58,6 +59,7 @@ class ExperimentPage:
     samples: list[float] = field(default_factory=list)  # of the newest point, all its processes
     places: list[Place] = field(default_factory=list)  # where it can be run again
     not_offered: str = ""  # why no attached host offers its suite
+    process_s: float | None = None  # that a process of it takes, as far as known
     cannot_run: str = ""  # why no attached host can start it, though some offer the suite
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
     more_points: bool = False  # older ones were left out
@@ -86,8 +88,8 @@ def read(
     head: int | None = None,
     with_siblings: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 18 statements, one more for uploaded points and up to 3 for compilations; None for
-    no such experiment.
+    """Return the page, in 18 statements, one more for uploaded points, one where it can run, and up to 3 for
+    compilations; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
     experiments with other backends; `base` and `head` the runs whose kernels to compare. `with_siblings`
@@ -139,6 +141,8 @@ def read(
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, chosen, base=base, head=head)
     page.not_offered, page.cannot_run = _hindrances(experiment)
+    if page.places and not page.cannot_run:
+        page.process_s = _usual_s(experiment)
     return page
 
 
@@ -152,6 +156,13 @@ def _hindrances(experiment: Experiment) -> tuple[str, str]:
     except InvalidRunRequest:
         return lacks.get(experiment.suite, ""), ""
     return lacks.get(experiment.suite, ""), matching.missing_packages([spec], offering) if offering else ""
+
+
+def _usual_s(experiment: Experiment) -> float | None:
+    try:
+        return usual_s(spec_of(experiment, device=experiment.device))
+    except InvalidRunRequest:
+        return None
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:

@@ -144,7 +144,13 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
                 "level": row.level,
                 "noise": row.noise,
                 "values": [
-                    [places[key], spot.value, len(spot.compilations), spot.verdict or spot.code, *_reach(spot)]
+                    [
+                        places[key],
+                        spot.value,
+                        len(spot.compilations),
+                        spot.verdict or spot.code,
+                        *_reach(spot),
+                    ]
                     for key, spot in row.spots.items()
                 ],
             }
