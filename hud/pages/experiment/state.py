@@ -143,23 +143,15 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
                 "better": better(row.metric),
                 "level": row.level,
                 "noise": row.noise,
-                "values": [
-                    [
-                        places[key],
-                        spot.value,
-                        len(spot.compilations),
-                        spot.verdict or spot.code,
-                        *_reach(spot),
-                    ]
-                    for key, spot in row.spots.items()
-                ],
+                "values": [_numbers_of(spot, places[key]) for key, spot in row.spots.items()],
             }
             for row in charts.rows
         ],
     }
 
 
-def _reach(spot: Spot) -> list[float]:
-    """Return the smallest and the largest of several compilations."""
+def _numbers_of(spot: Spot, place: int) -> list[Any]:
+    """Return place, value, compilations and word; of several compilations the smallest and the largest too."""
     found = [value for _number, value in spot.compilations]
-    return [float(f"{value:.5g}") for value in (min(found), max(found))] if len(found) > 1 else []
+    ends = [float(f"{value:.5g}") for value in (min(found), max(found))] if len(found) > 1 else []
+    return [place, spot.value, len(found), spot.verdict or spot.code, *ends]
