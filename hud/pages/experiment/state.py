@@ -151,7 +151,7 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
 
 
 def _numbers_of(spot: Spot, place: int) -> list[Any]:
-    """Return place, value, compilations and word; of several compilations the smallest and the largest too."""
+    """Return place, value, compilations and word; of several compilations both extremes too."""
     found = [value for _number, value in spot.compilations]
     ends = [float(f"{value:.5g}") for value in (min(found), max(found))] if len(found) > 1 else []
     return [place, spot.value, len(found), spot.verdict or spot.code, *ends]
