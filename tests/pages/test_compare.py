@@ -85,6 +85,13 @@ def sides(base: Run, head: Run) -> dict[str, str]:
     return {"base": f"run:{base.pk}", "head": f"run:{head.pk}"}
 
 
+def test_a_failed_side_has_no_graph_breaks_to_compare(client: Client, nights: tuple[Run, Run]) -> None:
+    failed = Experiment.objects.get(case="failed")
+    measured(nights[0], failed, 1.0, metric="graph_breaks")
+    measured(nights[1], failed, None, metric="graph_breaks", status="crashed")
+    assert client.get("/compare/", sides(*nights)).status_code == 200
+
+
 def verdicts(client: Client, **query: Any) -> dict[str, tuple[str, str]]:
     items = client.get("/compare.json", query).json()["items"]
     return {row["case"]: (row["verdict"], row.get("reason") or "") for row in items}
