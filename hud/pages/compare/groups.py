@@ -11,6 +11,7 @@ from hud.judging.aggregates import HudRow, PassRate, hud_geometric_mean, hud_pas
 from hud.models import Metric
 from hud.pages.compare.cohort import Cohort, Key
 from hud.pages.compare.points import Bools, Floats, Ints, add_words
+from runner.schema.metrics import device_time_of
 
 Formulas = Literal["", "hud"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
@@ -90,6 +91,12 @@ class Group:
     def cells(self) -> list[Mean | None]:
         return [self.means.get(kind) for kind in KINDS]
 
+    @property
+    def is_telling(self) -> bool:
+        """Return whether a mean moved for the code's own reason, or more or fewer cases pass."""
+        moved = self.is_same_place and any(mean.tone for mean in self.means.values())
+        return moved or self.base_passed.passed != self.head_passed.passed
+
     def to_json(self) -> dict[str, Any]:
         names = ("suite", "backend", "mode", "dtype", "arch")
         return {
@@ -141,7 +148,7 @@ def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -
 
 
 def _kind(name: str) -> str:
-    lower = name.lower()
+    lower = name.lower().removeprefix("compiled_")  # a metric of the compiled model, not of compiling
     if "compil" in lower:
         return "compile time"
     is_memory = ("mem" in lower and "bandwidth" not in lower) or "rss" in lower or lower == COMPRESSION
@@ -149,10 +156,12 @@ def _kind(name: str) -> str:
 
 
 def _means(cohort: Cohort, members: Ints, tables: tuple[Floats, Floats]) -> dict[str, Mean]:
-    """Return for each kind the first metric that cases of both sides have."""
+    """Return for each kind the first metric that cases of both sides have, by device time where they do."""
     found: dict[str, Mean] = {}
-    order = np.argsort(cohort.column_order[members[0]])
-    for column in order.tolist():
+    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    order = np.argsort(cohort.column_order[members[0]]).tolist()
+    by_device = {at: names[device_time_of(cohort.columns[at].name, names)] for at in order}
+    for column in dict.fromkeys(one for at in order for one in (by_device[at], at)):
         metric = cohort.columns[column]
         if metric.direction == "none" or metric.kind != "timing" or _kind(metric.name) in found:
             continue
