@@ -43,7 +43,7 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
         )
     table = comparison.table
     shown = page.looks[: None if request.GET.get("rows") == "all" else query.ROWS]
-    look.add_reruns(shown)
+    look.complete(shown)
     context = {
         "page": page,
         "comparison": comparison,
