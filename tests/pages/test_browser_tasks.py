@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.utils import timezone
@@ -50,11 +50,16 @@ def nights(live_hud: Hud) -> tuple[Run, Run]:
             one = create_experiment(suite="timm", case=case, knobs={}, backend=backend)
             for run, value, environment in zip(runs, values, environments, strict=True):
                 shown = value if backend == "inductor" else values[0]
-                point = {"metric": "device_speedup", "run": run, "environment": environment}
+                point: dict[str, Any] = {"metric": "device_speedup", "run": run, "environment": environment}
                 last = create_measurement(one, value=shown, **point)
             if backend == "inductor":
                 change = values[1] / values[0] - 1
-                moved = {"change": change, "before": values[0], "last_good_run": runs[0], "points": 2}
+                moved: dict[str, Any] = {
+                    "change": change,
+                    "before": values[0],
+                    "last_good_run": runs[0],
+                    "points": 2,
+                }
                 create_regression(last, factor=-200 * change, **moved)
     return runs[0], runs[1]
 
