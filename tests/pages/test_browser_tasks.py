@@ -54,7 +54,7 @@ def nights(live_hud: Hud) -> tuple[Run, Run]:
                 last = create_measurement(one, value=shown, **point)
             if backend == "inductor":
                 change = values[1] / values[0] - 1
-                moved: dict[str, Any] = {
+                moved = {
                     "change": change,
                     "before": values[0],
                     "last_good_run": runs[0],
