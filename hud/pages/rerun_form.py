@@ -149,8 +149,14 @@ class RerunForm(forms.Form):
         return [field for field in self if field.name not in _MAIN_FIELDS and field.name not in self._knobs]
 
     @property
-    def more_wrong(self) -> bool:
-        return any(field.errors for field in self.more_fields)
+    def more_open(self) -> bool:
+        """Return whether they are wrong, or filled in by the page that led here."""
+        return self.in_pairs or any(field.errors for field in self.more_fields)
+
+    @property
+    def in_pairs(self) -> bool:
+        """Return whether the form starts as an A/B comparison of two environments."""
+        return bool(self["base_environment"].value())
 
     @property
     def knob_fields(self) -> list[forms.BoundField]:

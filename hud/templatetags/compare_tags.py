@@ -6,6 +6,7 @@ from html import escape
 from urllib.parse import quote
 
 from django import template
+from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -103,9 +104,8 @@ def _state(row: Row) -> str:
     shown = ""
     if one := row.regression:
         shown = f'<a class="state" href="{reverse("regressions")}?open={one.pk}">{escape(one.state)}</a> '
-    if row.best and (row.best.moved or row.best.undecided):
-        address = f"{reverse('experiment', args=[row.pk])}?{escape(row.pairs_query)}#rerun"
-        shown += f'<a class="button small" href="{address}">Rerun in pairs</a>'
+    if row.rerun:
+        shown += get_template("parts/rerun.html").render({"rerun": row.rerun, "pk": row.pk})
     return shown
 
 

@@ -117,8 +117,9 @@
       const found = row.values.find((one) => one[0] === chosen);
       if (!found) continue;
       const tr = body.insertRow();
-      tr.append(make("th", row.title, { scope: "row" }));
-      tr.append(make("td", format(found[1], row) + (found[2] > 1 ? ` (${found[2]})` : ""), { className: "num" }));
+      tr.append(make("th", row.title, { scope: "row", title: row.better }));
+      const reach = found[2] > 1 ? ` (${found[2]}: ${format(found[4], row)} to ${format(found[5], row)})` : "";
+      tr.append(make("td", format(found[1], row) + reach, { className: "num", title: "of the compilations: how many, smallest to largest" }));
       const noise = row.noise ? ` ± ${(100 * row.noise).toFixed(1)} %` : "";
       tr.append(make("td", row.level === null ? "" : format(row.level, row) + noise, { className: "num" }));
       const change = row.level && found[1] !== null ? `${found[1] >= row.level ? "+" : "−"}${Math.abs(100 * (found[1] / row.level - 1)).toFixed(1)} %` : "";
@@ -189,11 +190,25 @@
       if (index >= 0) show(index);
     }
   });
+  const zoomIn = () => {
+    const middle = chosen < 0 ? points.length - 1 : chosen;
+    const half = Math.max(1, Math.floor(points.length / 4));
+    const url = set("from", points[Math.max(middle - half, 0)].time);
+    url.searchParams.set("to", points[Math.min(middle + half, points.length - 1)].time);
+    location.assign(url);
+  };
+  const zoomButton = root.querySelector("[data-zoom]");
+  if (zoomButton && points.length > 3) {
+    zoomButton.hidden = false;
+    zoomButton.addEventListener("click", zoomIn);
+  }
   root.addEventListener("keydown", (event) => {
     if (event.target.matches("input, select, textarea, summary") || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step) show(chosen < 0 ? points.length - 1 : chosen + step);
     else if (event.key === "Escape" && card) close();
+    else if (event.key === "+" && points.length > 3) zoomIn();
+    else if (event.key === "-" && /[?&](from|to)=/.test(location.search)) root.querySelector("[data-zoom-out]")?.click();
     else {
       const link = card?.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
       if (!link) return;

@@ -33,6 +33,8 @@
   const keysOfPage = () => {
     const keys = [];
     if (document.querySelector("table[data-rows], [data-row]")) keys.push(["j, k", "next and previous row"], ["Enter", "open the row"]);
+    if (document.querySelector("[data-rows] input[type=checkbox], [data-row] input[type=checkbox]")) keys.push(["x", "select the row"]);
+    if (document.querySelector("[data-rows] [data-rerun]")) keys.push(["r", "rerun the row, else the first"]);
     for (const one of document.querySelectorAll("[data-key]"))
       keys.push([one.dataset.key, one.ariaLabel || one.placeholder || one.textContent.trim()]);
     if (document.getElementById("log")) keys.push(["l", "log"]);

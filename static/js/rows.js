@@ -1,8 +1,8 @@
-// Keys: j and k choose a row of table[data-rows], Enter opens it, / goes to the filter, r and l to what has
-// that key. Not while somebody types, and not with Ctrl, Alt or Meta.
+// Keys: j and k choose a row of table[data-rows], Enter opens it, x ticks it, r reruns it, else the first; / goes
+// to the filter, l to the log, other keys to what has them. Not while somebody types, nor with Ctrl, Alt or Meta.
 "use strict";
 (() => {
-  const rows = () => [...document.querySelectorAll("table[data-rows] tbody tr")];
+  const rows = () => [...document.querySelectorAll("table[data-rows] tbody tr")].filter((row) => row.querySelector("a"));
   const choose = (row) => {
     for (const one of rows()) delete one.dataset.chosen;
     row.dataset.chosen = "";
@@ -11,7 +11,7 @@
   };
   const press = (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey) return;
-    if (event.target.closest("input, select, textarea, dialog")) return;
+    if (event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
     if (event.key === "j" || event.key === "k") {
       const all = rows();
       const now = all.findIndex((row) => "chosen" in row.dataset);
@@ -21,9 +21,11 @@
       document.getElementById("log").scrollIntoView({ block: "center" });
       document.getElementById("log").focus({ preventScroll: true });
     } else {
-      const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+      const chosen = document.querySelector("tr[data-chosen]");
+      const own = { x: chosen?.querySelector("input[type=checkbox]"), r: (chosen ?? document).querySelector("[data-rerun]") };
+      const target = own[event.key] ?? document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
       if (!target) return;
-      if (target.matches("input")) target.focus();
+      if (target.matches("input:not([type=checkbox])")) target.focus();
       else target.click();
     }
     event.preventDefault();

@@ -85,6 +85,13 @@ def sides(base: Run, head: Run) -> dict[str, str]:
     return {"base": f"run:{base.pk}", "head": f"run:{head.pk}"}
 
 
+def test_a_failed_side_has_no_graph_breaks_to_compare(client: Client, nights: tuple[Run, Run]) -> None:
+    failed = Experiment.objects.get(case="failed")
+    measured(nights[0], failed, 1.0, metric="graph_breaks")
+    measured(nights[1], failed, None, metric="graph_breaks", status="crashed")
+    assert client.get("/compare/", sides(*nights)).status_code == 200
+
+
 def verdicts(client: Client, **query: Any) -> dict[str, tuple[str, str]]:
     items = client.get("/compare.json", query).json()["items"]
     return {row["case"]: (row["verdict"], row.get("reason") or "") for row in items}
@@ -116,7 +123,11 @@ def test_an_operator_s_threshold_holds_here_too(client: Client, nights: tuple[Ru
 
 
 def test_means_are_of_the_matched_cases_with_an_interval(client: Client, nights: tuple[Run, Run]) -> None:
+    for run in nights:
+        for metric in ("speedup", "compiled_latency_ms", "cold_compile_s"):
+            measured(run, model("quiet"), 3.0, metric=metric)
     (group,) = client.get("/compare.json", sides(*nights)).json()["heads"][0]["aggregates"]
+    assert group["means"]["compile time"]["metric"] == "cold_compile_s"
     assert (group["suite"], group["backend"]) == ("timm", "inductor")
     assert (group["base_passed"], group["head_passed"], group["expected"]) == (5, 4, 6)
     mean = group["means"]["speed"]

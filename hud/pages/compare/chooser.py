@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.models import TERMINAL, Run
+from hud.pages.sql import fetch_tuples
 from hud.runs.branches import branch_or_default, stored_names
 
 _MOST_RUNS = 40
@@ -43,18 +44,37 @@ class Offer:
 class Chooser:
     runs: list[Offer]
     nights: tuple[str, str] | None  # sides: the two newest commits of the default branch
-
-    @property
-    def newest_two(self) -> tuple[str, str] | None:
-        return (self.runs[1].side, self.runs[0].side) if len(self.runs) > 1 else None
+    newest_two: tuple[str, str] | None  # the newest run that measured something again, after the one before
 
 
 def read() -> Chooser:
-    """Return the newest runs and the last two nights: 2 statements."""
+    """Return the newest runs and the last two nights: 3 statements."""
     ended = Run.objects.filter(state__in=TERMINAL).defer("provenance").order_by("-order_time", "-pk")
     nights = ended.filter(base_interpreter="", branch__in=stored_names()).exclude(commit="")
     commits = list(dict.fromkeys(nights.values_list("commit", flat=True)[:500]))
-    return Chooser([Offer(run) for run in ended[:_MOST_RUNS]], _two(commits))
+    runs = [Offer(run) for run in ended[:_MOST_RUNS]]
+    return Chooser(runs, _two(commits), _again([offer.run.pk for offer in runs]))
+
+
+def _again(runs: list[int]) -> tuple[str, str] | None:
+    """Return the newest of these runs whose first series has an earlier point, after the run of that."""
+    found = fetch_tuples(
+        """
+        SELECT earlier.run_id, r.id
+        FROM unnest(%(runs)s::int[]) WITH ORDINALITY AS given(id, place) JOIN hud_run r ON r.id = given.id
+        CROSS JOIN LATERAL (
+            SELECT series_id FROM hud_measurement WHERE run_id = r.id AND value IS NOT NULL LIMIT 1
+        ) one
+        CROSS JOIN LATERAL (
+            SELECT run_id FROM hud_measurement m
+            WHERE m.series_id = one.series_id AND m.order_time < r.order_time AND m.run_id <> r.id
+            ORDER BY m.order_time DESC LIMIT 1
+        ) earlier
+        ORDER BY given.place LIMIT 1
+        """,
+        {"runs": runs},
+    )
+    return (f"run:{found[0][0]}", f"run:{found[0][1]}") if found else None
 
 
 def _two(commits: Sequence[str]) -> tuple[str, str] | None:

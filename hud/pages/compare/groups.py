@@ -19,6 +19,7 @@ from hud.judging.aggregates import (
 from hud.models import Metric
 from hud.pages.compare.cohort import Cohort, Key
 from hud.pages.compare.points import Bools, Floats, Ints, add_words
+from runner.schema.metrics import device_time_of
 
 Formulas = Literal["", "hud"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
@@ -99,6 +100,11 @@ class Group:
     def cells(self) -> list[Mean | None]:
         return [self.means.get(kind) for kind in KINDS]
 
+    @property
+    def is_telling(self) -> bool:
+        """Return whether a mean moved, and the code may be the cause."""
+        return self.is_same_place and any(mean.tone for mean in self.means.values())
+
     def to_json(self) -> dict[str, Any]:
         names = ("suite", "backend", "mode", "dtype", "arch")
         return {
@@ -161,10 +167,12 @@ def _kind(name: str) -> str:
 
 
 def _means(cohort: Cohort, members: Ints, tables: tuple[Floats, Floats]) -> dict[str, Mean]:
-    """Return for each kind the first metric that cases of both sides have."""
+    """Return for each kind the first metric that cases of both sides have, by device time where they do."""
     found: dict[str, Mean] = {}
-    order = np.argsort(cohort.column_order[members[0]])
-    for column in order.tolist():
+    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    order = np.argsort(cohort.column_order[members[0]]).tolist()
+    by_device = {at: names[device_time_of(cohort.columns[at].name, names)] for at in order}
+    for column in dict.fromkeys(one for at in order for one in (by_device[at], at)):
         metric = cohort.columns[column]
         if metric.direction == "none" or metric.kind != "timing" or _kind(metric.name) in found:
             continue

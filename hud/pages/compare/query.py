@@ -351,8 +351,9 @@ def _row(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -> 
         if old.count != new.count:
             row.facts = f"{new.count} kernels, was {old.count}"
     for one in of_heads[0]:
-        if one.metric.name == _BREAKS and one.base.value != one.head.value and one is not row.best:
-            row.facts = f"graph breaks {one.base.value:.0f} → {one.head.value:.0f}"
+        ends = one.base.value, one.head.value  # None where it failed
+        if one.metric.name == _BREAKS and one is not row.best and ends[0] != ends[1] and None not in ends:
+            row.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
     return row
 
 

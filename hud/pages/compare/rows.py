@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
 
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Environment, Experiment, Host, Metric, Regression
+from hud.models import Environment, Experiment, Metric, Regression
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.points import Point, add_words
 from hud.pages.compare.sides import Side
+from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.suite.query import identity
-from runner.schema.statistics import LEAST_PAIRS
 
 
 @dataclass
@@ -30,7 +29,7 @@ class Row:
     regression: Regression | None = None
     facts: str = ""
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
-    pairs_query: str = ""  # fills the experiment's form so that it reruns both versions of torch in pairs
+    rerun: Rerun | None = None  # of what moved, in pairs where a host can
     experiment: Experiment = field(init=False)
 
     @cached_property
@@ -75,7 +74,7 @@ def complete(rows: Sequence[Row], environments: Mapping[int, Environment]) -> No
     for row in rows:
         row.experiment = experiments[row.pk]
     _add_regressions(rows)
-    _add_pairs(rows, environments)
+    _add_reruns(rows, environments)
     alone = [row.alone for row in rows if row.alone]
     add_words([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 
@@ -90,21 +89,11 @@ def _add_regressions(rows: Iterable[Row]) -> None:
         moved[one.series_id].regression = one
 
 
-def _add_pairs(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
-    """Add the interpreters of both versions of torch, where an attached host has them: 1 statement."""
-    found = Host.objects.filter(detached_at=None).values_list("facts__pythons", flat=True)
-    by_torch = {
-        (str(facts.get("torch", "")), str(facts.get("torch_git", ""))): name
-        for pythons in found
-        if isinstance(pythons, dict)
-        for name, facts in pythons.items()
-        if isinstance(facts, dict)  # a host says what it likes
-    }
+def _add_reruns(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
+    """Add how to compare both sides' versions of torch again: 1 statement."""
+    builds = Builds()
     for row in rows:
         if (best := row.best) and (best.moved or best.undecided):
             base, head = (environments[point.environment_id] for point in (best.base, best.head))
-            names = [by_torch.get((one.torch, one.torch_git)) for one in (base, head)]
-            wanted = {"metric": best.metric.name, "repeats": str(LEAST_PAIRS)}
-            if names[0] and names[1] and names[0] != names[1]:
-                wanted |= {"base_environment": names[0], "environment": names[1]}
-            row.pairs_query = urlencode(wanted)
+            torches = (base.torch, base.torch_git), (head.torch, head.torch_git)
+            row.rerun = builds.pairs(row.experiment, best.metric.name, *torches)

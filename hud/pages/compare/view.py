@@ -6,16 +6,19 @@ from dataclasses import asdict
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from hud.pages import data
 from hud.pages.compare import chooser, query, text
+from hud.pages.compare.groups import Group
 from hud.pages.compare.query import Filters
 from hud.pages.compare.sides import MOST_SIDES, BadSide
 from hud.pages.forms import CompareFilters
 from hud.problems import Problem
+
+_UNFOLDED = 3  # groups of suite and backend that always stand open
 
 
 @require_safe
@@ -43,16 +46,26 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     context = {
         "page": page,
         "rows": rows,
-        "compared": list(zip(page.heads, page.counts, page.groups, strict=True)),
+        "compared": [
+            (side, counts, *_by_weight(groups))
+            for side, counts, groups in zip(page.heads, page.counts, page.groups, strict=True)
+        ],
         "markdown": text.markdown(page, rows),
         "everything": everything,
-        "verdicts": query.VERDICTS,
+        "verdicts": [(word, sum(one.verdicts[word] for one in page.counts)) for word in query.VERDICTS],
         "complaints": form.complaints(),
         "chosen": chosen,
         "most_heads": MOST_SIDES - 1,
         "markdown_url": f"{reverse('api:get_compare')}?{urlencode(sides)}",
     }
     return render(request, "compare/compare.html", context)
+
+
+def _by_weight(groups: list[Group]) -> tuple[list[Group], list[Group]]:
+    """Return the groups that moved, and those to fold so that the movers come into sight."""
+    if len(groups) <= _UNFOLDED:
+        return groups, []
+    return [one for one in groups if one.is_telling], [one for one in groups if not one.is_telling]
 
 
 def read(base: str, heads: list[str], filters: Filters) -> query.ComparePage:
@@ -71,6 +84,9 @@ def _chooser(
     *,
     status: int = 200,
 ) -> HttpResponse:
+    if ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
+        sides = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
+        return redirect(f"{reverse('compare')}?{urlencode(sides)}")
     offered = chooser.read()
     if data_format:
         return data.answer(data_format, "compare", [offer.to_row() for offer in offered.runs])

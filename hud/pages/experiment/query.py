@@ -25,6 +25,7 @@ from hud.pages.experiment.history import History, Range, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
+from hud.pages.hosts.queue import usual_s
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -64,6 +65,7 @@ class ExperimentPage:
     spec: TaskSpec | None = None  # of a rerun on its device
     impossible: str = ""  # why there is none
     not_offered: str = ""  # why no attached host offers its suite
+    process_s: float | None = None  # that a process of it takes, as far as known
     cannot_run: str = ""  # why no attached host can start it, though some offer the suite
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
     more_points: bool = False  # older ones were left out
@@ -92,8 +94,8 @@ def read(
     head: int | None = None,
     as_data: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 16 statements, one more for uploaded points, up to 3 for compilations and 2 for
-    regressions; None for no such experiment.
+    """Return the page, in 17 statements, one more for uploaded points, one where it can run, up to 3 for
+    compilations and 2 for regressions; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
     experiments with other backends; `base` and `head` the runs whose kernels to compare. `as_data` reads
@@ -166,6 +168,8 @@ def _add_places(page: ExperimentPage) -> None:
         return
     offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
     page.cannot_run = matching.missing_packages([page.spec], offering) if offering else ""
+    if page.places and not page.cannot_run:
+        page.process_s = usual_s(page.spec)
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:

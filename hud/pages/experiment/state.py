@@ -12,9 +12,10 @@ from hud.models import Annotation, Regression
 from hud.pages.experiment.drawing import SHAPES, Canvas
 from hud.pages.experiment.drawing import Event as Line
 from hud.pages.experiment.history import Point
-from hud.pages.experiment.multiples import Multiples, Row, slot_of_time
+from hud.pages.experiment.multiples import Multiples, Row, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
+from hud.templatetags.hud_tags import better
 
 _NOT_DRAWN = (RegressionState.DISMISSED,)
 _MOST_STEPS = 12
@@ -139,13 +140,18 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
                 "title": row.metric.title,
                 "unit": "" if row.metric.unit in {"ratio", "count"} else row.metric.unit,
                 "digits": row.metric.precision,
+                "better": better(row.metric),
                 "level": row.level,
                 "noise": row.noise,
-                "values": [
-                    [places[key], spot.value, len(spot.compilations), spot.verdict or spot.code]
-                    for key, spot in row.spots.items()
-                ],
+                "values": [_numbers_of(spot, places[key]) for key, spot in row.spots.items()],
             }
             for row in charts.rows
         ],
     }
+
+
+def _numbers_of(spot: Spot, place: int) -> list[Any]:
+    """Return place, value, compilations and word; of several compilations both extremes too."""
+    found = [value for _number, value in spot.compilations]
+    ends = [float(f"{value:.5g}") for value in (min(found), max(found))] if len(found) > 1 else []
+    return [place, spot.value, len(found), spot.verdict or spot.code, *ends]

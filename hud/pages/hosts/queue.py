@@ -5,6 +5,7 @@ Times are estimated from earlier tasks of the same kind.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -16,9 +17,10 @@ from django.utils import timezone
 
 from hud.hosts.registration import state_of
 from hud.models import ACTIVE, Accelerator, Run, State, Task
-from hud.pages.sql import fetch
+from hud.pages.sql import fetch, fetch_tuples
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
+from runner.schema.suite import TaskSpec
 
 SHOWN_RUNS = 50
 SHOWN_PLACES = 8
@@ -75,6 +77,15 @@ def progress_of(run: Run) -> Progress:
     left = [max(task.usual_s - task.running_s, 0.0) for task in remaining if task.usual_s is not None]
     known = run.state in ACTIVE and remaining and len(left) == len(remaining)
     return Progress(len(work) - len(remaining), len(work), round(sum(left), 1) if known else None)
+
+
+def usual_s(spec: TaskSpec) -> float | None:
+    """Return how long a process of this kind took lately, None if none ran here: 1 statement."""
+    ((seconds,),) = fetch_tuples(
+        f"SELECT usual.seconds FROM (SELECT %(spec)s::jsonb spec, NULL::timestamptz finished) t {_USUAL}",  # noqa: S608 - constants of this file  # nosec B608
+        {"spec": json.dumps(spec.to_json())},
+    )
+    return None if seconds is None else float(seconds)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.states import RegressionKind
-from hud.models import SeriesState
+from hud.models import Compilation, SeriesState
+from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions.query import Cause, Line
 from hud.pages.values import MetricValue
 
@@ -25,6 +26,8 @@ class Look:
     recent: list[float | None] | None = None  # of a missed target's series
     others: int = 0  # further metrics of the experiment that miss their targets
     is_new: bool = False  # it moved in the newest night
+    rerun: Rerun | None = None
+    has_kernels: bool = False  # both runs between which it moved have them: they can be compared
 
     @property
     def line(self) -> Line | None:
@@ -87,6 +90,30 @@ def rows(
     for row in by_experiment.values():
         row.recent = recent.get(row.missed.series_id) if row.missed else None
     return [*found, *by_experiment.values()]
+
+
+def complete(shown: Sequence[Look]) -> None:
+    """Say how each row can be measured again, and whether its kernels are known: 2 statements, 1 more where a
+    host has two versions of torch."""
+    lines = [row.line for row in shown if row.line]
+    runs = {run for line in lines for run in (line.regression.first_run_id, line.regression.last_good_run_id)}
+    known = Compilation.objects.filter(
+        experiment__in={line.experiment.pk for line in lines}, run__in=runs - {None}
+    ).exclude(kernels=[])
+    places = set(known.values_list("run", "experiment"))
+    builds = Builds()
+    moved = [row.line.regression for row in shown if row.line and row.kind in {"regressed", "drift"}]
+    pairs = builds.of_regressions(moved)
+    for row in shown:
+        if row.line:
+            one, pk = row.line.regression, row.line.experiment.pk
+            row.has_kernels = {(one.first_run_id, pk), (one.last_good_run_id, pk)} <= places
+        if row.line and row.line.regression.pk in pairs:
+            row.rerun = pairs[row.line.regression.pk]
+        else:
+            series = row.line or (row.improved.series if row.improved else row.missed)
+            assert series
+            row.rerun = builds.once(series.experiment, series.metric.name)
 
 
 def _improved(improved: Sequence[int]) -> list[Look]:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from hud.pages import data
 from hud.pages.compilers.query import WINDOWS, Comparison
 from hud.pages.compilers.view import CompilerFilters
-from hud.pages.overview import query
+from hud.pages.overview import look, query
 from hud.problems import Problem
 
 
@@ -42,18 +42,19 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
             runs=[line.to_row() for line in page.runs],
         )
     table = comparison.table
+    shown = page.looks[: None if request.GET.get("rows") == "all" else query.ROWS]
+    look.complete(shown)
     context = {
         "page": page,
         "comparison": comparison,
         "table": table,
         "backends": query.BACKENDS,
-        "shown_looks": page.looks[: query.ROWS],
+        "shown_looks": shown,
         "filters": comparison.filters,
         "pickers": comparison.pickers,
         "table_html": _table_html(comparison) if table and table.suites else "",
         "windows": WINDOWS,
         "look": which if which in {"new", "mine"} else "",
-        "rows": query.ROWS,
         "complaints": form.complaints() + comparison.complaints,
     }
     return render(request, "overview/overview.html", context)

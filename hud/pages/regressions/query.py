@@ -24,6 +24,7 @@ from hud.models import (
     Run,
     SeriesState,
 )
+from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.pages.sql import by_id
@@ -117,6 +118,7 @@ class Detail:
     actions: list[Event]
     environment: list[tuple[str, str, str]]  # fact, before, after
     bisect: BisectPanel
+    rerun: Rerun
     cause: Cause | None = None  # that it belongs to, where that is on the page
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
 
@@ -196,7 +198,7 @@ class RegressionsPage:
 
 
 def read(filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page, in 11 statements, 22 with a detail."""
+    """Return the page, in 11 statements, 24 with a detail."""
     found = _rows(filters, user)
     lines = _lines(found[:MOST_ROWS])
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
@@ -356,7 +358,8 @@ def _detail(line: Line, causes: Sequence[Cause]) -> Detail:
             f"run:{runs[1]}/experiment:{line.experiment.pk}",
         )
     actions = possible(RegressionState(one.state))
-    return Detail(line, events, actions, _differences(one), bisects.panel(one), cause, code)
+    rerun = Builds().of_regressions([one])[one.pk]
+    return Detail(line, events, actions, _differences(one), bisects.panel(one), rerun, cause, code)
 
 
 def _event(event: RegressionEvent) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""Where a change can be measured again in pairs: on a host that has both versions of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from hud.models import Accelerator, Environment, Experiment, Regression
+from hud.runs import matching
+from runner.schema.statistics import LEAST_PAIRS
+
+Torch = tuple[str, str]  # version and commit
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """The query string that fills an experiment's rerun form."""
+
+    query: str
+    in_pairs: bool = False  # of both versions, on one host
+    hindrance: str = ""  # why it is not in pairs, or cannot be at all
+
+
+class Builds:
+    """The versions of torch of the attached hosts."""
+
+    def __init__(self) -> None:
+        """Read the accelerators: 1 statement."""
+        self._interpreters = [(one, _interpreters(one)) for one in matching.attached()]
+
+    @property
+    def can_pair(self) -> bool:
+        """Return whether any host has two versions."""
+        return any(len(names) > 1 for _accelerator, names in self._interpreters)
+
+    def once(self, experiment: Experiment, metric: str) -> Rerun:
+        """Return how to measure an experiment once more where its series would go on."""
+        arch = experiment.arch or experiment.device
+        same = [one for one, _names in self._interpreters if _fits(one, experiment)]
+        hindrance = ""
+        if not same:
+            hindrance = f"no {arch} is attached"
+        elif not any(_offers(one, experiment) for one in same):
+            hindrance = f"no attached {arch} offers {experiment.suite}"
+        return Rerun(urlencode({"metric": metric}), hindrance=hindrance)
+
+    def pairs(self, experiment: Experiment, metric: str, base: Torch | None, head: Torch | None) -> Rerun:
+        """Return how to compare these two versions; None is one that is not known."""
+        once = self.once(experiment, metric)
+        if once.hindrance:
+            return once
+        if base and base == head:
+            return replace(once, hindrance="both have the same torch")
+        for one, names in self._interpreters:
+            if _fits(one, experiment) and _offers(one, experiment) and base in names and head in names:
+                wanted = {
+                    "metric": metric,
+                    "place": f"{one.host_id}:{one.device}:{one.arch}",
+                    "environment": names[head],
+                    "base_environment": names[base],
+                    "repeats": str(LEAST_PAIRS),
+                }
+                return Rerun(urlencode(wanted), in_pairs=True)
+        return replace(once, hindrance="no host has both versions of torch")
+
+    def of_regressions(self, found: Collection[Regression]) -> dict[int, Rerun]:
+        """Return how to compare the last good run of each with the first that moved: 1 statement, where any
+        host has two versions. The experiments and metrics of their series are read already."""
+        torches = _torches(found) if self.can_pair else {}
+        return {
+            one.pk: self.pairs(
+                one.series.experiment,
+                one.series.metric.name,
+                torches.get((one.series_id, one.last_good_run_id)),
+                torches.get((one.series_id, one.first_run_id)),
+            )
+            for one in found
+        }
+
+
+def _fits(accelerator: Accelerator, experiment: Experiment) -> bool:
+    return (accelerator.device, accelerator.arch) == (experiment.device, experiment.arch)
+
+
+def _offers(accelerator: Accelerator, experiment: Experiment) -> bool:
+    return experiment.suite in accelerator.catalog.get("suites", [])
+
+
+def _interpreters(accelerator: Accelerator) -> dict[Torch | None, str]:
+    """Return the accelerator's interpreters by their torch."""
+    pythons, offered = accelerator.host.facts.get("pythons"), accelerator.catalog.get("pythons", [])
+    return {
+        (str(facts["torch"]), str(facts.get("torch_git", ""))): name
+        for name, facts in (pythons.items() if isinstance(pythons, Mapping) else ())
+        if name in offered and isinstance(facts, Mapping) and facts.get("torch")  # a host says what it likes
+    }
+
+
+def _torches(found: Collection[Regression]) -> dict[tuple[int, int | None], Torch]:
+    """Return the torch of both runs of each regression, by series and run."""
+    runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
+    rows = Environment.objects.filter(
+        measurement__series__in={one.series_id for one in found}, measurement__run__in=runs
+    ).values_list("measurement__series", "measurement__run", "torch", "torch_git")
+    return {(series, run): (torch, git) for series, run, torch, git in rows}
