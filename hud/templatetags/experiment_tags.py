@@ -80,8 +80,8 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
 
 
 @register.simple_tag
-def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
-    """Return a row of the table of points."""
+def point_row(point: Point, ends: tuple[float, float], targets: bool, sources: bool) -> SafeString:
+    """Return a row of the table of points, with the columns that some point fills."""
     url = reverse("run", args=[point.run_id])
     marks = drawing.small([value for _number, value in point.compilations], *ends)
     differences = format_html(
@@ -107,7 +107,7 @@ def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
     warning = f"{point.warning}" if point.warning else ""
     return format_html(
         '<tr id="run-{}"{}><th scope="row">{}</th><td>{}{}</td><td class="num">{}{}</td><td>{}{}</td>'
-        '<td>{}</td><td>{}</td><td class="host-name">{}</td><td class="long">{}</td><td>{}</td>'
+        '<td>{}</td>{}<td class="host-name">{}</td><td class="long">{}</td>{}'
         '<td><a href="{}">{}</a></td></tr>',
         point.run_id,
         "" if point.same_class else SafeString(' class="other-class"'),
@@ -119,14 +119,14 @@ def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
         value_html(point),
         format_html(' <span class="tag" title="{}">warning</span>', warning) if warning else "",
         marks if len(point.compilations) > 1 else "",
-        format_html(' <span class="dim">in {} processes</span>', point.processes)
+        format_html(' <span class="dim" title="in {0} processes">× {0}</span>', point.processes)
         if point.processes > 1
         else "",
         verdict_badge(point),
-        targets_html(point, brief=True),
+        format_html("<td>{}</td>", targets_html(point, brief=True)) if targets else "",
         point.host or "unknown",
         differences,
-        source,
+        format_html("<td>{}</td>", source) if sources else "",
         url,
         point.run_id,
     )

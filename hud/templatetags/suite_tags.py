@@ -57,7 +57,7 @@ def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[s
         '<tr>{}<th scope="row"><a href="{}">{}</a>{}</th>{}<td>{}</td>{}<td class="when">{}{}</td></tr>',
         tick,
         reverse("experiment", args=[one.pk]),
-        one.title,
+        format_html_join(SafeString(",<wbr>"), "{}", ((part,) for part in one.title.split(","))),
         SafeString(' <span class="dim">dynamic</span>') if one.dynamic else _NOTHING,
         words,
         sparkline(row.trend),
