@@ -145,7 +145,7 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
         "rows": [
             {
                 "title": row.metric.title,
-                "unit": unit(row.metric),
+                "unit": row.metric.unit if row.metric.unit == "B" else unit(row.metric),
                 "digits": row.metric.precision,
                 "level": row.level,
                 "noise": row.noise,
