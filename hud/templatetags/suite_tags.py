@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from django import template
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from hud.pages.suite.newest import Totals
@@ -57,7 +57,7 @@ def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[s
         '<tr>{}<th scope="row"><a href="{}">{}</a>{}</th>{}<td>{}</td>{}<td class="when">{}{}</td></tr>',
         tick,
         reverse("experiment", args=[one.pk]),
-        format_html_join(SafeString(",<wbr>"), "{}", ((part,) for part in one.title.split(","))),
+        SafeString(escape(one.title).replace(",", ",<wbr>").replace("[", "<wbr>[")),
         SafeString(' <span class="dim">dynamic</span>') if one.dynamic else _NOTHING,
         words,
         sparkline(row.trend),

@@ -15,7 +15,7 @@ from hud.judging.regressions.funnel import Week
 from hud.pages import data
 
 _HEIGHT = 100  # units of the chart
-_LEAST_COLUMNS = 12  # weeks in it
+_LEAST_COLUMNS = 8  # weeks in it
 _SHOWN = (
     "points",
     "suspects",

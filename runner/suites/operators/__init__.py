@@ -158,7 +158,7 @@ def digest_of_own(variables: Mapping[str, str]) -> str:
 SUITE = OperatorSuite(
     name="operators",
     title="Operators over recorded shapes, eager against inductor",
-    headline_metrics=("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
+    headline_metrics=("50th", "20th", "80th", "device_speedup", "abs"),
     reference_backends=("eager",),
     cases=(
         Case(FREQUENT, "The twenty most frequent operators, one after the other", _DTYPES),
