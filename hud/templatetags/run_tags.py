@@ -219,7 +219,7 @@ def pairs_picture(line: PairLine) -> SafeString:
                 '<text x="{}" y="{}" text-anchor="middle">{}</text>',
                 x(tick),
                 bottom + 15,
-                signed_percent(tick) if tick else "0",
+                signed_percent(tick) if tick else "0, grey: ± 2 %",
             )
         )
     for place, change in enumerate(changes):
