@@ -84,8 +84,8 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
 
 
 @register.simple_tag
-def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
-    """Return a row of the table of points."""
+def point_row(point: Point, ends: tuple[float, float], targets: bool, sources: bool) -> SafeString:
+    """Return a row of the table of points, with the columns that some point fills."""
     many = len(point.compilations) > 1
     marks = drawing.small([value for _number, value in point.compilations], *ends) if many else ""
     differences: str = escape("; ".join(point.changed[:2])) or '<span class="dim">no difference</span>'
@@ -103,15 +103,17 @@ def point_row(point: Point, ends: tuple[float, float]) -> SafeString:
         branch = f' <span class="tag" title="{title}">{escape(point.other_branch)}</span>'
     if point.warning:
         warning = f' <span class="tag" title="{escape(point.warning)}">warning</span>'
-    if point.processes > 1:
-        processes = f' <span class="dim">in {point.processes} processes</span>'
+    if (n := point.processes) > 1:
+        processes = f' <span class="dim" title="in {n} processes">× {n}</span>'
+    target = f"<td>{targets_html(point, brief=True)}</td>" if targets else ""
     row = (
         f'<tr id="run-{point.run_id}"{"" if point.same_class else _OF_OTHER_CLASS}>'
         f'<th scope="row">{moment(point.order_time)}</th><td>{commit(point.commit)}{branch}</td>'
         f'<td class="num">{value_html(point)}{warning}</td><td>{marks}{processes}</td>'
-        f"<td>{verdict_badge(point)}</td><td>{targets_html(point, brief=True)}</td>"
+        f"<td>{verdict_badge(point)}</td>{target}"
         f'<td class="host-name">{escape(point.host or "unknown")}</td><td class="long">{differences}</td>'
-        f'<td>{source}</td><td><a href="{_run(point.run_id)}">{point.run_id}</a></td></tr>'
+        f"{f'<td>{source}</td>' if sources else ''}"
+        f'<td><a href="{_run(point.run_id)}">{point.run_id}</a></td></tr>'
     )
     return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 

@@ -69,8 +69,19 @@ def words(experiment: Experiment, names: list[str]) -> str:
 
 
 @register.filter
+def short_config(config: str) -> str:
+    """Format a configuration of Triton: ``XBLOCK=4 R0_BLOCK=4096 num_warps=8`` → ``4 × 4096, 8 warps``."""
+    said = dict(part.partition("=")[::2] for part in config.split())
+    blocks = " × ".join(said[name] for name in said if name.endswith("BLOCK"))
+    if not blocks or "num_warps" not in said:
+        return config
+    rest = [f"{name}={said[name]}" for name in said if not name.endswith("BLOCK") and name != "num_warps"]
+    return ", ".join([blocks, f"{said['num_warps']} warps", *rest])
+
+
+@register.filter
 def milliseconds(us: float) -> str:
-    return f"{us / 1e3:.{1 if us >= 1e4 else 3}f}"
+    return f"{us / 1e3:.{1 if us >= 1e3 else 3}f}"
 
 
 def signed(value: float, digits: int) -> str:

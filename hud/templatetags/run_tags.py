@@ -153,12 +153,9 @@ def result_row(
 
 def _facts(experiment: Experiment, varying: Collection[str]) -> str:
     """Return in what an experiment differs from the others of its page."""
-    words = f"{experiment.suite} " if "suite" in varying else ""
-    words += (experiment.dtype or "unknown dtype") if "dtype" in varying else ""
-    for name in ("mode", "backend"):
-        words += f" · {getattr(experiment, name) or f'unknown {name}'}" if name in varying else ""
-    words += f" · {experiment.arch or experiment.device or 'unknown arch'}" if "arch" in varying else ""
-    return escape(words)
+    said = {name: getattr(experiment, name) for name in ("suite", "dtype", "mode", "backend")}
+    said["arch"] = experiment.arch or experiment.device
+    return escape(" · ".join(said[name] or f"unknown {name}" for name in said if name in varying))
 
 
 def _processes(value: ResultValue) -> str:
@@ -173,7 +170,11 @@ def _regression(page: RunPage, value: ResultValue) -> SafeString:
     one = value.regression
     if one:
         found += format_html(
-            ' <a class="state" href="{}?id={}">{}</a>', reverse("regressions"), one.id, one.state
+            ' <a class="state" href="{}?id={}">{}{}</a>',
+            reverse("regressions"),
+            one.id,
+            "still " if value.verdict == "unchanged" else "",
+            one.state,
         )
     if one and one.last_good_run:
         found += format_html(
@@ -222,7 +223,7 @@ def pairs_picture(line: PairLine) -> SafeString:
                 '<text x="{}" y="{}" text-anchor="middle">{}</text>',
                 x(tick),
                 bottom + 15,
-                signed_percent(tick) if tick else "0",
+                signed_percent(tick) if tick else "0, grey: ± 2 %",
             )
         )
     for place, change in enumerate(changes):

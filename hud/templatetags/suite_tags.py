@@ -44,7 +44,8 @@ def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[s
     )
     if row.leading:
         newest = f'<a href="{_address("run", row.leading.run_id)}">{ago(row.leading.order_time)}</a>'
-    head = f'<a href="{_address("experiment", one.pk)}">{title}</a>{_DYNAMIC if one.dynamic else ""}'
+    name = title.replace(",", ",<wbr>").replace("[", "<wbr>[")
+    head = f'<a href="{_address("experiment", one.pk)}">{name}</a>{_DYNAMIC if one.dynamic else ""}'
     return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
         f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
         f'<td class="when">{newest}{again}</td></tr>'

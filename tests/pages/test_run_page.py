@@ -146,7 +146,7 @@ def test_what_the_results_of_a_run_differ_in_is_shown(client: Client) -> None:
     create_measurement(create_experiment(mode=""), run=run)
     text = text_of(client, f"/runs/{run.pk}/")
     for word in ("inference", "training", "unknown mode"):
-        assert f'<span class="fact"> · {word}</span>' in text
+        assert f'<span class="fact">{word}</span>' in text
 
 
 def names_of(client: Client, address: str) -> list[str]:

@@ -23,7 +23,7 @@ TALL, LOW, STRIP, FOOT = 196, 96, 14, 34
 SHAPES = 8  # of the most frequent variants; further ones share the last
 _MOST_TICKS = 6
 _LABEL = 26  # characters beside an event
-_APART = 170.0  # between the labels of two events
+_APART = 240.0  # between the labels of two events
 _SAMPLES = 400
 _SPAN = 4  # the axis reaches at least so many times the noise to either side of the level
 
@@ -173,15 +173,15 @@ def axis(canvas: Canvas) -> SafeString:
 def heads(canvas: Canvas) -> SafeString:
     """Return the labels of the events, above the first chart; the notes below the charts have them all."""
     texts: list[str] = []
-    last = -WIDTH
+    named: list[float] = []
     icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎"}
-    for event in sorted(canvas.events, key=lambda one: one.x):
-        near = event.x - last < _APART
+    for event in sorted(canvas.events, key=lambda one: (one.kind != "change", one.x)):
+        near = any(abs(event.x - x) < _APART for x in named)
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
         text = icons[event.kind] if near else f"{icons[event.kind]} {escape(words)}"
-        late = event.x > 800 and not near
+        late = event.x > 880 and not near
         if not near:
-            last = event.x
+            named.append(event.x)
         anchor = "end" if late else "start"
         texts.append(
             f'<text class="tick {anchor} {event.kind}" x="{event.x / 10:.2f}%"'
@@ -243,7 +243,8 @@ def _scale(row: Row, look: Look, height: int) -> Scale:
     low, high = _padded(low, high)
     if look.scale == "absolute" and min(places) >= 0:
         low = max(low, 0.0)
-    return Scale(low, high, height, of, _ticks(low, high, height, of, look=look, metric=row.metric))
+    ticks = _ticks(low, high, height, of, look=look, metric=row.metric) if found else []
+    return Scale(low, high, height, of, ticks)
 
 
 def _transform(look: Look, level: float | None, values: Sequence[float]) -> Callable[[float], float]:
@@ -273,11 +274,11 @@ def _ticks(
     look: Look | None = None,
     metric: Metric | None = None,
 ) -> list[tuple[float, str]]:
-    """Return 3 to 5 round ticks as pixels and text."""
-    raw = (high - low) / (5 if height >= TALL else 3)
+    """Return 2 to 6 round ticks as pixels and text."""
+    raw = (high - low) / (6 if height >= TALL else 4)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * size for size in (1, 2, 5, 10) if power * size >= raw)
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    step, half = next((power * size, size == 2.5) for size in (1, 2, 2.5, 5, 10) if power * size >= raw)
+    digits = max(0, half - math.floor(math.log10(step) + 1e-9))
     first = math.ceil(low / step)
     places = [step * (first + number) for number in range(int(high / step - first + 1e-9) + 1)]
     scale = look.scale if look and of is not float else "absolute"
@@ -288,7 +289,7 @@ def _ticks(
         if scale == "relative":
             return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
         if metric and metric.unit == "B":
-            return bytes_text(place)
+            return bytes_text(place).replace(".00 ", " ")
         return f"{place + 0.0:,.{digits}f}" if abs(place) < 1e6 else f"{place:.3g}"
 
     return [(_pixel(place, low, high, height), text_of(place).replace("-", "−")) for place in places]
@@ -337,11 +338,10 @@ def _marks(row: Row, canvas: Canvas, scale: Scale, *, shaped: bool = False, extr
     found = []
     for key, spot in row.spots.items():
         x = canvas.by_key[key]
-        tone = "moved" if since and key[0] >= since else ""
-        if key in others:
-            tone = "branch"
+        tone = "branch" if key in others else "moved" if since and key[0] >= since else ""
         if spot.value is None:
-            found.append(f'<use class="cross" href="#m-cross" x="{x / 10:.2f}%" y="{scale.height - 8}"/>')
+            kind = "cross" if spot.failed else "dot"  # a status without a number
+            found.append(f'<use class="{kind}" href="#m-{kind}" x="{x / 10:.2f}%" y="{scale.height - 8}"/>')
             continue
         values = spot.compilations if canvas.look.marks == "each" else [(0, spot.value)]
         apart = canvas.step * 0.66 / len(values)
@@ -369,8 +369,8 @@ def _labels(row: Row, scale: Scale) -> Iterator[str]:
         inside, above = scale.holds(row.target.value), scale.of(row.target.value) > scale.high
         y = scale.y(row.target.value) - 3 if inside else 10 if above else scale.height - 2
         arrow = "" if inside else "↑ " if above else "↓ "
-        text = f"{arrow}{escape(row.target.brief)}"
-        yield f'<text class="tick start target" x="0" dx="4" y="{max(y, 9):.1f}">{text}</text>'
+        text = f'x="0" dx="4" y="{max(y, 9):.1f}">{arrow}{escape(row.target.brief)}'
+        yield f'<text class="tick start target" {text}</text>'
 
 
 def _tick_texts(scale: Scale) -> list[str]:

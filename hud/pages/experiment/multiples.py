@@ -35,6 +35,7 @@ MOST_OVERLAYS = 4
 _STRIPS = ("accuracy", "graph_breaks")  # a cell a run in place of a chart
 # Drawn hollow in the chart of another metric, where that is shown.
 _BESIDE = {"warm_compile_s": "cold_compile_s", "eager_device_latency_ms": "device_latency_ms"}
+_STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside what its class says
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
 _ACTIVE = ("suspect", "open", "confirmed", "acknowledged")
 
@@ -80,7 +81,7 @@ class Slot:
     host: str
     environment: int
     changed: list[str] = field(default_factory=list)  # facts that differ from the slot before
-    step: bool = False  # its class of environments differs from the slot before
+    step: bool = False  # more than torch differs from the slot before
 
     @property
     def key(self) -> Key:
@@ -197,6 +198,7 @@ def read(
     for regression in found.regressions:
         if regression.state in _ACTIVE and regression.series_id in rows:
             rows[regression.series_id].regression = regression
+    found.rows[1:] = sorted(found.rows[1:], key=lambda row: row.regression is None)  # what moved, first
     return found
 
 
@@ -279,8 +281,11 @@ def _slots(readings: Iterable[Reading]) -> list[Slot]:
     for before, slot in pairwise([slot for slot in found if not other_branch(slot.branch)]):
         if before.environment != slot.environment:
             old, new = environments[before.environment], environments[slot.environment]
-            slot.changed = changes(old, new)
-            slot.step = old.class_key != new.class_key
+            slot.changed = sorted(changes(old, new), key=lambda text: text.startswith("torch"))
+            slot.step = old.class_key != new.class_key or any(
+                old.facts.get(name) and new.facts.get(name) and old.facts[name] != new.facts[name]
+                for name in _STEP_FACTS
+            )
     return found
 
 

@@ -184,12 +184,13 @@ def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[S
 
 def _choose(series: Sequence[Series], name: str, measured: Iterable[int]) -> Series | None:
     """Return the series of the metric called `name`, else the first one that has measurements, by device time
-    where there is such."""
+    where there is such; a status only where there is nothing else."""
     measured = set(measured)
     there = {one.metric.name: one for one in series if one.pk in measured}
     if name in there or not there:
         return there.get(name)
-    return there[device_time_of(next(iter(there)), there)]
+    first = next((name for name, one in there.items() if one.metric.kind != "status"), next(iter(there)))
+    return there[device_time_of(first, there)]
 
 
 def _backend_lines(

@@ -15,10 +15,21 @@ from hud.pages.experiment.history import Point
 from hud.pages.experiment.multiples import Multiples, Row, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
-from hud.templatetags.hud_tags import better
+from hud.templatetags.hud_tags import better, unit
+from runner.schema.statistics import median
 
 _NOT_DRAWN = (RegressionState.DISMISSED,)
 _MOST_STEPS = 12
+
+
+@dataclass(frozen=True)
+class Legend:
+    """A shape of the marks: the choice of the autotuner that it stands for."""
+
+    shape: int
+    text: str
+    n: int
+    value: float | None  # the shown metric's median with it
 
 
 @dataclass(frozen=True)
@@ -30,9 +41,10 @@ class Verdict:
     regression: Regression | None
     others: int  # further metrics that regressed
     actions: list[Event]  # of a person on the regression
+    choices: tuple[float, float] | None  # least and largest value of the autotuner's choices
 
 
-def verdict_of(page: ExperimentPage) -> Verdict | None:
+def verdict_of(page: ExperimentPage, legend: Sequence[Legend]) -> Verdict | None:
     """Return what to say of an experiment, None before its first result."""
     if page.history is None or page.history.newest is None:
         return None
@@ -40,16 +52,9 @@ def verdict_of(page: ExperimentPage) -> Verdict | None:
     actions = possible(RegressionState(regression.state)) if regression else []
     row = page.charts.rows[0] if page.charts.rows else None
     others = max(page.charts.active_count - 1, 0)
-    return Verdict(page.history.newest, row, regression, others, actions)
-
-
-@dataclass(frozen=True)
-class Legend:
-    """A shape of the marks: the choice of the autotuner that it stands for."""
-
-    shape: int
-    text: str
-    n: int
+    values = [one.value for one in legend if one.value is not None]
+    choices = (min(values), max(values)) if len(values) > 1 else None
+    return Verdict(page.history.newest, row, regression, others, actions, choices)
 
 
 def shapes_of(page: ExperimentPage) -> tuple[dict[tuple[int, int], int], list[Legend]]:
@@ -59,11 +64,13 @@ def shapes_of(page: ExperimentPage) -> tuple[dict[tuple[int, int], int], list[Le
         return {}, []
     counts = Counter(mark.variant for mark in found.marks)
     places = {variant: min(place, SHAPES - 1) for place, (variant, _n) in enumerate(counts.most_common())}
-    texts = {mark.variant: mark.config or mark.variant[:7] for mark in found.marks}
-    legend = [
-        Legend(place, texts[variant] if place < SHAPES - 1 or len(counts) <= SHAPES else "other choices", n)
-        for place, (variant, n) in enumerate(counts.most_common(SHAPES))
-    ]
+    legend = []
+    for place in range(min(len(counts), SHAPES)):
+        own = [mark for mark in found.marks if places[mark.variant] == place]
+        several = len({mark.variant for mark in own}) > 1
+        text = "other choices" if several else own[0].config or own[0].variant[:7]
+        values = [mark.value for mark in own if mark.value is not None]
+        legend.append(Legend(place, text, len(own), median(values) if values else None))
     return {(mark.run, mark.number): places[mark.variant] for mark in found.marks}, legend
 
 
@@ -138,7 +145,7 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
         "rows": [
             {
                 "title": row.metric.title,
-                "unit": "" if row.metric.unit in {"ratio", "count"} else row.metric.unit,
+                "unit": row.metric.unit if row.metric.unit == "B" else unit(row.metric),
                 "digits": row.metric.precision,
                 "better": better(row.metric),
                 "level": row.level,

@@ -105,7 +105,7 @@ def _render(
     context = {
         "page": page,
         "experiment": page.experiment,
-        "state": state.verdict_of(page),
+        "state": state.verdict_of(page, legend),
         "look": canvas.look,
         "canvas": canvas,
         "charts": [
@@ -123,6 +123,8 @@ def _render(
         "command": page.spec.command() if page.spec else "",
         "impossible": page.impossible,
         "points": points,
+        "with_targets": any(point.targets for point in points),
+        "with_sources": any(point.uploaded or point.file for point in points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
         "samples": drawing.samples(page.samples, history.metric, rule if newest_alone else "median")
         if history and len(page.samples) > 1

@@ -15,6 +15,7 @@ from hud.judging.regressions.funnel import Week
 from hud.pages import data
 
 _HEIGHT = 100  # units of the chart
+_LEAST_COLUMNS = 8  # weeks in it
 _SHOWN = (
     "points",
     "suspects",
@@ -44,9 +45,10 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(timezone.now())
     if data_format:
         return data.answer(data_format, "funnel", [_row(week) for week in found])
-    columns = _columns(found)
     first = next((place for place, week in enumerate(reversed(found)) if _is_filled(week)), len(found) - 1)
-    found = found[: max(len(found) - first, 1)]  # no empty weeks before the first one
+    filled = max(len(found) - first, 1)
+    columns = _columns(found[: max(filled, _LEAST_COLUMNS)])
+    found = found[:filled]  # no empty weeks before the first one
     total = {name: sum(getattr(week, name) for week in found) for name in (*_SHOWN, "real")}
     decided = total["real"] + total["dismissed"]
     context = {

@@ -33,7 +33,7 @@ class Column:
 
 _HARNESS = "the harness's"
 COLUMNS = (
-    Column("speedup", "Speedup", {"device_speedup": "", "speedup": "call time", "50th": "of 50 %"}),
+    Column("speedup", "Speedup", {"device_speedup": "", "speedup": "call time", "50th": "median"}),
     Column(
         "latency",
         "Latency",

@@ -159,7 +159,7 @@ SUITE = OperatorSuite(
     name="operators",
     title="Operators over recorded shapes, eager against inductor",
     class_packages=("numpy",),
-    headline_metrics=("50th", "20th", "80th", "device_speedup", "abs", "elapsed"),
+    headline_metrics=("50th", "20th", "80th", "device_speedup", "abs"),
     reference_backends=("eager",),
     cases=(
         Case(FREQUENT, "The twenty most frequent operators, one after the other", _DTYPES),
