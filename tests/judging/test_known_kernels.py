@@ -50,7 +50,8 @@ def test_two_percent_of_all_kernels_is_found_the_same_night() -> None:
         ids, times = compilation(chance)
         return [(str(one // 2), str(one % 2), factor * time) for one, time in zip(ids, times, strict=True)]
 
-    earlier, points = [], []
+    earlier: list[list[tuple[str, str, float]]] = []
+    points: list[float] = []
     for night in range(60):
         drawn = draw()
         (ratio,) = same_choice_ratios(earlier, [drawn])

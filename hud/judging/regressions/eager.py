@@ -32,6 +32,7 @@ def name_moved_sides(followed: Sequence[Regression]) -> None:
     ).values_list("series__experiment", "series__metric__name", "run", "value")
     values: dict[tuple[int, str, int | None], list[float]] = {}
     for experiment, name, run, value in rows:
+        assert value is not None
         values.setdefault((experiment, name, run), []).append(value)
     for one in speedups:
         cause = _WORDS.get(_side(one, values) or "", "")
