@@ -62,6 +62,7 @@ _LIMITS = {  # characters, in the order of an identity
     "device": 40,
     "arch": 100,
 }
+_NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MAX_SAMPLES = 100_000
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
@@ -214,8 +215,8 @@ class RecordParser:
         measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
-        _normalise_names(measurement)
-        _check_limits(measurement)
+        _check_names(measurement)
+        _check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
         self._add_compilation(measurement, extra)
@@ -239,9 +240,14 @@ class RecordParser:
         else:
             measurement.target_arch = None
         measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
-        if measurement.unsaid or not (measurement.mode and measurement.dtype and measurement.arch):
+        if measurement.unsaid:
             self.unsaid.update(measurement.unsaid)
-            self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
+        if not measurement.mode:
+            self.unsaid.add("mode")
+        if not measurement.dtype:
+            self.unsaid.add("dtype")
+        if not measurement.arch:
+            self.unsaid.add("arch")
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         number = _compilation(extra)
@@ -339,42 +345,43 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
     return None if measurement.knobs.get("pure_wall_time") else FIRST_RUN_ONLY
 
 
-def _normalise_names(measurement: ParsedMeasurement) -> None:
+def _check_names(measurement: ParsedMeasurement) -> None:
+    """Write the settings as JSON and the names in one form. Raise WrongRecord for names that cannot be
+    stored."""
     if measurement.knobs:
         knobs = {name: _bounded(value) for name, value in measurement.knobs.items()}
         measurement.knobs_key = knobs_key(knobs)
-    measurement.metric = nfc(measurement.metric)
-    texts = measurement.identity[:8]
-    names = "".join((*texts, measurement.metric))
-    if "\\u" in measurement.knobs_key:  # JSON, which escapes them
-        names += json.dumps(measurement.knobs, ensure_ascii=False)
-    if found := invisible_in(names):
-        raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
-    if not "".join(texts).isascii():
-        columns = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
-        for name, value in zip(columns, texts, strict=True):
-            setattr(measurement, name, nfc(value))
+    texts: tuple[str, ...] = measurement.identity[:8]
+    joined = "".join(texts)
+    escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
+    if escaped or not (joined.isascii() and measurement.metric.isascii()):
+        settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
+        if found := invisible_in(joined + measurement.metric + settings):
+            raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
+        measurement.metric = nfc(measurement.metric)
+        texts = tuple(map(nfc, texts))
+        for name, value in zip(_NAMES, texts, strict=True):
+            setattr(measurement, name, value)
+    if max(map(len, texts)) > _ALWAYS_FITS:
+        _check_lengths(texts)
+    if not _SUITE.fullmatch(measurement.suite):
+        raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
+    if len(measurement.metric) > 200:
+        raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
+
+
+def _check_lengths(texts: tuple[str, ...]) -> None:
+    for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
+        if len(value) > limit:
+            raise WrongRecord("", f"the {name} is longer than {limit} characters")
+    if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+        raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
 
 
 def _bounded(value: Any) -> Any:
     """Return a number beyond 64 bits as text, since JSON readers disagree about it."""
     is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_a_number and abs(value) >= 2**63 else value
-
-
-def _check_limits(measurement: ParsedMeasurement) -> None:
-    texts: tuple[str, ...] = measurement.identity[:8]
-    if max(map(len, texts)) > _ALWAYS_FITS:
-        for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
-            if len(value) > limit:
-                raise WrongRecord("", f"the {name} is longer than {limit} characters")
-        if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
-            raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
-    if not _SUITE.fullmatch(measurement.suite):
-        raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
-    if len(measurement.metric) > 200:
-        raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
-    _check_values(measurement.suite, measurement.metric, measurement.samples)
 
 
 def _check_values(suite: str, metric: str, samples: list[float]) -> None:

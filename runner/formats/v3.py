@@ -155,6 +155,8 @@ def _shapes_of(record: Record) -> list[Any]:
     if not values or (record.shape is None and len(values) < 2):
         return []
     infos = (record.benchmark.extra_info or {}, (record.metric and record.metric.extra_info) or {})
+    if record.shape is None and not any("shape" in info or "shapes" in info for info in infos):
+        return []
     listed = [record.shape, *(info.get(name) for info in infos for name in ("shape", "shapes"))]
     fitting = (found for found in listed if isinstance(found, list) and len(found) == len(values))
     # [4096, 4096] is one shape

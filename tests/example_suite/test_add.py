@@ -153,7 +153,7 @@ def test_a_host_measures_it_and_its_page_shows_the_verdict(
     process_pending()
     (row,) = json.loads(api.call("/suites/sleepy.json")[1])["items"]
     assert (row["case"], row["metric"], row["unit"], row["verdict"]) == ("nap", "nap_ms", "ms", "regressed")
-    status, page = api.call(f"/experiments/{row['experiment']}/")
+    status, page = api.call(f"/experiments/{row['experiment']}/?options=all")
     assert status == 200
     assert "Length of a nap" in page
     assert "duration_ms" in page, "the form offers the parameter"

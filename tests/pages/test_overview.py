@@ -23,7 +23,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 23
+STATEMENTS = 25
 
 
 def text_of(client: Client, address: str = "/") -> str:
