@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from hud.judging.levels import Level, Move, Point
 from hud.judging.regressions import canaries
-from hud.judging.regressions.eager import name_moved_sides
 from hud.judging.regressions.events import apply, record, set_state
+from hud.judging.regressions.explain import name_causes
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Event, RegressionKind
 from hud.judging.verdict import Verdict
 from hud.models import Regression, RegressionEvent, Series
@@ -70,7 +70,7 @@ def update(judged: Sequence[Judged]) -> None:
     canary_runs = {one.newest.run_id for one in judged if canaries.is_canary(one.series)}
     if followed or canary_runs:
         canaries.watch(followed, canary_runs)
-        name_moved_sides(followed)
+        name_causes(followed)
 
 
 def _follow(one: Judged, move: Move, known: Regression | None) -> list[Regression]:
