@@ -35,12 +35,18 @@ class RunKey:
     interpreter: str = ""  # of an A/B run: the names of both interpreters
     base_interpreter: str = ""
     point_time: datetime | None = field(default=None, compare=False)  # a record's own place; None: its run's
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise WrongRecord for a name with an invisible character."""
         names = (self.source, self.external_id or "", self.host, self.commit, self.branch, self.repo)
         if found := invisible_in("".join((*names, self.interpreter, self.base_interpreter))):
             raise WrongRecord("", f"a name of its run or host holds the invisible character {found}")
+        object.__setattr__(self, "_hash", hash((*names, self.uid, self.interpreter, self.base_interpreter)))
+
+    def __hash__(self) -> int:
+        """Return what was computed once: each measurement is looked up by its run five times."""
+        return self._hash
 
 
 @dataclass(slots=True)
