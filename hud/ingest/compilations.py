@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ import msgspec
 import orjson
 from django.db import connection
 
-from hud.ingest.resolve import RowKey, ids_of
+from hud.ingest.resolve import RowKey
 from runner.formats.scalars import INVISIBLE
 from runner.schema.compilations import Compiled, Kernel, Note
 
@@ -27,6 +27,7 @@ _MAX_ENTRIES = 200  # that are kept of the reasons of a kind, a kernel's origins
 _MAX_NAME, _MAX_TEXT = 300, 500
 KEY = re.compile(r"[0-9a-f]{16}")
 _KEYS = re.compile(rf"(?:{KEY.pattern} )*")
+_LOOK_BACK, _FULL_LIST = 20, 4000  # compilations of an experiment, and binaries: see `_places_of_binaries`
 _MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
 
 
@@ -87,6 +88,7 @@ def store_compilations(
         for digest, kernel in zip(digests[key], new.compiled.kernels, strict=True)
     }
     ids = _kernel_ids(described)
+    binaries = _places_of_binaries(found)
     conflict = _REPLACE if replace else "DO NOTHING"
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -96,7 +98,10 @@ def store_compilations(
             FROM hud_series WHERE id = %s ON CONFLICT {conflict}
             """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
             [
-                (*_row(key, new, [ids[digest] for digest in digests[key]], upload_id), key[1])
+                (
+                    *_row(key, new, [ids[digest] for digest in digests[key]], binaries[key], upload_id),
+                    key[1],
+                )
                 for key, new in found.items()
             ],
         )
@@ -105,33 +110,135 @@ def store_compilations(
 _COLUMNS = {
     "run_id": "int4", "environment_id": "int4", "repeat": "int2", "side": "int2", "number": "int2",
     "order_time": "timestamptz", "variant": "text", "busy_us": "float8", "gaps_us": "float8",
-    "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "binaries": "int8[]",
-    "graph_breaks": "jsonb", "recompiles": "jsonb", "cudagraph_skips": "jsonb", "phases_s": "jsonb",
-    "caches": "jsonb", "upload_id": "int4",
+    "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "binary_list_id": "int4",
+    "binary_places": "int2[]", "graph_breaks": "jsonb", "recompiles": "jsonb", "cudagraph_skips": "jsonb",
+    "phases_s": "jsonb", "caches": "jsonb", "upload_id": "int4",
 }  # fmt: skip
 _KERNEL = {
     "digest": "uuid", "slot": "text", "choice": "text", "name": "text", "kind": "text", "config": "text",
     "origins": "jsonb", "calls": "real", "bytes": "int8", "flops": "int8", "candidates": "int4",
     "default_config": "text", "ranked": "jsonb",
 }  # fmt: skip
+_INSERT_KERNELS = f"""
+    INSERT INTO hud_kernel ({", ".join(_KERNEL)})
+    SELECT * FROM json_to_recordset(%s::json) AS given({", ".join(map(" ".join, _KERNEL.items()))})
+    ON CONFLICT DO NOTHING RETURNING replace(digest::text, '-', ''), id
+"""  # noqa: S608 — only constants of this module are put into the text  # nosec B608
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "uncounted"))
 _REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"  # nosec B608: constants
 
 
 def _kernel_ids(described: Mapping[str, Kernel]) -> dict[str, int]:
     """Return the ids of kernels by their digests; make those that are not there yet."""
+    known = "SELECT replace(digest::text, '-', ''), id FROM hud_kernel WHERE digest = ANY(%s::uuid[])"
+    with connection.cursor() as cursor:
+        cursor.execute(known, [_array(described)])
+        ids: dict[str, int] = dict(cursor.fetchall())
+        # the order keeps two concurrent uploads from waiting for each other
+        if new := sorted(described.keys() - ids):
+            rows = [dict(zip(_KERNEL, _kernel_row(digest, described[digest]), strict=True)) for digest in new]
+            cursor.execute(_INSERT_KERNELS, [_json(rows)])
+            ids |= dict(cursor.fetchall())
+        if left := described.keys() - ids:  # a concurrent upload has inserted them meanwhile
+            cursor.execute(known, [_array(left)])
+            ids |= dict(cursor.fetchall())
+    return ids
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A list of binaries, and where each is in it; without an id there is none."""
+
+    pk: int | None = None
+    places: Mapping[int, int] = field(default_factory=dict)
+
+
+def _places_of_binaries(found: Mapping[RowKey, NewCompilation]) -> dict[RowKey, tuple[int | None, list[int]]]:
+    """Return each compilation's list of binaries, and the places of its own in that.
+
+    A compilation shares the list of the newest one of its experiment, environment and side, which is extended
+    by what it lacks. Where that is more than half, as after a change of the compiler, it gets a list of its
+    own. The order keeps two concurrent uploads from waiting for each other.
+    """
+    listed = _newest_lists({_group(key) for key, new in found.items() if new.compiled.kernels})
+    placed: dict[RowKey, tuple[int | None, list[int]]] = {}
+    for key in sorted(found, key=_group):
+        own = [signed(kernel.binary) for kernel in found[key].compiled.kernels]
+        known = listed.get(_group(key), _Listed()) if own else _Listed()
+        distinct = list(dict.fromkeys(own))
+        if missing := [binary for binary in distinct if binary not in known.places]:
+            extended = _extend(known, missing) if 2 * len(missing) <= len(distinct) else None
+            known = listed[_group(key)] = extended or _new_list(distinct)
+        placed[key] = known.pk, [known.places[binary] for binary in own]
+    return placed
+
+
+def _group(key: RowKey) -> tuple[int, int, int]:
+    """Return series, environment and side."""
+    return key[1], key[2], key[4]
+
+
+def _newest_lists(groups: Collection[tuple[int, int, int]]) -> dict[tuple[int, int, int], _Listed]:
+    """Return the newest list of each series, environment and side, as far as there is one. Only the newest
+    compilations are looked at, so that the cost does not grow with the history."""
+    if not groups:
+        return {}
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT replace(digest::text, '-', ''), id FROM hud_kernel WHERE digest = ANY(%s::uuid[])",
-            [_array(described)],
+            """
+            SELECT given.series, given.environment, given.side, l.id, l.binaries
+            FROM unnest(%s::int[], %s::int[], %s::int[]) AS given(series, environment, side)
+            JOIN hud_series s ON s.id = given.series
+            JOIN LATERAL (
+                SELECT binary_list_id FROM (
+                    SELECT environment_id, side, binary_list_id, order_time FROM hud_compilation
+                    WHERE experiment_id = s.experiment_id ORDER BY order_time DESC LIMIT %s
+                ) newest
+                WHERE environment_id = given.environment AND side = given.side
+                    AND binary_list_id IS NOT NULL
+                ORDER BY order_time DESC LIMIT 1
+            ) one ON true
+            JOIN hud_binarylist l ON l.id = one.binary_list_id
+            """,
+            [*(_array(part) for part in zip(*groups, strict=True)), _LOOK_BACK],
         )
-        ids: dict[str, int] = dict(cursor.fetchall())
-    new = sorted(described.keys() - ids)  # the order keeps two concurrent uploads from waiting for each other
-    rows = [_kernel_row(digest, described[digest]) for digest in new]
-    return ids | dict(zip(new, ids_of("hud_kernel", _KERNEL, ["digest"], rows), strict=True))
+        rows = cursor.fetchall()
+    return {(series, environment, side): _listed(*row) for series, environment, side, *row in rows}
 
 
-def _row(key: RowKey, new: NewCompilation, ids: list[int], upload_id: int | None) -> tuple[Any, ...]:
+def _extend(known: _Listed, missing: Sequence[int]) -> _Listed | None:
+    """Append to a list, in which another upload may have put the same meanwhile; None where it is full."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_binarylist SET binaries = binaries || %s::int8[]
+            WHERE id = %s AND cardinality(binaries) < %s RETURNING id, binaries
+            """,
+            [_array(missing), known.pk, _FULL_LIST],
+        )
+        row = cursor.fetchone()
+    return _listed(*row) if row else None
+
+
+def _new_list(binaries: Sequence[int]) -> _Listed:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO hud_binarylist (binaries) VALUES (%s::int8[]) RETURNING id", [_array(binaries)]
+        )
+        return _listed(cursor.fetchone()[0], binaries)
+
+
+def _listed(pk: int, binaries: Sequence[int]) -> _Listed:
+    return _Listed(pk, {binary: place for place, binary in enumerate(binaries)})
+
+
+def _row(
+    key: RowKey,
+    new: NewCompilation,
+    ids: list[int],
+    binaries: tuple[int | None, list[int]],
+    upload_id: int | None,
+) -> tuple[Any, ...]:
     run_id, _series_id, environment_id, repeat, side = key
     compiled = new.compiled
     times = ("NULL" if kernel.time_us is None else kernel.time_us for kernel in compiled.kernels)
@@ -148,7 +255,8 @@ def _row(key: RowKey, new: NewCompilation, ids: list[int], upload_id: int | None
         compiled.overlap_us,
         _array(ids),
         _array(times),
-        _array(signed(kernel.binary) for kernel in compiled.kernels),
+        binaries[0],
+        _array(binaries[1]),
         _notes(compiled.graph_breaks),
         _notes(compiled.recompiles),
         _notes(compiled.cudagraph_skips),
@@ -181,13 +289,13 @@ def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
         _short(kernel.name, _MAX_NAME),
         kernel.kind,
         _short(kernel.config),
-        _json([_short(origin) for origin in kernel.origins[:_MAX_ENTRIES]]),
+        [_short(origin) for origin in kernel.origins[:_MAX_ENTRIES]],
         kernel.calls,
         kernel.bytes,
         kernel.flops,
         kernel.candidates,
         _short(kernel.default),
-        _json([(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]]),
+        [(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]],
     )
 
 

@@ -200,7 +200,9 @@ def _largest(task: Task, binaries: Collection[str]) -> set[str]:
     """Return those of these binaries that are among the ten largest of a compilation of the task."""
     rows = list(
         Compilation.objects.filter(
-            run_id=task.run_id, repeat=task.repeat, binaries__overlap=[signed(binary) for binary in binaries]
+            run_id=task.run_id,
+            repeat=task.repeat,
+            binary_list__binaries__overlap=[signed(binary) for binary in binaries],
         )
     )
     kernels = kernels_of(rows)

@@ -159,7 +159,7 @@ def _as_v3(pieces: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 
 def _compiled(rows: list[dict[str, Any]]) -> dict[tuple[int, ...], Compiled]:
-    """Return the compilations of the rows whose records have them, by place; 2 queries."""
+    """Return the compilations of the rows whose records have them, by place; 3 queries."""
     places = {tuple(row["place"]) for row in rows if row["metric"] == METRIC}
     if not places:
         return {}

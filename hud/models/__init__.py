@@ -5,7 +5,14 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 
 from __future__ import annotations
 
-from hud.models.compilations import Compilation, Kernel, KernelBinary, KernelCode, kernels_of
+from hud.models.compilations import (
+    BinaryList,
+    Compilation,
+    Kernel,
+    KernelBinary,
+    KernelCode,
+    kernels_of,
+)
 from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, DailyUse, SignOn
 from hud.models.measurements import (
@@ -45,6 +52,7 @@ __all__ = [
     "ApiKey",
     "Artifact",
     "Audit",
+    "BinaryList",
     "Bisect",
     "BisectStep",
     "Compilation",

@@ -1,8 +1,8 @@
 """Compilations, the kernels in them, and the kernels' code.
 
-A kernel's description is stored once, and a compilation holds arrays of 16 bytes a kernel: the description,
-the time and the binary, which is another with every version of torch. The words are those of
-`runner.schema.compilations`.
+A kernel's description is stored once, and a compilation holds arrays of 10 bytes a kernel: the description,
+the time and the place of the binary in a list, which is another with every version of torch. The words are
+those of `runner.schema.compilations`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, prefetch_related_objects
 from django.db.models.functions import Now
 
 from hud.models.runs import Run
@@ -76,6 +76,19 @@ class Kernel(models.Model):
         }
 
 
+class BinaryList(models.Model):
+    """Binaries of compilations, which name them by their places here; hardly ever of several experiments.
+
+    It only grows: `hud.ingest.compilations` has the next compilation of an experiment and environment share
+    the list. Rows stay when the last compilation with them is deleted.
+    """
+
+    binaries = ArrayField(models.BigIntegerField())  # the 16 hex digits as a signed number
+
+    def __str__(self) -> str:
+        return f"{len(self.binaries)} binaries"
+
+
 class Compilation(models.Model):
     """One compilation of an experiment: what a fresh process compiled.
 
@@ -99,7 +112,10 @@ class Compilation(models.Model):
     overlap_us = models.FloatField(null=True)
     kernels = ArrayField(models.IntegerField(), default=list)  # ids of `Kernel`
     times_us = ArrayField(Real(null=True), default=list)  # of all calls in one step; NULL on a CPU
-    binaries = ArrayField(models.BigIntegerField(), default=list)  # the 16 hex digits as a signed number
+    binary_list = models.ForeignKey(
+        BinaryList, models.PROTECT, null=True, db_index=False, db_constraint=False
+    )  # NULL without kernels
+    binary_places = ArrayField(models.SmallIntegerField(), default=list)  # in that list, from 0
     graph_breaks = models.JSONField(default=list)
     recompiles = models.JSONField(default=list)
     cudagraph_skips = models.JSONField(default=list)
@@ -119,10 +135,11 @@ class Compilation(models.Model):
         return f"compilation {self.repeat} of {self.experiment_id} in run {self.run_id}"
 
     def compiled(self, kernels: Mapping[int, Kernel]) -> schema.Compiled:
-        """Return the compilation as its record said it; `kernels` has its kernels by id."""
-        found = zip(self.kernels, self.binaries, self.times_us, strict=True)
+        """Return the compilation as its record said it; `kernels` is what `kernels_of` returned."""
+        found = zip(self.kernels, self.binary_places, self.times_us, strict=True)
+        binaries = self.binary_list.binaries if self.binary_list else []
         return schema.Compiled(
-            kernels=tuple(kernels[pk].compiled(binary, time_us) for pk, binary, time_us in found),
+            kernels=tuple(kernels[pk].compiled(binaries[place], time_us) for pk, place, time_us in found),
             busy_us=self.busy_us,
             gaps_us=self.gaps_us,
             overlap_us=self.overlap_us,
@@ -135,7 +152,8 @@ class Compilation(models.Model):
 
 
 def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
-    """Return the kernels of these compilations by id; 1 query."""
+    """Return the kernels of these compilations by id, and read their lists of binaries; 2 queries."""
+    prefetch_related_objects(compilations, "binary_list")
     return Kernel.objects.in_bulk({pk for one in compilations for pk in one.kernels})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,16 @@ import pytest
 from hud.ingest import ingest
 from hud.ingest.deletion import delete_run, delete_upload
 from hud.ingest.renaming import rename
-from hud.models import Compilation, Experiment, Kernel, Measurement, Run, Upload, kernels_of
+from hud.models import (
+    BinaryList,
+    Compilation,
+    Experiment,
+    Kernel,
+    Measurement,
+    Run,
+    Upload,
+    kernels_of,
+)
 from runner.formats.parameters import Parameters
 from runner.schema import compilations as schema
 from runner.schema.compilations import Compiled, Note, digest
@@ -130,6 +140,21 @@ def test_long_texts_and_lists_are_cut_and_invisible_characters_left_out() -> Non
     assert (len(kept.name), len(kept.config), len(kept.origins)) == (300, 500, 200)
     assert "\u202e" not in kept.config
     assert (len(found.graph_breaks), len(found.graph_breaks[0].reason)) == (200, 500)
+
+
+def test_compilations_share_a_list_of_binaries_until_the_compiler_is_another() -> None:
+    names = [f"kernel_{place}" for place in range(6)]
+    old = [replace(kernel(name), binary=digest(name, "old")) for name in names]
+    new = [replace(kernel(name), binary=digest(name, "new")) for name in names]
+    for kernels in (old[:5], old, [*old[:4], *new[4:]], new, [*reversed(new), new[0]], old):
+        ingest(run_of(Compiled(tuple(kernels)), timestamp=1.7e9 + len(stored())), Parameters())
+    rows = [binaries for _number, _variant, one in stored() for binaries in [[k.binary for k in one.kernels]]]
+    assert [len(binaries) for binaries in rows] == [5, 6, 6, 6, 7, 6]
+    assert rows[3:] == [[k.binary for k in one] for one in (new, [*reversed(new), new[0]], old)]
+    assert rows[:3] == [[k.binary for k in one] for one in (old[:5], old, [*old[:4], *new[4:]])]
+    lists = list(Compilation.objects.order_by("run").values_list("binary_list", flat=True))
+    assert [lists.index(one) for one in lists] == [0, 0, 0, 3, 3, 5]
+    assert BinaryList.objects.order_by("pk").values_list("binaries__len", flat=True)[0] == 8
 
 
 def test_a_measurement_that_is_left_out_brings_no_compilation() -> None:

@@ -14,11 +14,21 @@ from django.utils import timezone
 
 from hud.accounts.roles import Role
 from hud.ingest import ingest
-from hud.models import Measurement, Run, RunRequest, ScheduleTrigger, UnjudgedRun
+from hud.models import (
+    Compilation,
+    Measurement,
+    Run,
+    RunRequest,
+    ScheduleTrigger,
+    UnjudgedRun,
+    kernels_of,
+)
 from hud.runs import schedules
 from runner.formats.parameters import Parameters
 from tests.ingest.records.test_xla_values import METRICS, line, lines
+from tests.support.compilations import compiled, mobilenet, store
 from tests.support.factories import (
+    create_environment,
     create_experiment,
     create_host,
     create_measurement,
@@ -84,6 +94,30 @@ def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     assert list(UnjudgedRun.objects.values_list("run_id", flat=True)) == [xla]
     with pytest.raises(IntegrityError), transaction.atomic():
         create_measurement(run=plain, repeat=2)
+
+
+def test_binaries_of_compilations_move_into_lists_and_back() -> None:
+    found = mobilenet()
+    experiment, environment = create_experiment(), create_environment(gpu_uuid="GPU-1")
+    run = create_run()
+    for place, (one, side) in enumerate(zip(found, (0, 0, 0, 1), strict=True)):
+        store(one, experiment=experiment, environment=environment, run=run, repeat=place, side=side)
+    store(compiled(), experiment=experiment, environment=environment, run=run, repeat=4)
+
+    migrate("0015_annotations")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT binaries FROM hud_compilation ORDER BY repeat")
+        binaries = [[f"{one % 2**64:016x}" for one in row] for (row,) in cursor.fetchall()]
+    assert binaries == [*([kernel.binary for kernel in one.kernels] for one in found), []]
+    migrate()
+
+    rows = list(Compilation.objects.order_by("repeat"))
+    kernels = kernels_of(rows)
+    assert [[one.binary for one in row.compiled(kernels).kernels] for row in rows] == binaries
+    lists = [row.binary_list_id for row in rows]
+    assert len({*lists[:3]}) == 1, "compilations of one side share a list"
+    assert lists[3] not in (lists[0], None)
+    assert lists[4] is None
 
 
 def _asked_run() -> Run:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hud.models import Compilation, Environment, Experiment, KernelBinary, KernelCode, Run
+from hud.models import BinaryList, Compilation, Environment, Experiment, KernelBinary, KernelCode, Run
 from hud.models import Kernel as KernelRow
 from runner.schema.compilations import Compiled, Kernel, digest
 from tests.support.factories import create_environment, create_experiment, create_run
@@ -89,6 +89,7 @@ def store(
                 digest=uuid.UUID(digest(text) * 2), defaults={"text": text}
             )
             KernelBinary.objects.get_or_create(binary=one.binary, defaults={"code": source[0]})
+    binaries = [_signed(one.binary) for one in found.kernels]
     said = found.to_json()
     return Compilation.objects.create(
         run=owner,
@@ -101,7 +102,8 @@ def store(
         variant=found.variant(),
         kernels=pks,
         times_us=[one.time_us for one in found.kernels],
-        binaries=[_signed(one.binary) for one in found.kernels],
+        binary_list=BinaryList.objects.create(binaries=binaries) if binaries else None,
+        binary_places=list(range(len(binaries))),
         **{name: getattr(found, name) for name in ("busy_us", "gaps_us", "overlap_us")},
         **{
             name: said.get(name, empty)

@@ -250,7 +250,7 @@ class CodePage:
 
 
 def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> CodePage:
-    """Return the comparison of two sides, in at most 9 statements. Raise BadSide for a side without
+    """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
     points = _points([_parsed(base, "base"), _parsed(head, "head")])
     before, after = points

@@ -238,9 +238,10 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         head, base = runs[:2]
     rows = fetch_tuples(
         """
-        SELECT c.run_id, c.environment_id, e.facts->>'gpu_uuid', c.kernels, c.binaries, c.times_us,
-            c.busy_us, c.gaps_us, c.overlap_us
+        SELECT c.run_id, c.environment_id, e.facts->>'gpu_uuid', c.kernels, c.times_us, c.binary_places,
+            l.binaries, c.busy_us, c.gaps_us, c.overlap_us
         FROM hud_compilation c JOIN hud_environment e ON e.id = c.environment_id
+        LEFT JOIN hud_binarylist l ON l.id = c.binary_list_id
         WHERE c.experiment_id = %(experiment)s AND c.run_id = ANY(%(runs)s) ORDER BY c.repeat
         """,
         {"experiment": experiment_id, "runs": [base, head]},
@@ -269,12 +270,12 @@ def _described(kernels: set[int]) -> dict[int, dict[str, Any]]:
 
 
 def _compiled(described: Mapping[int, dict[str, Any]], row: Sequence[Any]) -> schema.Compiled:
-    kernels, binaries, times_us, busy_us, gaps_us, overlap_us = row
-    found = zip(kernels, binaries, times_us, strict=True)
+    kernels, times_us, places, binaries, busy_us, gaps_us, overlap_us = row
+    found = zip(kernels, places, times_us, strict=True)
     return schema.Compiled(
         tuple(
-            schema.Kernel(**described[pk], binary=str(binary), time_us=time_us)
-            for pk, binary, time_us in found
+            schema.Kernel(**described[pk], binary=str(binaries[place]), time_us=time_us)
+            for pk, place, time_us in found
         ),
         busy_us,
         gaps_us,

@@ -149,8 +149,8 @@ def kernels(application: Application) -> Iterator[Figure]:
         [_compile(application, next(numbers), None)[0] for _ in range(3 + REPEATS)][3:]
     )
     app_ms, size = _compile(application, next(numbers), new_binaries=False)
-    yield Figure("kernels", "new kernels: app CPU per compilation", app_ms - bare_ms, "ms")
-    yield Figure("kernels", "new kernels: bytes per compilation", size, "B")
+    yield Figure("kernels", "new kernels: app CPU per compilation", app_ms - bare_ms, "ms", 5)
+    yield Figure("kernels", "new kernels: bytes per compilation", size, "B", 20_000)
     for _ in range(5):  # until every choice was drawn
         _compile(application, next(numbers), new_binaries=False)
     for what, new in (("known kernels", False), ("known kernels, binaries of a new torch", True)):
@@ -159,6 +159,7 @@ def kernels(application: Application) -> Iterator[Figure]:
         yield median_of("kernels", f"{what}: app CPU per compilation", beyond, "ms", 5)
         size = statistics.median(size for _ms, size in costs)
         yield Figure("kernels", f"{what}: bytes per compilation", size, "B", 20_000)
+    yield Figure("kernels", "arrays of a compilation: bytes per kernel", _bytes_per_kernel(), "B", 12)
 
 
 def _compile(application: Application, number: int, new_binaries: bool | None) -> tuple[float, float]:
@@ -179,6 +180,19 @@ def _stored_bytes() -> int:
 
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pg_total_relation_size('hud_compilation') + pg_total_relation_size('hud_kernel')"
+            """SELECT sum(pg_total_relation_size(name::regclass))
+            FROM unnest(ARRAY['hud_compilation', 'hud_kernel', 'hud_binarylist']) AS name"""
         )
         return int(cursor.fetchone()[0])
+
+
+def _bytes_per_kernel() -> float:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT sum(pg_column_size(kernels) + pg_column_size(times_us) + pg_column_size(binary_places))
+                / sum(cardinality(kernels))::float8
+            FROM hud_compilation"""
+        )
+        return float(cursor.fetchone()[0])
