@@ -49,8 +49,8 @@ class _Present:
     judging: Judging
     is_headline: bool
     level: Level = field(default_factory=Level)
-    until: datetime = _EVER  # the newest point that the level knows
     recent: list[float | None] = field(default_factory=list)
+    until: datetime = _EVER  # the newest point that the level knows
     newest: Point | None = None
     verdict: Verdict | None = None  # of the newest
 
