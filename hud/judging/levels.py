@@ -25,7 +25,6 @@ _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
 _TOLD = 20  # points of a move that tell its size
 _EACH = 50  # points between two marks within a level
-_NEWEST = 2  # marks that are kept, whatever they mark
 _BEGINNINGS = 5  # marks of the first points of levels that are kept
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
@@ -103,7 +102,8 @@ def mark(level: Level, time: datetime, until: datetime) -> None:
     text = msgspec.Raw(msgspec.json.encode(replace(level, marks=[])))
     marks = [*marks, Mark(time, until, level.taken, level.start, text)]
     first = [i for i, one in enumerate(marks) if i == 0 or marks[i - 1].start != one.start]
-    kept = {*first[-_BEGINNINGS:], *range(len(marks))[-_NEWEST:]}
+    ages = [((level.taken - one.taken) // _EACH).bit_length() // 2 for one in marks]  # the older, the fewer
+    kept = {*first[-_BEGINNINGS:], len(marks) - 1, *map(ages.index, ages)}
     level.marks = [marks[i] for i in sorted(kept)]
 
 

@@ -225,7 +225,7 @@ def test_points_in_any_order_are_judged_as_if_from_the_beginning(
         driver = "580.1" if day % 5 else "999.1"
         record = v3_record(values=[values[day]], timestamp=1_700_000_000 + day * 86_400)
         ingest(as_list(record), Parameters(driver=driver))
-        if count == 30 and (active := Regression.objects.filter(state__in=ACTIVE).first()):
+        if count == 30 and (active := Regression.objects.filter(state="open").first()):
             decide.act(regression=active, event=Event.ACCEPT, who="mara")
         if count == 35:
             times = list(Measurement.objects.order_by("order_time").values_list("order_time", flat=True))
