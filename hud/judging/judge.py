@@ -267,9 +267,9 @@ def _go_back(one: _Present) -> None:
 def _judge_points(
     one: _Present, points: Sequence[Point], settled: Sequence[datetime], *, is_first: bool
 ) -> Iterable[VerdictRow]:
-    """Judge the points that the level does not know; yield a row for each new one. At each time in `settled` a
-    person or a comparison in pairs has ended the level. The first point of the series is new; that of another
-    class says so."""
+    """Judge the points that the level does not know; yield a row for each new one. At each time in `settled`
+    a person or a comparison in pairs has ended the level. The first point of the series is new; that of
+    another class says so."""
     ends = sorted(end for end in settled if end > one.until)
     for point in [point for point in points if point.time > one.until]:
         if point.is_baseline and point.time > one.until:

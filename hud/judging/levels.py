@@ -95,14 +95,15 @@ class Level:
 
 
 def mark(level: Level, time: datetime, until: datetime) -> None:
-    """Keep the level as it is before the points at `time`, if it is a new one or its last mark is old."""
+    """Keep the level as it is before the points at `time`, if it is a new one or `_EACH` points have come.
+    Of older marks fewer are kept, except where a level began."""
     marks = level.marks
     if not level.taken or (marks and marks[-1].start == level.start and level.taken % _EACH):
         return
     text = msgspec.Raw(msgspec.json.encode(replace(level, marks=[])))
     marks = [*marks, Mark(time, until, level.taken, level.start, text)]
     first = [i for i, one in enumerate(marks) if i == 0 or marks[i - 1].start != one.start]
-    ages = [((level.taken - one.taken) // _EACH).bit_length() // 2 for one in marks]  # the older, the fewer
+    ages = [((level.taken - one.taken) // _EACH).bit_length() // 2 for one in marks]
     kept = {*first[-_BEGINNINGS:], len(marks) - 1, *map(ages.index, ages)}
     level.marks = [marks[i] for i in sorted(kept)]
 
