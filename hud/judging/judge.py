@@ -1,9 +1,9 @@
 """Judge new measurements: from a series' state, so that the cost does not grow with its history.
 
 Ingestion marks the run in its own transaction (`UnjudgedRun`). Once the run is complete, its series are
-marked (`Series.touched_at`) and judged. `SeriesState` holds what the next point is judged against; where an
-older point has changed, the series is judged again from its beginning. Pages read these rows and compute no
-history.
+marked (`Series.touched_at`) and judged. `SeriesState` holds what the next point is judged against, and marks:
+where an older point has changed, the series is judged again from the last mark before it. Pages read these
+rows and compute no history.
 
 The canaries of a night are judged before the rest of it. Half of each round goes to the newest measurements,
 half to those that wait longest: a backfill of old data delays the verdicts of today's runs by one round, and
@@ -23,7 +23,7 @@ from django.db.models import F, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from hud.judging.levels import Level, Point, advance, begin_anew
+from hud.judging.levels import Level, Point, advance, begin_anew, level_before, mark
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow, funnel
 from hud.judging.regressions.canaries import IS_CANARY
@@ -36,7 +36,7 @@ from runner.schema.statistics import median
 logger = logging.getLogger(__name__)
 _RECENT = 60  # values that a state keeps for sparklines
 _LONG = 500  # points of a history; a longer one counts as this
-_POINTS_A_ROUND = 5000  # of histories that are judged from their beginning, while new points wait
+_POINTS_A_ROUND = 5000  # of histories that are judged again, while new points wait
 _TONIGHT = timedelta(days=2)
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -50,6 +50,7 @@ class _Present:
     is_headline: bool
     level: Level = field(default_factory=Level)
     recent: list[float | None] = field(default_factory=list)
+    until: datetime = _EVER  # the newest point that the level knows
     newest: Point | None = None
     verdict: Verdict | None = None  # of the newest
 
@@ -81,13 +82,21 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
 
 
 def _histories(pending: Sequence[Series]) -> dict[int, int]:
-    """Return how many points the series have, counted up to `_LONG`, that are judged from their beginning."""
+    """Return how many points of the series, counted up to `_LONG`, are judged again: of those that have no
+    state or a changed point before their newest, from the last mark before it."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT w.id, (SELECT count(*) FROM (
-                SELECT FROM hud_measurement m WHERE m.series_id = w.id LIMIT %s) AS points)
+                SELECT FROM hud_measurement m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
+            ) AS points)
             FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
+            CROSS JOIN LATERAL (
+                SELECT coalesce(min(coalesce((
+                    SELECT max(time) FROM jsonb_to_recordset(s.level->'marks') AS mark(time timestamptz)
+                    WHERE time < w.since), '-infinity')), '-infinity') AS begin
+                FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since
+            ) AS p
             WHERE NOT EXISTS (SELECT FROM hud_seriesstate s WHERE s.series_id = w.id) OR EXISTS (
                 SELECT FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since)
             """,
@@ -158,18 +167,17 @@ def judge_series(pending: Sequence[Series]) -> None:
         judging = {series.pk: thresholds.of(series.experiment, series.metric) for series in taken}
         headline = _headline(taken, judging)
         present = _stored(taken, judging, headline)
-        replayed = {series.pk for series in taken} - {series_id for series_id, _class in present}
+        judged_until = {key: one.until for key, one in present.items()}
+        known = {series_id for series_id, _class in present}
+        begin = {series.pk: _since(series) if series.pk in known else _EVER for series in taken}
         for (series_id, _class), one in present.items():
-            if one.newest and one.newest.time >= _since(one.series):
-                replayed.add(series_id)
-        judged_until = {key: one.newest.time for key, one in present.items() if one.newest}
-        settled = follow.settled(replayed)
-        for key in [key for key in present if key[0] in replayed]:
-            present[key] = _Present(present[key].series, present[key].judging, present[key].is_headline)
-        begin = {series.pk: _EVER if series.pk in replayed else _since(series) for series in taken}
+            if one.until >= _since(one.series):
+                _go_back(one)
+                begin[series_id] = min(begin[series_id], one.until)
+        settled = follow.settled([series.pk for series in taken if begin[series.pk] < _since(series)])
         rows: list[VerdictRow] = []
         by_id = {series.pk: series for series in taken}
-        seen = {series_id for (series_id, _class), one in present.items() if one.newest}
+        seen = {series_id for (series_id, _class), one in present.items() if one.until > _EVER}
         new_points = 0
         for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
@@ -244,17 +252,28 @@ def _stored(
         level = msgspec.json.decode(text, type=Level)
         one = _Present(by_id[pk], judging[pk], pk in headline, level, recent)
         one.newest = Point(run_id, environment_id, time, () if value is None else (value,))
+        one.until = time
         found[pk, class_key] = one
     return found
+
+
+def _go_back(one: _Present) -> None:
+    """Return to the last mark before the series' touched point, or to its beginning."""
+    level, until = level_before(one.level, _since(one.series))
+    one.recent = one.recent[: level.taken - one.level.taken] if until else []
+    one.level, one.until, one.newest = level, until or _EVER, None
 
 
 def _judge_points(
     one: _Present, points: Sequence[Point], settled: Sequence[datetime], *, is_first: bool
 ) -> Iterable[VerdictRow]:
-    """Judge the points; yield a row for each new one. At each time in `settled` a person or a comparison in
-    pairs has ended the level. The first point of the series is new; that of another class says so."""
-    ends = sorted(settled)
-    for point in points:
+    """Judge the points that the level does not know; yield a row for each new one. At each time in `settled`
+    a person or a comparison in pairs has ended the level. The first point of the series is new; that of
+    another class says so."""
+    ends = sorted(end for end in settled if end > one.until)
+    for point in [point for point in points if point.time > one.until]:
+        if point.is_baseline and point.time > one.until:
+            mark(one.level, point.time, one.until)
         if point.is_baseline and ends and point.time >= ends[0]:
             ends = [end for end in ends if end > point.time]
             begin_anew(one.level, point)
@@ -265,7 +284,8 @@ def _judge_points(
             verdict = Verdict("unchanged", reason="not_judged")
         if point.is_baseline:
             one.recent = [*one.recent, median(point.values) if point.values else None][-_RECENT:]
-            one.newest, one.verdict = point, verdict
+            one.level.taken += 1
+            one.newest, one.verdict, one.until = point, verdict, point.time
         if point.time >= _since(one.series):
             is_silent = verdict.verdict == "unchanged" or (verdict.verdict == "new" and is_first)
             yield VerdictRow(

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+import msgspec
+
 from hud.judging.verdict import Rule, Verdict, judge
 from runner.schema.statistics import median
 
@@ -22,6 +24,8 @@ _AGREE = 2  # points that moved the same way are more than a suspect
 _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
 _TOLD = 20  # points of a move that tell its size
+_EACH = 50  # points between two marks within a level
+_BEGINNINGS = 5  # marks of the first points of levels that are kept
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
 
@@ -60,6 +64,18 @@ class Move:
     further: int = 0  # points in a row that are worse than what was told
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A level as it was before the first point at `time`, as JSON: a late point after it is judged from here
+    on, with what followed."""
+
+    time: datetime
+    until: datetime  # the newest point that the level knew
+    taken: int
+    start: datetime | None
+    level: msgspec.Raw
+
+
 @dataclass
 class Level:
     """`values` of the points at the level, oldest first; `move` is what has left it, if anything has."""
@@ -74,6 +90,33 @@ class Level:
     strangers: dict[str, int] = field(default_factory=dict)  # points of each other card, which all moved
     move: Move | None = None
     moved: list[tuple[tuple[float, ...], tuple[str | None, ...]]] = field(default_factory=list)
+    taken: int = 0  # points of the default branch, at the level or not
+    marks: list[Mark] = field(default_factory=list)  # where a late point can be judged from, oldest first
+
+
+def mark(level: Level, time: datetime, until: datetime) -> None:
+    """Keep the level as it is before the points at `time`, if it is a new one or `_EACH` points have come.
+    Of older marks fewer are kept, except where a level began."""
+    marks = level.marks
+    if not level.taken or (marks and marks[-1].start == level.start and level.taken % _EACH):
+        return
+    text = msgspec.Raw(msgspec.json.encode(replace(level, marks=[])))
+    marks = [*marks, Mark(time, until, level.taken, level.start, text)]
+    first = [i for i, one in enumerate(marks) if i == 0 or marks[i - 1].start != one.start]
+    ages = [((level.taken - one.taken) // _EACH).bit_length() // 2 for one in marks]
+    kept = {*first[-_BEGINNINGS:], len(marks) - 1, *map(ages.index, ages)}
+    level.marks = [marks[i] for i in sorted(kept)]
+
+
+def level_before(level: Level, time: datetime) -> tuple[Level, datetime | None]:
+    """Return the level as it was at its newest mark before `time`, and its newest point then; without such a
+    mark the level before all points, and None."""
+    earlier = [one for one in level.marks if one.time < time]
+    if not earlier:
+        return Level(), None
+    found = msgspec.json.decode(earlier[-1].level, type=Level)
+    found.marks = earlier[:-1]  # the first point that is judged makes the last one again
+    return found, earlier[-1].until
 
 
 def advance(level: Level, point: Point, rule: Rule) -> Verdict:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from hud.ingest import ingest
+from hud.judging import judge, levels
 from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
 from hud.judging.regressions.look_back import find, look_back
@@ -185,6 +188,59 @@ def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
     assert again.level == stepwise.level
     assert again.recent == stepwise.recent
     assert list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor")) == said
+
+
+def judged() -> tuple[list[Any], ...]:
+    """Return what judging has stored, without the marks and the silent rows that say what they superseded."""
+    names = ("class_key", "order_time", "value", "verdict", "reason", "factor", "recent", "level")
+    stored = list(SeriesState.objects.order_by("class_key").values(*names))
+    for state in stored:
+        del state["level"]["marks"]
+    spoken = Verdict.objects.exclude(verdict="unchanged").order_by("order_time", "run")
+    verdicts = spoken.values("run", "order_time", "verdict", "reason", "change", "factor", "baseline_n")
+    fields = ("class_key", "state", "kind", "since", "points", "change", "first_run", "last_good_run")
+    return stored, list(verdicts), list(Regression.objects.order_by("pk").values(*fields))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_points_in_any_order_are_judged_as_if_from_the_beginning(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that last, come back and are accepted, an improvement, two classes, and deleted points. Marks are
+    close, so that late points are judged from all kinds of them."""
+    monkeypatch.setattr(levels, "_EACH", 4)
+    chance = random.Random(seed)
+    steps = [1.0] * 12 + [0.8] * 4 + [1.0] * 8 + [1.2] * 8 + [1.0] * 8
+    values = [2500 * step * chance.gauss(1, 0.006) for step in steps]
+    arrivals = sorted(range(40), key=lambda day: day + chance.choice((0, 0, 1.5, 4, 20)))
+    resumed = []
+    go_back = levels.level_before
+
+    def note(level: levels.Level, time: datetime) -> tuple[levels.Level, datetime | None]:
+        resumed.append(go_back(level, time)[1])
+        return go_back(level, time)
+
+    monkeypatch.setattr(judge, "level_before", note)
+    for count, day in enumerate(arrivals):
+        driver = "580.1" if day % 5 else "999.1"
+        record = v3_record(values=[values[day]], timestamp=1_700_000_000 + day * 86_400)
+        ingest(as_list(record), Parameters(driver=driver))
+        if count == 30 and (active := Regression.objects.filter(state="open").first()):
+            decide.act(regression=active, event=Event.ACCEPT, who="mara")
+        if count == 35:
+            times = list(Measurement.objects.order_by("order_time").values_list("order_time", flat=True))
+            gone = chance.sample(times[20:], 4)
+            Measurement.objects.filter(order_time__in=gone).delete()
+            Series.objects.update(touched_at=min(gone))
+        while process_pending():
+            pass
+        if count % 4 == 3:
+            found = judged()
+            Series.objects.update(touched_at=datetime(1970, 1, 1, tzinfo=UTC))
+            while process_pending():
+                pass
+            assert judged() == found
+    assert len([one for one in resumed if one]) > 10
 
 
 def test_a_series_without_a_state_as_after_an_upgrade_is_judged_by_its_history() -> None:
