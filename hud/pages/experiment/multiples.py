@@ -10,6 +10,7 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import User
+from django.db.models import F, QuerySet
 
 from hud.models import (
     Environment,
@@ -291,16 +292,20 @@ def _slots(readings: Iterable[Reading]) -> list[Slot]:
 
 def _add_levels(rows: Mapping[int, Row], class_key: str) -> None:
     """Add what the newest point of each series is judged against: 1 statement."""
-    for state in SeriesState.objects.filter(series__in=list(rows), class_key=class_key):
+    for state in with_levels(SeriesState.objects.filter(series__in=list(rows), class_key=class_key)):
         row = rows[state.series_id]
         row.level, row.level_start = level_of(state)
         row.noise, row.verdict, row.change = state.noise, state.verdict, state.change
 
 
-def level_of(state: SeriesState) -> tuple[float | None, datetime | None]:
-    """Return the accepted level of a series and when it began."""
-    found: list[Any] = state.level.get("values") or []
-    start = state.level.get("start")
+def with_levels(states: QuerySet[SeriesState]) -> QuerySet[Any]:
+    """Read of what the judge keeps only what `level_of` takes: its marks are many times that."""
+    return states.defer("level").annotate(kept=F("level__values"), start=F("level__start"))
+
+
+def level_of(state: Any) -> tuple[float | None, datetime | None]:
+    """Return the accepted level of a series and when it began, of a state that was read `with_levels`."""
+    found, start = state.kept or [], state.start
     return median(found) if found else state.baseline, datetime.fromisoformat(start) if start else None
 
 

@@ -118,7 +118,8 @@ def complete(shown: Sequence[Look]) -> None:
 
 def _improved(improved: Sequence[int]) -> list[Look]:
     """Return a row for each experiment, by the first of its states."""
-    found = SeriesState.objects.select_related("series__experiment", "series__metric").in_bulk(improved)
+    related = ("series__experiment", "series__metric")
+    found = SeriesState.objects.defer("level").select_related(*related).in_bulk(improved)
     states = [found[pk] for pk in improved if pk in found]
     by_experiment: dict[int, Look] = {}
     for state in states:
