@@ -13,7 +13,7 @@ is itself never set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -27,7 +27,7 @@ from hud.judging.levels import Level, Point, advance, begin_anew, level_before, 
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow, funnel
 from hud.judging.regressions.canaries import IS_CANARY
-from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
+from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
 from hud.models import ACTIVE, Series, SeriesState
 from hud.models import Verdict as VerdictRow
@@ -47,7 +47,7 @@ class _Present:
 
     series: Series
     judging: Judging
-    is_headline: bool
+    is_headline: bool = False
     level: Level = field(default_factory=Level)
     recent: list[float | None] = field(default_factory=list)
     until: datetime = _EVER  # the newest point that the level knows
@@ -165,8 +165,7 @@ def judge_series(pending: Sequence[Series]) -> None:
             return
         thresholds = Thresholds.read()
         judging = {series.pk: thresholds.of(series.experiment, series.metric) for series in taken}
-        headline = _headline(taken, judging)
-        present = _stored(taken, judging, headline)
+        present = _stored(taken, judging)
         judged_until = {key: one.until for key, one in present.items()}
         known = {series_id for series_id, _class in present}
         begin = {series.pk: _since(series) if series.pk in known else _EVER for series in taken}
@@ -181,14 +180,13 @@ def judge_series(pending: Sequence[Series]) -> None:
         new_points = 0
         for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
-            one = present.setdefault(
-                (series_id, class_key), _Present(series, judging[series_id], series_id in headline)
-            )
+            one = present.setdefault((series_id, class_key), _Present(series, judging[series_id]))
             until = judged_until.get((series_id, class_key), _EVER)
             new_points += sum(point.time > until for point in points)
             ends = settled.get((series_id, class_key), [])
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
+        _find_headlines(present)
         _write(taken, present, rows)
         funnel.count_points(new_points)
         follow.update(
@@ -223,24 +221,19 @@ def _take(pending: Sequence[Series]) -> list[Series]:
     return [series for series in pending if series.pk in ids]
 
 
-def _headline(taken: Iterable[Series], judging: Mapping[int, Judging]) -> set[int]:
-    """Return the series that may open a regression; call time only where there is no device time."""
-    experiments = {series.experiment_id for series in taken}
-    present: dict[int, set[str]] = {}
-    for experiment_id, name in Series.objects.filter(experiment__in=experiments).values_list(
-        "experiment_id", "metric__name"
-    ):
-        present.setdefault(experiment_id, set()).add(name)
-    return {
-        series.pk
-        for series in taken
-        if opens_regressions(judging[series.pk], series.metric, present[series.experiment_id])
-    }
+def _find_headlines(present: Mapping[ClassKey, _Present]) -> None:
+    """Set which series may open a regression in which class: call time only where that class has no device
+    time, so that a rerun by this runner does not silence another harness's nights of the experiment."""
+    names = metrics_by_class({one.series.experiment_id for one in present.values()})
+    for (_series_id, class_key), one in present.items():
+        names.setdefault((one.series.experiment_id, class_key), set()).add(one.series.metric.name)
+    for (_series_id, class_key), one in present.items():
+        experiment_id = one.series.experiment_id
+        beside = names[experiment_id, class_key] | names.get((experiment_id, None), set())
+        one.is_headline = opens_regressions(one.judging, one.series.metric, beside)
 
 
-def _stored(
-    taken: Iterable[Series], judging: Mapping[int, Judging], headline: Container[int]
-) -> dict[ClassKey, _Present]:
+def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[ClassKey, _Present]:
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
@@ -250,7 +243,7 @@ def _stored(
         *names, "text"
     ):
         level = msgspec.json.decode(text, type=Level)
-        one = _Present(by_id[pk], judging[pk], pk in headline, level, recent)
+        one = _Present(by_id[pk], judging[pk], level=level, recent=recent)
         one.newest = Point(run_id, environment_id, time, () if value is None else (value,))
         one.until = time
         found[pk, class_key] = one

@@ -12,7 +12,7 @@ from django.db.models import Max
 from hud.judging.levels import Level, Point, advance, begin_anew
 from hud.judging.points import read_points
 from hud.judging.regressions import follow
-from hud.judging.rules.thresholds import Judging, Thresholds, opens_regressions
+from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.rules.write import Rule, touched
 from hud.models import Metric, Series, SeriesState, Threshold
 
@@ -75,7 +75,7 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     if isinstance(rule, Metric):
         rule.told = True
     by_id = {one.pk: one for one in series}
-    present = _metrics_present(series)
+    present = metrics_by_class({one.experiment_id for one in series})
     since = until - timedelta(days=NIGHTS)
     settled = follow.settled(by_id.keys())
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
@@ -83,7 +83,7 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
         metric = rule if isinstance(rule, Metric) else one.metric
         flags = [
             _flags(one, points, judging, ends, since)
-            if opens_regressions(judging, of, present[one.experiment_id])
+            if opens_regressions(judging, of, present.get((one.experiment_id, class_key), ()))
             else []
             for judging, of in (
                 (today.of(one.experiment, one.metric), one.metric),
@@ -91,15 +91,6 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
             )
         ]
         found.add(flags[1], len(flags[0]))
-    return found
-
-
-def _metrics_present(series: Sequence[Series]) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = {}
-    experiments = {one.experiment_id for one in series}
-    names = Series.objects.filter(experiment__in=experiments).values_list("experiment_id", "metric__name")
-    for experiment_id, name in names:
-        found.setdefault(experiment_id, set()).add(name)
     return found
 
 

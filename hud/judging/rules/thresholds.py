@@ -6,11 +6,13 @@ setting comes from the row that says it and names the most; of rows that name as
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, replace
 
+from django.db.models import Q
+
 from hud.judging.verdict import Rule
-from hud.models import Experiment, Metric, Threshold
+from hud.models import Experiment, Metric, Series, Threshold
 from runner.schema.metrics import is_known, role_of
 
 LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
@@ -64,13 +66,25 @@ def matches(row: Threshold, experiment: Experiment, metric: Metric) -> bool:
 
 
 def opens_regressions(judging: Judging, metric: Metric, present: Container[str]) -> bool:
-    """Return whether a series may open a regression, in an experiment with the metrics `present`. One whose
-    metric only an operator knows may: saying which way is worse asks for that."""
+    """Return whether a series may open a regression, in an experiment and class with the metrics `present`.
+    One whose metric only an operator knows may: saying which way is worse asks for that."""
     if judging.judged is not None:
         return judging.judged
     if metric.told and metric.direction != "none" and not is_known(metric.name):
         return True
     return role_of(metric.name, present) == "headline"
+
+
+def metrics_by_class(experiments: Collection[int]) -> dict[tuple[int, str | None], set[str]]:
+    """Return the metrics of experiments by experiment and class; None has those that wait to be judged."""
+    found: dict[tuple[int, str | None], set[str]] = {}
+    series = Series.objects.filter(experiment__in=experiments)
+    stored = series.filter(Q(states__isnull=False) | Q(touched_at__isnull=False))
+    for experiment_id, class_key, name in stored.values_list(
+        "experiment_id", "states__class_key", "metric__name"
+    ):
+        found.setdefault((experiment_id, class_key), set()).add(name)
+    return found
 
 
 def default_rule(metric: Metric) -> Rule:

@@ -43,6 +43,22 @@ def states() -> list[str]:
     return list(Regression.objects.order_by("pk").values_list("state", flat=True))
 
 
+def test_device_time_of_another_environment_does_not_silence_the_call_time_of_uploads() -> None:
+    def upload(day: int, metric: str, value: float, driver: str) -> None:
+        record = v3_record(metric=metric, values=[value], timestamp=1_700_000_000 + day * 86_400)
+        ingest(as_list(record), Parameters(driver=driver))
+        while process_pending():
+            pass
+
+    upload(0, "speedup", 3.0, "590.2")
+    upload(0, "device_speedup", 3.2, "590.2")  # a rerun by this runner elsewhere
+    for day in range(12):
+        upload(day, "speedup", 2.0 + 0.005 * (day % 3), "580.1")
+    upload(12, "speedup", 1.6, "580.1")
+    upload(12, "speedup", 2.0, "590.2")  # call time beside device time
+    assert [(one.series.metric.name, one.points) for one in Regression.objects.all()] == [("speedup", 1)]
+
+
 def test_a_step_stays_listed_for_all_the_nights_that_it_lasts() -> None:
     nights(*quiet(20))
     nights(*([2200.0] * 40), first=20)
