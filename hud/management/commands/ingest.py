@@ -142,12 +142,15 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
 
 def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
-        places = "; ".join(
-            f"line {fault.get('line', '?')} {fault['pointer']}: {fault['detail']}"
-            for fault in outcome["errors"][:5]
-        )
+        places = "; ".join(f"{_place(fault)}{fault['detail']}" for fault in outcome["errors"][:5])
         return f"{outcome['file']}: refused: {outcome['error']}{'; ' + places if places else ''}"
     counts = (
         f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {outcome['skipped_total']} skipped"
     )
     return f"{outcome['file']}: {counts}"
+
+
+def _place(fault: dict[str, Any]) -> str:
+    line = f"line {fault['line']}" if "line" in fault else ""
+    place = " ".join(part for part in (line, fault["pointer"]) if part)
+    return f"{place}: " if place else ""
