@@ -22,7 +22,7 @@ class Produced:
 
 
 def newest(experiment_id: int, limit: int = 50) -> list[Produced]:
-    """Return the newest compilations of an experiment, newest first, without A/B runs and other branches; 2
+    """Return the newest compilations of an experiment, newest first, without A/B runs and other branches; 3
     queries."""
     rows = Compilation.objects.filter(
         experiment_id=experiment_id, run__base_interpreter="", run__branch__in=stored_names()

@@ -20,7 +20,7 @@ def test_the_newest_compilations_are_those_of_the_default_branch() -> None:
     experiment = Experiment.objects.get().pk
     with CaptureQueriesContext(connection) as queries:
         found = compilations.newest(experiment, limit=4)
-    assert len(queries) == 2
+    assert len(queries) == 3
     assert [one.row.number for one in found] == [2, 1, 0, 1]
     assert [one.compiled for one in found] == [compiled(place) for place in (0, 3, 2, 1)]
     assert [one.row.run.pk for one in found[:3]] == [last] * 3

@@ -52,7 +52,6 @@ def test_up_from_nothing_to_the_second_start(up: Up) -> None:
     said = up.start(**production)
     assert password not in said
     assert "operator.json" in said
-    assert "not attached" not in said
     assert _kept_rows(up) == [("kept",)]
     _its_own_programs_need_no_https(up)
     _a_task_reads_no_secret(up)
