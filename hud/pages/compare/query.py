@@ -166,7 +166,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
 
 @dataclass
 class _Kernels:
-    """Of an experiment in a run: the variants of its compilations, and how many kernels they have."""
+    """The variants of the compilations of an experiment in a run, and the number of their kernels."""
 
     variants: list[str] = field(default_factory=list)
     count: int = 0

@@ -1,4 +1,4 @@
-"""What the kernels of an A/B run say, experiment by experiment: the three answers of measuring rule 18."""
+"""Compare the kernels of an A/B run, experiment by experiment: at equal choices, by frequency, one-sided."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _GZIP = {"accept-encoding": "gzip"}
 
 @dataclass(frozen=True)
 class Cost:
-    """What the answers to one address take."""
+    """The cost of the answers to one address."""
 
     address: str
     statements: int
