@@ -1,4 +1,4 @@
-"""What the pages of a run show."""
+"""Fixtures for the tests of a run's pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people come for, counted in clicks from the overview, and the inbox by keyboard."""
+"""Count the clicks from the overview to what people come for; use the inbox by keyboard."""
 
 from __future__ import annotations
 

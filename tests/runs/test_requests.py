@@ -140,7 +140,7 @@ def test_choices_of_a_stored_compilation_are_pinned(accelerator: Accelerator) ->
 
 
 def test_every_shipped_experiment_of_the_runner_has_a_command() -> None:
-    """What this project's own runner measured can be measured again."""
+    """Measure again what this project's own runner measured."""
 
     def only_told(one: Experiment) -> bool:
         """operatorbench's column of eager calls, measured beside inductor's; a device nobody has."""

@@ -44,8 +44,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is judged between the baseline and one candidate, an element for each pair of points; those of an
-    experiment follow each other, its main metric first."""
+    """Pairs of points of the baseline and one candidate, an element for each pair. The pairs of an experiment
+    follow each other, its main metric first."""
 
     experiment: Ints
     column: Ints

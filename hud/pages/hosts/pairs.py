@@ -1,4 +1,4 @@
-"""Where a change can be measured again in pairs: on a host that has both versions of torch."""
+"""Find a host that can measure a change again in pairs: one with both versions of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engineer finds in the morning: a model that got slow, a graph that breaks, with their causes."""
+"""Find a slow model and a broken graph the same night, with their causes."""
 
 from __future__ import annotations
 
