@@ -46,11 +46,11 @@ clean:
 
 # The environment: made once, brought up to date when the lists of requirements change.
 .venv/run.stamp: requirements.txt | .venv/bin/pip
-	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-compile -r requirements.txt
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.txt .venv/run.stamp
-	$(PY) -m pip install --quiet -r requirements-dev.txt
+	$(PY) -m pip install --quiet --no-compile -r requirements-dev.txt
 	@touch $@
 
 # PYTHON, or the first of these that is Python 3.11 or 3.12

@@ -335,8 +335,8 @@ def test_the_pure_model_ends_in_valid_states() -> None:
 
 
 @pytest.mark.soak
-def test_the_pure_model_twenty_thousand_times() -> None:
-    play(Machine, 20_000)
+def test_the_pure_model_five_thousand_times() -> None:
+    play(Machine, 5_000)
 
 
 @pytest.mark.django_db
@@ -346,5 +346,5 @@ def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
 
 @pytest.mark.soak
 @pytest.mark.django_db
-def test_the_database_two_thousand_times(stored: type[Machine]) -> None:
-    play(stored, 2000)
+def test_the_database_three_hundred_times(stored: type[Machine]) -> None:
+    play(stored, 300)
