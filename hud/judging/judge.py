@@ -223,13 +223,15 @@ def _take(pending: Sequence[Series]) -> list[Series]:
 
 def _find_headlines(present: Mapping[ClassKey, _Present]) -> None:
     """Set which series may open a regression in which class: call time only where that class has no device
-    time, so that a rerun by this runner does not silence another harness's nights of the experiment."""
+    time, so that a rerun by this runner does not silence another harness's nights of the experiment. Device
+    time that waits, of a class not known yet, takes nothing from a series that could open one before."""
     names = metrics_by_class({one.series.experiment_id for one in present.values()})
     for (_series_id, class_key), one in present.items():
         names.setdefault((one.series.experiment_id, class_key), set()).add(one.series.metric.name)
     for (_series_id, class_key), one in present.items():
         experiment_id = one.series.experiment_id
-        beside = names[experiment_id, class_key] | names.get((experiment_id, None), set())
+        waiting = set() if one.is_headline else names.get((experiment_id, None), set())
+        beside = names[experiment_id, class_key] | waiting
         one.is_headline = opens_regressions(one.judging, one.series.metric, beside)
 
 
@@ -237,13 +239,22 @@ def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[Cla
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
-    names = ("series_id", "class_key", "recent", "value", "run_id", "environment_id", "order_time")
+    names = (
+        "series_id",
+        "class_key",
+        "headline",
+        "recent",
+        "value",
+        "run_id",
+        "environment_id",
+        "order_time",
+    )
     states = SeriesState.objects.filter(series__in=by_id).annotate(text=Cast("level", TextField()))
-    for pk, class_key, recent, value, run_id, environment_id, time, text in states.values_list(
+    for pk, class_key, is_headline, recent, value, run_id, environment_id, time, text in states.values_list(
         *names, "text"
     ):
         level = msgspec.json.decode(text, type=Level)
-        one = _Present(by_id[pk], judging[pk], level=level, recent=recent)
+        one = _Present(by_id[pk], judging[pk], is_headline, level, recent)
         one.newest = Point(run_id, environment_id, time, () if value is None else (value,))
         one.until = time
         found[pk, class_key] = one
