@@ -331,7 +331,7 @@ def stored() -> type[Machine]:
 
 
 def test_the_pure_model_ends_in_valid_states() -> None:
-    play(Machine, 100)
+    play(Machine, 60)
 
 
 @pytest.mark.soak
@@ -341,7 +341,7 @@ def test_the_pure_model_five_thousand_times() -> None:
 
 @pytest.mark.django_db
 def test_the_database_ends_in_the_same_states(stored: type[Machine]) -> None:
-    play(stored, 12)
+    play(stored, 6)
 
 
 @pytest.mark.soak
