@@ -238,8 +238,9 @@ def _chromium() -> Iterator[Browser]:
         if os.environ.get("BROWSER_REQUIRED") == "1":
             pytest.fail(NO_BROWSER)
         pytest.skip(NO_BROWSER)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=30_000)  # a busy machine is no failure
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # playwright's event loop runs in the tests' thread
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
