@@ -5,6 +5,7 @@ A compilation is given as its kernels' (slot, choice, time of a step in µs). Me
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ Drawn = Sequence[tuple[str, str, float]]  # slot, choice, µs of each kernel of 
 
 LEAST_COMPILATIONS = 10  # for a regret
 _RARE = 0.1
+_NOTE = re.compile(r"95 % interval ([\d.]+) to ([\d.]+) % over (\d+) compilations(; at least)?")
 
 
 def frequencies(history: Iterable[Drawn]) -> dict[str, Counter[str]]:
@@ -37,6 +39,21 @@ class Regret:
     high: float
     compilations: int
     at_least: bool
+
+    def note(self) -> str:
+        """Return the interval in words, as the stored measurement keeps it."""
+        words = f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %"
+        words += f" over {self.compilations} compilations"
+        return words + "; at least, since choices still come that were not seen before" * self.at_least
+
+    @classmethod
+    def from_note(cls, value: float, note: str | None) -> Regret | None:
+        """Return the regret of a stored measurement; None where its note has no interval."""
+        found = _NOTE.match(note or "")
+        if found is None:
+            return None
+        low, high, compilations, at_least = found.groups()
+        return cls(value, float(low) / 100, float(high) / 100, int(compilations), bool(at_least))
 
 
 def autotune_regret(history: Sequence[Drawn]) -> Regret | None:

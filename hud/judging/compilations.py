@@ -75,10 +75,7 @@ def _count(found: QuerySet[Compilation]) -> None:
     if not run.is_ab and len(rows) > 1 and variants:
         metrics.append(_Found("kernel_variants", rows[0], len(variants), of_run=True))
     if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
-        words = f"95 % interval {100 * regret.low:.1f} to {100 * regret.high:.1f} %"
-        words += f" over {regret.compilations} compilations"
-        words += "; at least, since choices still come that were not seen before" * regret.at_least
-        metrics.append(_Found("autotune_regret", rows[0], regret.value, words, of_run=True))
+        metrics.append(_Found("autotune_regret", rows[0], regret.value, regret.note(), of_run=True))
     _write(rows[0], metrics)
     found.update(uncounted=False)
 

@@ -1,4 +1,4 @@
-"""Small lines that the server draws: no axis, no script.
+"""Small lines and intervals that the server draws: no script.
 
 The height spans at least 8 times the noise, so that a quiet series looks quiet. The grey band is the noise
 around the accepted level; only the points since a change are coloured, and the last point is a dot. A missing
@@ -71,6 +71,34 @@ def sparkline(
     return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
         f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {said}>'
         f"{title}{''.join(parts)}</svg>"
+    )
+
+
+def interval(
+    value: float,
+    low: float,
+    high: float,
+    *,
+    axis: tuple[float, float],  # that all rows of the column share; what is beyond it ends at its edge
+    noise: tuple[float, float] = (0.0, 0.0),  # the grey band
+    tone: str = "",  # w worse, g better, u in doubt
+    width: int = 160,
+    label: str = "",  # '': hidden from screen readers, as the row says the same
+) -> SafeString:
+    """Return an estimate with its interval as an SVG: a dot on a line, a grey band, and a line at zero."""
+    start, end = axis
+
+    def x_of(number: float) -> str:
+        return f"{4 + (width - 8) * max(0.0, min(1.0, (number - start) / (end - start))):.1f}"
+
+    left, right = (x_of(edge) for edge in noise)
+    said = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
+    return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
+        f'<svg class="fp" viewBox="0 0 {width} 20" width="{width}" height="20" {said}>'
+        f'<rect class="band" x="{left}" width="{float(right) - float(left):.1f}" y="0" height="20"/>'
+        f'<line class="zero" x1="{x_of(0)}" x2="{x_of(0)}" y1="0" y2="20"/>'
+        f'<line class="ci {tone}" x1="{x_of(low)}" x2="{x_of(high)}" y1="10" y2="10"/>'
+        f'<circle class="pt {tone}" cx="{x_of(value)}" cy="10" r="3.4"/></svg>'
     )
 
 

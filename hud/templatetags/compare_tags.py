@@ -19,6 +19,7 @@ from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
+from hud.pages.sparkline import interval
 from hud.templatetags.hud_tags import badge_html
 
 register = template.Library()
@@ -139,19 +140,14 @@ def _interval(judged: Judged, limit: float) -> str:
     """Return the change with its 95 % interval on the axis that all rows share."""
     if judged.change is None:
         return ""
-
-    def x_of(change: float) -> float:
-        return 80 + 76 * max(-1.0, min(1.0, change / limit))
-
     margin, band = judged.margin or 0.0, 2 * (judged.noise or 0.0)
-    tone, x = _TONES.get(judged.verdict, "d"), x_of(judged.change)
-    return (
-        '<svg class="fp" viewBox="0 0 160 20" width="160" height="20" aria-hidden="true">'
-        f'<rect class="band" x="{x_of(-band):.1f}" width="{x_of(band) - x_of(-band):.1f}" y="0" height="20"/>'
-        '<line class="zero" x1="80" x2="80" y1="0" y2="20"/>'
-        f'<line class="ci {tone}" x1="{x_of(judged.change - margin):.1f}"'
-        f' x2="{x_of(judged.change + margin):.1f}" y1="10" y2="10"/>'
-        f'<circle class="pt {tone}" cx="{x:.1f}" cy="10" r="3.4"/></svg>'
+    return interval(
+        judged.change,
+        judged.change - margin,
+        judged.change + margin,
+        axis=(-limit, limit),
+        noise=(-band, band),
+        tone=_TONES.get(judged.verdict, ""),
     )
 
 

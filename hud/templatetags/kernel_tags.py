@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from django import template
+from django.utils.safestring import SafeString
 
 from hud.models import Experiment
 from hud.pages.code.table import Table
+from hud.pages.limits.lines import RegretLine
+from hud.pages.sparkline import interval
 
 register = template.Library()
 NONE = "–"
@@ -55,6 +58,14 @@ def thousandths(value: float | None, longest: float) -> str:
 def share(part: float | None) -> str:
     """Format a part of 1: ``94 %``, small ones as ``2.9 %``."""
     return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.1 else 1}f} %".replace("-", "−")
+
+
+@register.simple_tag
+def regret_interval(line: RegretLine, longest: float) -> SafeString:
+    """Draw a regret with its 95 % interval on the axis of all."""
+    found = line.found
+    low, high = (found.low, found.high) if found else (line.value, line.value)
+    return interval(line.value, low, high, axis=(0.0, longest), width=80)
 
 
 @register.filter

@@ -10,7 +10,8 @@ from django.utils.safestring import SafeString
 
 from hud.models import Regression, SeriesState
 from hud.pages.compilers.nights import Night
-from hud.pages.compilers.table import Cell, Table
+from hud.pages.compilers.table import SPEEDUP, Cell, Table
+from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
 from hud.templatetags.hud_tags import signed_percent
 
@@ -52,6 +53,27 @@ def cell_line(cell: Cell, table: Table) -> SafeString:
     since = table.base.time if table.base else None
     moved = sum(since is None or night.time > since for night in table.nights) if cell.tone else 0
     return draw(cell.trend, noise=cell.noise, moved=moved, tone=cell.tone or "worse", size=(38, 16))
+
+
+@register.simple_tag
+def mean_interval(cell: Cell, table: Table) -> SafeString:
+    """Draw the change of a mean speedup with its 95 % interval over the cases; the noise is the grey band.
+    Other columns have no room."""
+    low, high = cell.mean.low, cell.mean.high
+    if cell.column != SPEEDUP or cell.change is None or low is None or high is None:
+        return SafeString("")
+    reach, band = table.reach, cell.noise_band
+    return interval(
+        cell.change,
+        low - 1,
+        high - 1,
+        axis=(-reach, reach),
+        noise=(-band, band),
+        tone={"worse": "w", "better": "g"}.get(cell.tone, ""),
+        width=34,
+        label=f"change {signed_percent(cell.change)}, 95 % interval {signed_percent(low - 1)} to "
+        f"{signed_percent(high - 1)}",
+    )
 
 
 @register.simple_tag

@@ -76,6 +76,24 @@ def test_a_mean_is_coloured_beyond_the_noise_only(client: Client, factor: float,
     assert found["cold_compile"]["verdict"] == "unchanged"
 
 
+def test_a_mean_of_two_matched_cases_is_not_coloured(client: Client) -> None:
+    for number, verdict in ((2, "unchanged"), (3, "regressed")):
+        backend = f"backend_{number}"
+        chosen = dict(itertools.islice(models().items(), number))
+        lower = {case: (value or 0) * 0.7 for case, value in chosen.items()}
+        night(7, chosen, backend=backend)
+        night(0, lower, backend=backend)
+        row = next(
+            one
+            for one in client.get("/compilers.json").json()["items"]
+            if (one["backend"], one["column"]) == (backend, "speedup")
+        )
+        assert (row["matched"], row["verdict"]) == (number, verdict)
+        text = client.get("/compilers/").content.decode()
+        assert (">2 matched<" in text) == (number == 2)
+    assert 'role="img" aria-label="change −30.0 %, 95 % interval' in text
+
+
 def test_with_many_nights_the_noise_of_the_mean_decides(client: Client) -> None:
     for days_ago in range(14, 0, -1):
         night(days_ago, models(1 + days_ago % 3 / 2000))

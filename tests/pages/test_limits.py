@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from hud.judging.choices import Regret
 from hud.models import Experiment
 from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.factories import create_ceiling, create_experiment, create_measurement, create_run
@@ -69,12 +70,17 @@ def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Ex
     for days, value in ((1, 0.5), (0, 0.1)):
         at = timezone.now() - timedelta(days=days)
         create_measurement(model, metric="autotune_regret", value=value, at=at)
-    create_measurement(other, metric="autotune_regret", value=0.2, note="at least")
+    regret = Regret(0.2, 0.131, 0.262, 12, at_least=True)
+    create_measurement(other, metric="autotune_regret", value=0.2, note=regret.note())
     found = client.get("/limits.json").json()["autotune_regret"]
-    assert [(line["case"], line["regret"], line["note"]) for line in found] == [
-        ("other", 0.2, "at least"),
-        ("model", 0.1, None),
+    names = ("case", "regret", "low", "high", "compilations", "note")
+    assert [tuple(line[name] for name in names) for line in found] == [
+        ("other", 0.2, pytest.approx(0.131), pytest.approx(0.262), 12, regret.note()),
+        ("model", 0.1, None, None, None, None),
     ]
+    text = client.get("/limits/").content.decode()
+    assert "13 % to 26 %" in text
+    assert text.count('class="fp"') == 2
 
 
 def test_without_ceilings_it_says_so(client: Client) -> None:

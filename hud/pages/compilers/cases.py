@@ -14,13 +14,15 @@ from hud.judging.regressions.causes import CERTAIN
 from hud.models import Experiment, SeriesState
 from hud.pages.compilers.nights import COMPILE, SPEEDUP, Block, Night, day
 from hud.pages.compilers.query import Comparison
-from hud.pages.compilers.table import Cell, Entry, passing
+from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
+from hud.pages.sparkline import interval
 from hud.runs.branches import branch_or_default
 
 GRID_NIGHTS = 28
 SORTS = ("certainty", "change", "name", "speedup")
 SHOWN = ("regressed", "improved", "failed")
 _BEYOND = 2.5  # times the noise
+_Z_95 = 1.96
 
 Mark = Literal["same", "worse", "worse-certain", "better", "better-certain", "failed", "not-run"]
 MARKS: dict[Mark, str] = {
@@ -60,6 +62,13 @@ class Case:
         if self.change is None or not self.noise:
             return None
         return abs(math.log1p(self.change)) / self.noise
+
+    @property
+    def margin(self) -> float | None:
+        """Return half the 95 % interval of the change, by the noise from night to night."""
+        if self.change is None or not self.noise:
+            return None
+        return _Z_95 * math.sqrt(2) * self.noise * (1 + self.change)
 
     @property
     def verdict(self) -> str:
@@ -106,6 +115,15 @@ class CaseList:
     cases: list[Case]  # as sorted and shown
     counts: dict[str, int]
     nights: list[Night]
+
+    @property
+    def reach(self) -> float:
+        """Return the end of the axis of the cases' changes."""
+        return drawn_reach(case.change or 0.0 for case in self.cases)
+
+    @property
+    def reach_ends(self) -> tuple[float, float]:
+        return -self.reach, self.reach
 
 
 def read(page: Comparison, block: Block) -> CaseList | None:
@@ -213,6 +231,20 @@ def grid_html(case: Case) -> SafeString:
     return mark_safe(  # noqa: S308 - numbers and our own words  # nosec B308, B703
         f'<svg class="grid" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" '
         f'aria-label="last {len(case.marks)} nights: {counted}">{cells}</svg>'
+    )
+
+
+def interval_html(case: Case, reach: float) -> SafeString:
+    """Return the change with its 95 % interval on the axis of all cases; '' without a noise."""
+    if case.change is None or case.margin is None or case.noise is None:
+        return SafeString("")
+    return interval(
+        case.change,
+        case.change - case.margin,
+        case.change + case.margin,
+        axis=(-reach, reach),
+        noise=(-_BEYOND * case.noise, _BEYOND * case.noise),
+        tone={"regressed": "w", "improved": "g"}.get(case.verdict, ""),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -44,6 +45,7 @@ TREND_NIGHTS = 28
 EXPECTED_NIGHTS = 14  # whose cases are expected again
 KNOWN_NIGHTS = 10  # from whose steps the noise of a mean is known
 _LEAST = 0.002  # relative change of a mean that is worth a colour
+_FEWEST = 3  # matched cases for a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
 # The order of rows, and the place of each backend's colour in hud.css; other backends have none.
 COLOURS = {
@@ -87,6 +89,16 @@ class Cell:
         if self.nights >= KNOWN_NIGHTS and self.noise is not None:
             return 2 * math.sqrt(2) * self.noise
         return None if low is None or high is None else (high - low) / 2
+
+    @property
+    def noise_band(self) -> float:
+        """Return the change that the noise of a mean explains, which an interval shows in grey."""
+        return (2 * math.sqrt(2) if self.nights >= KNOWN_NIGHTS else 2.0) * (self.noise or 0.0)
+
+    @property
+    def few(self) -> bool:
+        """Return whether too few cases are on both sides to call the mean changed."""
+        return 0 < len(self.mean.matched) < _FEWEST
 
     @property
     def below(self) -> bool:
@@ -192,6 +204,12 @@ class Table:
             found.append((suite, max(entry.passes.expected for entry in own), matched))
         return found
 
+    @cached_property
+    def reach(self) -> float:
+        """Return the end of the axis of all speedups' changes."""
+        cells = (cell for entry in self.entries.values() for cell in entry.cells)
+        return drawn_reach(cell.change or 0.0 for cell in cells if cell.column == SPEEDUP and not cell.few)
+
     @property
     def ran(self) -> int:
         return sum(entry.passes.expected - len(entry.passes.missing) for entry in self.entries.values())
@@ -202,6 +220,11 @@ class Table:
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [line for entry in self.entries.values() for line in entry.to_rows(self.base, self.head)]
+
+
+def drawn_reach(changes: Iterable[float]) -> float:
+    """Return the end of the axis that intervals of changes share: between 2 and 100 %."""
+    return min(1.0, max([0.02, *(1.25 * abs(change) for change in changes)]))
 
 
 def is_model_suite(name: str) -> bool:
@@ -336,12 +359,14 @@ def _tint(cells: Sequence[Cell]) -> None:
     """Colour what moved. With many nights, a change far beyond the noise of the mean; with few, one whose
     interval over the cases excludes none, which stands beside all others of the table (false discoveries),
     and which is beyond twice the assumed noise, as the cases of one night share their host's."""
-    known = [cell for cell in cells if cell.mean.p is not None and cell.nights < KNOWN_NIGHTS]
+    known = [
+        cell for cell in cells if cell.mean.p is not None and cell.nights < KNOWN_NIGHTS and not cell.few
+    ]
     stand = discoveries([cell.mean.p for cell in known if cell.mean.p is not None])
     stands = {id(cell) for cell, found in zip(known, stand, strict=True) if found}
     for cell in cells:
         ratio, low, high = cell.mean.ratio, cell.mean.low, cell.mean.high
-        if ratio is None or low is None or high is None or cell.margin is None:
+        if ratio is None or low is None or high is None or cell.margin is None or cell.few:
             continue
         if cell.nights >= KNOWN_NIGHTS:
             moved = abs(ratio - 1) > max(_BEYOND * cell.margin, _LEAST)

@@ -67,7 +67,11 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "query": page.query,
         "windows": query.WINDOWS,
         "chosen": chosen,
-        "grids": [(case, cases.grid_html(case)) for case in chosen.cases] if chosen else [],
+        "grids": [
+            (case, cases.interval_html(case, chosen.reach), cases.grid_html(case)) for case in chosen.cases
+        ]
+        if chosen
+        else [],
         "dates": cases.dates_html(chosen.nights) if chosen else "",
         "marks": cases.MARKS,
         "sorts": cases.SORTS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from hud.judging.choices import Regret
 from hud.models import Experiment
 from hud.pages.code.table import short_name
 from hud.pages.limits.ceilings import Ceilings
@@ -128,9 +129,14 @@ class RegretLine:
 
     experiment_id: int
     value: float
-    note: str | None  # has the interval
+    note: str | None
     busy_us: list[float] | None
     experiment: Experiment = field(init=False)
+
+    @property
+    def found(self) -> Regret | None:
+        """Return the regret with its interval, where it is known."""
+        return Regret.from_note(self.value, self.note)
 
     @property
     def low_us(self) -> float | None:
@@ -139,6 +145,17 @@ class RegretLine:
     @property
     def high_us(self) -> float | None:
         return max(self.busy_us) if self.busy_us else None
+
+    def to_row(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            **identity(self.experiment),
+            "regret": self.value,
+            "low": found.low if found else None,
+            "high": found.high if found else None,
+            "compilations": found.compilations if found else None,
+            "note": self.note,
+        }
 
 
 @dataclass(slots=True)

@@ -71,6 +71,12 @@ class LimitsPage:
         return sum(values) / len(values) if values else None
 
     @property
+    def longest_regret(self) -> float:
+        """Return the end of the axis of all regrets: that of the longest interval."""
+        ends = [found.high if (found := one.found) else one.value for one in self.regrets]
+        return max([0.02, *ends])
+
+    @property
     def longest_us(self) -> float:
         return max((model.busy_us + model.gaps_us for model in self.models), default=0.0)
 

@@ -51,14 +51,7 @@ def _data(page: LimitsPage, data_format: str) -> HttpResponse:
             }
             for model in page.models
         ],
-        autotune_regret=[
-            {
-                **identity(line.experiment),
-                "regret": line.value,
-                "note": line.note,
-            }
-            for line in page.regrets
-        ],
+        autotune_regret=[line.to_row() for line in page.regrets],
         without_formula=[
             {"kernel": one.name, "kind": one.kind, "time_us": one.time_us, "experiments": one.experiments}
             for one in page.nameless

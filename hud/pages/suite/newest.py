@@ -76,6 +76,15 @@ class Newest:
         found: Bools = np.any(self.status >= 0, axis=1)
         return found
 
+    def by_verdict(self) -> dict[str, Bools]:
+        """Return which experiments have each verdict."""
+        return {word: (self.verdict == code).any(axis=1) for code, word in enumerate(_VERDICTS) if word}
+
+    def by_status(self) -> dict[str, Bools]:
+        failed = self.failed
+        is_ok = ~failed & (~np.isnan(self.value) | (self.status == 0)).any(axis=1)
+        return {"failed": failed, "ok": is_ok, "not_run": ~failed & ~is_ok}
+
     def where(self, rows: Bools | Ints | slice) -> Newest:
         """Return these rows."""
         return Newest(
@@ -92,11 +101,9 @@ class Newest:
         """Return the experiments with the wanted results: at most 2 statements."""
         kept = np.ones(self.ids.size, bool)
         if wanted.verdict:
-            kept &= (self.verdict == _VERDICTS.index(wanted.verdict)).any(axis=1)
+            kept &= self.by_verdict()[wanted.verdict]
         if wanted.status:
-            failed = self.failed
-            is_ok = ~failed & (~np.isnan(self.value) | (self.status == 0)).any(axis=1)
-            kept &= {"failed": failed, "ok": is_ok, "not_run": ~failed & ~is_ok}[wanted.status]
+            kept &= self.by_status()[wanted.status]
         if wanted.target:
             kept &= np.isin(self.ids, self._by_target(wanted.target, targets))
         return self.where(kept)

@@ -13,7 +13,7 @@ from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Measurement, Metric, Series
 from hud.pages.sql import by_id, fetch_columns, int_array
-from hud.pages.suite import newest
+from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
 from hud.pages.targets import Targets
@@ -78,9 +78,22 @@ class SuitePage:
     total: int = 0
     totals: Totals | None = None  # over all that match, not of this page alone
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
+    found: Newest | None = None  # before the filters on verdict and status
+    combinations: list[dict[str, Any]] = field(default_factory=list)  # of words and device, with their number
     places: set[str] = field(default_factory=set)  # arches, and words for those that are not known
     attached: list[tuple[str, str]] = field(default_factory=list)  # device and arch that offer the suite
     not_offered: str = ""  # why no attached host offers it
+
+    def counts(self, filters: Filters) -> dict[str, dict[str, int]]:
+        """Return by filter how many experiments each choice would leave, where what was read tells it: not of
+        targets, and of case and environment only without a filter on words or results."""
+        wanted = Wanted(filters.verdict, filters.status)
+        found = counts.of_results(self.found, wanted) if self.found else {}
+        if not (filters.q or wanted or filters.target):
+            known = [{**one, "arch": place(one["arch"], one["device"])} for one in self.combinations]
+            chosen = {name: getattr(filters, name) for name in CHOICES}
+            found |= counts.of_words(known, chosen)
+        return found
 
     @property
     def choices(self) -> dict[str, list[str]]:
@@ -116,7 +129,8 @@ def identity(experiment: Experiment) -> dict[str, Any]:
 def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
     """Return the page, or all rows at once, in 11 statements, 2 more with a filter on targets; None for a
     suite without data that the runner does not have."""
-    combinations = list(Experiment.objects.filter(suite=name).values(*CHOICES, "device").distinct())
+    counted = Experiment.objects.filter(suite=name).values(*CHOICES, "device")
+    combinations = list(counted.annotate(experiments=Count("pk")).order_by())
     if not combinations and name not in SUITES:
         return None
     page = SuitePage(name, SUITES[name].title if name in SUITES else "")
@@ -129,7 +143,11 @@ def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage 
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
     found = newest.read(_matching(name, filters), metrics, shown)
-    if wanted := Wanted(filters.verdict, filters.status, filters.target):
+    if filters.target:
+        found = found.matching(Wanted(target=filters.target), targets)
+    wanted = Wanted(filters.verdict, filters.status)
+    page.found, page.combinations = found, combinations
+    if wanted:
         found = found.matching(wanted, targets)
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):

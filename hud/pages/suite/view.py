@@ -72,10 +72,14 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
             totals=page.totals and asdict(page.totals),
         )
     query.trends(page.rows)
+    counts = page.counts(filters)
+    results = {"verdict": _VERDICTS, "status": _STATUSES, "target": ("met", "missed")}
     choices = []  # name, value and offers of each filter; an unknown value stays visible
-    for choice, offered in page.choices.items():
+    for choice, offered in {**page.choices, **results}.items():
         value: str = getattr(filters, choice)
-        choices.append((choice, value, offered if value in ("", *offered) else [*offered, value]))
+        words = offered if value in ("", *offered) else [*offered, value]
+        own = counts.get(choice)
+        choices.append((choice, value, [(word, own.get(word, 0) if own else None) for word in words]))
     context = {
         "page": page,
         "filters": filters,
@@ -86,11 +90,6 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
         "matrix": matrix.read(name),
         "sorts": [(column, _next_sort(filters.sort, column.key)) for column in page.columns],
-        "results": [
-            ("verdict", filters.verdict, _VERDICTS),
-            ("status", filters.status, _STATUSES),
-            ("target", filters.target, ("met", "missed")),
-        ],
     }
     return render(request, "suite/suite.html", context)
 
