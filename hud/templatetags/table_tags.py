@@ -9,8 +9,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from hud.models import Regression, SeriesState
-from hud.pages.compilers.nights import Night
-from hud.pages.compilers.table import SPEEDUP, Cell, Table
+from hud.pages.compilers.nights import SPEEDUP, Night
+from hud.pages.compilers.table import Cell, Table
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
 from hud.templatetags.hud_tags import signed_percent

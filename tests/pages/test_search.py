@@ -41,6 +41,19 @@ def test_words_find_cases_experiments_runs_hosts_and_regressions(client: Client)
     assert ("suite", "huggingface") in found(client, "huggingf")
 
 
+def test_words_find_options_in_any_order(client: Client) -> None:
+    tiny = create_experiment(suite="huggingface", case="DistillGPT2", knobs={"size": "tiny", "fuse": False})
+    create_regression(create_measurement(tiny))
+    create_experiment(suite="huggingface", case="DistillGPT2", knobs={})
+    create_experiment(case="layer_norm", knobs={"D": 4096})
+    title = "DistillGPT2[fuse=False,size=tiny]"
+    for text in ("DistillGPT2 tiny", "tiny distill", "size=tiny fuse=False", title):
+        kinds = dict(found(client, text))
+        assert kinds["experiment"] == title, text
+        assert kinds["regression"].endswith(title), text
+    assert ("experiment", "layer_norm[D=4096]") in found(client, "4096 layer_norm h200")
+
+
 def test_each_result_leads_to_a_page(client: Client) -> None:
     odd = create_experiment(suite="a b", case="100% <b>&?", knobs={})
     create_regression(create_measurement(odd))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When, Window
-from django.db.models.functions import Length
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, TextField, Value, When, Window
+from django.db.models.functions import Cast, Length
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -19,6 +20,7 @@ MOST = 12  # results of a kind
 _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
 _MAX_ID = 2**31 - 1
+_BETWEEN_WORDS = re.compile(r"[\0\[\],]+")  # of a title such as layer_norm[D=4096,size=tiny]
 _NAMES = ("suite", "case", "backend", "mode", "dtype", "arch")
 
 
@@ -46,7 +48,7 @@ class Results:
 
 def search(text: str) -> list[Results]:
     """Return what matches all words, the closest first: 6 statements, none for an empty text."""
-    words = text.replace("\0", "").split()[:_MOST_WORDS]
+    words = _BETWEEN_WORDS.sub(" ", text).split()[:_MOST_WORDS]
     if not words:
         return []
     kinds = [
@@ -71,20 +73,18 @@ def _number(words: list[str]) -> int | None:
     return int(text) if len(words) == 1 or words[0].lower() in {"run", "regression"} else None
 
 
-def _named(words: Iterable[str], path: str = "") -> Q:
-    """Return the condition that each word is part of an experiment's name, or a knob such as D=4096."""
-    wanted = Q()
+def _named(found: QuerySet[Any], words: Iterable[str], path: str = "") -> QuerySet[Any]:
+    """Return the rows whose experiment has each word in its name or options, as in ``size=tiny``."""
+    found = found.alias(options=Cast(f"{path}knobs", TextField()))
     for word in words:
         one = Q()
         for name in _NAMES:
             one |= Q(**{f"{path}{name}__icontains": word})
-        if "=" in word:
-            name, _, value = word.partition("=")
-            one |= Q(**{f"{path}knobs__contains": {name: value}})
-            if value.isascii() and value.isdigit() and len(value) < 10:
-                one |= Q(**{f"{path}knobs__contains": {name: int(value)}})
-        wanted &= one
-    return wanted
+        name, _, value = word.partition("=")
+        for text in (f'"{name}": {value}', f'"{name}": "{value}') if value else (word,):
+            one |= Q(options__icontains=text)
+        found = found.filter(one)
+    return found
 
 
 def _closeness(word: str, name: str = "case") -> Case:
@@ -98,7 +98,7 @@ def _closeness(word: str, name: str = "case") -> Case:
 
 def _cases(words: list[str]) -> Results:
     rows = list(
-        Experiment.objects.filter(_named(words))
+        _named(Experiment.objects.all(), words)
         .values("suite", "case")
         .annotate(experiments=Count("pk"), total=Window(Count("*")), close=_closeness(words[0]))
         .order_by("close", Length("case"), "case", "suite")[:MOST]
@@ -134,7 +134,7 @@ def _suites(words: list[str]) -> Results:
 
 
 def _experiments(words: list[str]) -> Results:
-    close = Experiment.objects.filter(_named(words)).annotate(
+    close = _named(Experiment.objects.all(), words).annotate(
         total=Window(Count("pk")), close=_closeness(words[0])
     )
     rows = list(close.order_by("close", Length("case"), "case", "backend", "pk")[:MOST])
@@ -152,7 +152,8 @@ def _about(one: Experiment) -> str:
 
 
 def _regressions(words: list[str]) -> Results:
-    wanted = _named(words, "series__experiment__") & Q(state__in=ACTIVE)
+    active = _named(Regression.objects.filter(state__in=ACTIVE), words, "series__experiment__")
+    wanted = Q(pk__in=active.values("pk"))
     number = _number(words)
     if number is not None and words[0].lower() != "run":
         wanted |= Q(pk=number)
