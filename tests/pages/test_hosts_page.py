@@ -192,7 +192,7 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     rerun = request(interactive=True)
     lines = {line.run: line for line in queue.read().lines}
     assert list(lines) == [rerun.pk, nightly.pk, second.pk]
-    assert [line.position for line in lines.values()] == [0, 1, 2]
+    assert [line.position for line in lines.values()] == [1, 2, 3]
     assert [line.starts_in_s for line in lines.values()] == [0.0, 90.0, 180.0]
     text = text_of(client)
     assert "in about 3 min 0 s" in text

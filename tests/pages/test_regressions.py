@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.models import Audit, Regression
 from tests.judging.regressions.test_regressions import nights, quiet
+from tests.support.factories import create_measurement, create_regression
 
 pytestmark = pytest.mark.django_db
 
@@ -104,6 +106,22 @@ def test_the_api_shows_one_with_its_history_and_refuses_what_does_not_fit(regres
     assert [one["event"] for one in history][-2:] == ["mute", "accept"]
     assert history[-1]["who"].startswith("key ")
     assert api.get("/api/v1/regressions/999999").status_code == 404
+
+
+def test_a_decision_in_the_detail_is_of_all_metrics_of_the_row(operator: Client) -> None:
+    nights(*quiet(12), 2000, 2000, case="a")
+    first = Regression.objects.get()
+    other = create_regression(
+        create_measurement(first.series.experiment, metric="call_bandwidth_gbps", run=first.first_run),
+        change=-0.2,
+        last_good_run=first.last_good_run,
+    )
+    page = operator.get(f"/regressions/?open={first.pk}").content.decode()
+    box = re.search(r'<input type="checkbox" name="ids" value="([^"]*)" checked>', page)
+    assert box
+    assert box[1].split() == [str(other.pk)]
+    operator.post(f"/regressions/{first.pk}/act", {"event": "accept", "ids": box[1]})
+    assert set(Regression.objects.values_list("state", flat=True)) == {"accepted"}
 
 
 def test_a_selection_or_a_whole_group_is_decided_at_once(operator: Client, client: Client) -> None:

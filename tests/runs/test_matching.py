@@ -156,7 +156,7 @@ def test_the_queue_position_counts_runs_for_the_same_accelerators() -> None:
     second = request(labels={"gpu": "h200"})
     third = request()
     watched = request(labels={"gpu": "h200"}, interactive=True)
-    assert [position(run) for run in (first, second, third, watched)] == [0, 1, 3, 0]
+    assert [position(run) for run in (first, second, third, watched)] == [1, 2, 4, 1]
 
 
 def test_a_queued_run_has_an_estimated_start() -> None:

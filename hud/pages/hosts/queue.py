@@ -106,7 +106,7 @@ class QueueLine:
     done: int
     fits: list[int]  # accelerators that could take it, now or later
     usable: list[int]  # those of them that take work now
-    position: int | None = None  # runs that go ahead of it; None once it works
+    position: int | None = None  # in the queue, 1 is next; None once it works
     starts_in_s: float | None = None  # None where it works already, or where nobody can say
 
     @property
@@ -173,7 +173,7 @@ def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]
     """Set the position and the start of a queued run. The work that runs on the accelerators it could use,
     and the work ahead of it there, is shared among them."""
     rivals = [other for other in lines if set(other.fits) & set(line.fits)]
-    line.position = sum(not other.queued or other.order < line.order for other in rivals)
+    line.position = 1 + sum(other.queued and other.order < line.order for other in rivals)
     mine = set(line.usable)
     earlier = {other.run for other in rivals if other.order < line.order and mine & set(other.fits)}
     before = [
@@ -250,7 +250,7 @@ class Occupation:
 
 @dataclass(slots=True)
 class Waiting:
-    position: int  # runs that go ahead of it
+    position: int  # in the queue, 1 is next
     starts_in_s: float | None  # None where nobody can say
     places: list[Occupation] = field(default_factory=list)
     lacking: str = ""  # why no attached accelerator could ever take it
@@ -259,6 +259,10 @@ class Waiting:
     def open(self) -> bool:
         """Return whether a matching accelerator takes work now, so that only the queue is before it."""
         return any(place.state in ("busy", "idle") for place in self.places)
+
+    @property
+    def ahead(self) -> int:
+        return self.position - 1
 
     @property
     def shown(self) -> list[Occupation]:
@@ -281,7 +285,7 @@ def read_waiting(run: Run) -> Waiting | None:
     if line is None:
         return None
     _estimate(line, lines, _work())
-    waiting = Waiting(line.position or 0, line.starts_in_s, _occupations(line.fits))
+    waiting = Waiting(line.position or 1, line.starts_in_s, _occupations(line.fits))
     if not waiting.places:
         asked = run.request
         resources = ResourceRequest(

@@ -123,14 +123,16 @@ class Detail:
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
 
     @property
-    def rest(self) -> str:
-        """Return the ids of the others of its group."""
+    def metrics(self) -> list[Line]:
+        """Return the other metrics of its experiment in its group: one slower kernel moves several."""
         lines = self.cause.lines if self.cause else []
-        return " ".join(str(line.regression.pk) for line in lines if line is not self.line)
+        return [line for line in lines if line is not self.line and line.experiment == self.line.experiment]
 
     @property
-    def others(self) -> int:
-        return len(self.rest.split())
+    def others(self) -> list[Line]:
+        """Return those of its group of other experiments."""
+        lines = self.cause.lines if self.cause else []
+        return [line for line in lines if line.experiment != self.line.experiment]
 
     def to_json(self) -> dict[str, Any]:
         """Return the regression with its history."""
