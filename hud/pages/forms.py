@@ -221,6 +221,7 @@ class LogPosition(FilterForm):
     task = forms.IntegerField(required=False, min_value=0, max_value=MAX_ID)
     start = forms.IntegerField(required=False, min_value=0, max_value=2**53)
     line = forms.IntegerField(required=False, min_value=1, max_value=2**31)  # that the page begins before
+    whole = _choice("1")  # all at once
 
 
 class ExplainForm(forms.Form):

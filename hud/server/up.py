@@ -165,8 +165,7 @@ def prepare(options: Options) -> None:
     log.write_bytes(b"")
     with embedded.running(embedded.servers(options.data), options.logs):
         _manage(options, "migrate", "--verbosity=0")
-        hint = f'The password of the account "operator" is in {options.data / "operator.json"}'
-        say(_manage(options, "bootstrap", "--hud", options.url).strip() or hint)
+        say(_manage(options, "bootstrap", "--hud", options.url).strip())
         _collect_static(options)
         if options.demo:
             _ingest_samples(options)

@@ -11,7 +11,7 @@
   const pinned = "pinned" in box.dataset;
   const codes = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]/g;
   const isError = /^(?:\[rank\d+\]: ?)?(?:[\w.]+(?:Error|Exception|Failed|Failure)\b(?:: .*)?$|Fatal Python error|Segmentation fault|Killed|Aborted|.*\bCUDA error\b|ERROR\b|FAILED\b)/;
-  const keep = 10_000; // lines on the page; the rest is in the raw log
+  const keep = 1000; // lines on the page; the rest is in the whole log
   let next = Number(box.dataset.next) || 0;
   let number = Number(box.dataset.line) || 0;
   let task = box.dataset.task;
@@ -82,7 +82,7 @@
     const name = document.getElementById("log-name");
     if (name) name.textContent = `task ${position}`;
     const raw = document.getElementById("log-raw");
-    if (raw) raw.href = `${box.dataset.url}?task=${position}`;
+    if (raw) raw.href = `${box.dataset.url}?task=${position}&whole=1`;
   };
 
   const end = () => {

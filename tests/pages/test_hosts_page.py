@@ -69,6 +69,7 @@ def test_each_state_is_said(client: Client) -> None:
         head = text[text.index(f">{name}</a> <span") :][:200]
         assert f"</span> {state}</span>" in head
     assert "new driver" in text
+    assert text.count("to attach it again") == 1
     assert "2 hosts idle, 1 host paused, 1 host drained, 1 host offline" in text
 
 

@@ -88,6 +88,32 @@ def test_a_line_of_a_log_has_an_address_and_the_first_error_is_named(client: Cli
     assert text_of(client, f"{address}?task=0&line=99999").count('id="L1800"') == 1
 
 
+def test_of_many_short_lines_the_last_thousand_are_shown(client: Client, running: Run) -> None:
+    task = running.tasks.get(position=0)
+    content = b"".join(b"line %d\n" % number for number in range(1, 4001))
+    write_log(task, content)
+    address = f"/runs/{running.pk}/"
+
+    def shown(query: str) -> list[int]:
+        text = text_of(client, f"{address}?task=0{query}")
+        return [
+            int(number) for number in re.findall(r'<span class="ln" id="L(\d+)"><a [^>]*>\1</a>line \1', text)
+        ]
+
+    assert shown("") == list(range(3001, 4001))
+    assert shown("&line=3500") == list(range(3001, 4001))
+    assert shown("&line=2000") == list(range(1900, 2900))
+    assert shown("&line=1") == list(range(1, 1001))
+    text = text_of(client, f"{address}?task=0&line=2000")
+    for place, number in (("Earlier", 1899), ("Later", 2900)):
+        link = re.search(rf'<a href="[^"]*line=(\d+)#L\1">{place} lines', text)
+        assert link
+        assert int(link[1]) == number
+        assert number in shown(f"&line={number}")
+    whole = client.get(f"/runs/{running.pk}/log?task=0&whole=1")
+    assert b"".join(whole.streaming_content) == content  # type: ignore[attr-defined]
+
+
 def test_codes_of_a_terminal_are_taken_out() -> None:
     assert readable(b"a\n 1 %\r 50 %\r100 %\nb") == "a\n100 %\nb"
     assert readable(b"\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07\x00a\tb\xff") == "ok\na\tb�"

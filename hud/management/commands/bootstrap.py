@@ -43,11 +43,19 @@ class Command(BaseCommand):
         make_folder(settings.HUD_DATA)
         sync_metrics()
         schedules.create_default()
-        sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
+        host = sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)
         if password:
             self.stdout.write(f'Operator account "{OPERATOR}", password {password} (kept in {path})')
+        else:
+            self.stdout.write(f'The password of the account "{OPERATOR}" is in {path}')
+        if host.detached_at:
+            self.stdout.write(
+                f"This machine runs nothing: an operator detached the host {host.name} on"
+                f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {options['hud']}/hosts/"
+                " and run the command shown there."
+            )
 
 
 def sync_metrics() -> None:
@@ -61,18 +69,19 @@ def sync_metrics() -> None:
     )
 
 
-def sync_host(path: Path, *, hud: str) -> None:
-    """Create a host for this machine. A valid key stays, since an agent may be using it."""
+def sync_host(path: Path, *, hud: str) -> Host:
+    """Create a host for this machine, and return it. A valid key stays, since an agent may be using it."""
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     name = known.get("name") or platform.node() or "localhost"
     host, _new = Host.objects.get_or_create(name=name)
     if host.detached_at:  # by an operator; only a registration token attaches it again
-        return
+        return host
     key = find_key(known.get("key", ""))
     secret = known.get("key", "")
     if key is None or key.host_id != host.pk:
         _key, secret = create_key(name=f"host {name}"[:100], scopes=["host"], who=WHO, host=host)
     write_private(path, json.dumps({"hud": hud, "name": name, "key": secret}))
+    return host
 
 
 def sync_operator(path: Path) -> str:

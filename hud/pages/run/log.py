@@ -10,9 +10,11 @@ from hud.models import Task
 from hud.runs import logs
 
 _SHOWN_BYTES = 128 * 1024
+_SHOWN_LINES = 1000
 _BEFORE = 100  # lines above one that was asked for
 _PIECE_BYTES = 1024 * 1024
 _SEARCHED_BYTES = 512 * 1024  # for the first error
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 # The last line of a traceback, and what kernels, CUDA and our runner write when a process dies
 ERROR = re.compile(
@@ -61,8 +63,16 @@ class LogView:
         return self.last + 1 if self.end < self.task.log_bytes else None
 
 
+def whole(task: Task) -> Iterator[bytes]:
+    """Return the pieces of a log."""
+    start = 0
+    while piece := logs.read(task, start, _PIECE_BYTES):
+        yield piece
+        start += len(piece)
+
+
 def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
-    """Return the end of a log, or where line `line` is before that, the part around it."""
+    """Return the last lines of a log, or where line `line` is before those, the part around it."""
     start = max(0, task.log_bytes - _SHOWN_BYTES)
     number = 1
     if start:
@@ -73,6 +83,12 @@ def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
     piece = logs.read(task, start, _SHOWN_BYTES)
     if start + len(piece) < task.log_bytes:
         piece = piece[: piece.rfind(b"\n") + 1] or piece
+    rows = _LINES.findall(piece)
+    first = max(0, len(rows) - _SHOWN_LINES)
+    if line is not None and line < number + first:
+        first = max(0, line - _BEFORE - number)
+    start, number = start + sum(map(len, rows[:first])), number + first
+    piece = b"".join(rows[first : first + _SHOWN_LINES])
     texts = readable(piece).split("\n")
     if texts[-1] == "":
         texts.pop()
@@ -99,7 +115,7 @@ def readable(piece: bytes) -> str:
 def _at_line_after(task: Task, offset: int) -> tuple[int, int]:
     """Return number and offset of the first line that begins after `offset`."""
     number, place = 1, 0
-    for piece in _pieces(task):
+    for piece in whole(task):
         if place + len(piece) > offset:
             newline = piece.find(b"\n", offset - place)
             if newline >= 0:
@@ -112,7 +128,7 @@ def _at_line_after(task: Task, offset: int) -> tuple[int, int]:
 def _offset_of(task: Task, number: int) -> int:
     """Return where a line begins; the end of the log where it has fewer."""
     left, place = number - 1, 0
-    for piece in _pieces(task):
+    for piece in whole(task):
         count = piece.count(b"\n")
         if count >= left:
             at = 0
@@ -122,10 +138,3 @@ def _offset_of(task: Task, number: int) -> int:
         left -= count
         place += len(piece)
     return place
-
-
-def _pieces(task: Task) -> Iterator[bytes]:
-    start = 0
-    while piece := logs.read(task, start, _PIECE_BYTES):
-        yield piece
-        start += len(piece)

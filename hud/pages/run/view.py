@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
@@ -126,13 +126,16 @@ def _log(page: RunPage, position: int | None, line: int | None) -> LogView | Non
 
 
 @require_safe
-def log(request: HttpRequest, pk: int) -> HttpResponse:
-    """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins."""
+def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
+    """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins. `whole`
+    asks for all of it at once."""
     form = LogPosition(request.GET)
     if refusal := data.refusal(form):
         return refusal
     kept = form.kept()
     task = get_object_or_404(Task.objects.filter(run_id=pk), position=kept.get("task", 0))
+    if "whole" in kept:
+        return StreamingHttpResponse(log_part.whole(task), content_type="text/plain; charset=utf-8")
     start = kept.get("start", 0)
     piece = logs.read(task, start, _PIECE_BYTES)
     response = HttpResponse(piece, content_type="text/plain; charset=utf-8")
