@@ -21,6 +21,7 @@ from hud.pages.values import MetricValue
 
 register = template.Library()
 
+_LONG_NAME = 60  # characters
 _SIGNS = {"x": "×"}  # of units, as they are shown
 _NO_UNIT = {"", "count", "ratio"}
 # Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
@@ -219,6 +220,14 @@ def percent(share: float | None) -> str:
     if share is None:
         return ""
     return (f"{share:.2%}" if abs(share) < 0.1 else f"{share:.0%}").replace("-", "−").replace("%", " %")
+
+
+@register.filter
+def long_name(title: str) -> SafeString:
+    """Return attributes that cut a long name to two lines and keep it whole as its tooltip; '' for others."""
+    if len(title) <= _LONG_NAME:
+        return SafeString("")
+    return format_html(' class="long-name" title="{}"', title)
 
 
 @register.filter

@@ -65,7 +65,7 @@ def regret_interval(line: RegretLine, longest: float) -> SafeString:
     """Draw a regret with its 95 % interval on the axis of all."""
     found = line.found
     low, high = (found.low, found.high) if found else (line.value, line.value)
-    return interval(line.value, low, high, axis=(0.0, longest), width=80)
+    return interval(line.value, low, high, axis=(0.0, longest), width=64)
 
 
 @register.filter

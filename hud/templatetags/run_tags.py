@@ -22,6 +22,7 @@ from hud.templatetags.hud_tags import (
     REASONS,
     badge_html,
     better,
+    long_name,
     number,
     signed_percent,
     targets_html,
@@ -123,7 +124,7 @@ def result_row(
     """Return a row of the table of results. Python, since a page has up to 50 rows of 40 tags each."""
     page: RunPage = context["page"]
     experiment, metric, is_ab = value.experiment, value.metric, page.run.is_ab
-    title = escape(experiment.title)
+    title = experiment.title
     address = f"{reverse('experiment', args=[experiment.pk])}?metric={quote(metric.name, safe='')}"
     said = f"{escape(metric.title)}{_processes(value)}"
     shown = value_html(value)
@@ -139,7 +140,7 @@ def result_row(
     if value.median is None:
         with context.push(value=value):
             shown += context.template.engine.get_template("run/explain.html").render(context)
-    row = f'<tr>\n<th scope="row"><a href="{address}#run-{page.run.pk}">{title}</a>'
+    row = f'<tr>\n<th scope="row"><a href="{address}#run-{page.run.pk}"{long_name(title)}>{escape(title)}</a>'
     row += f' <span class="fact">{_facts(experiment, varying)}</span></th>'
     row += f'<td title="{escape(metric.name)}, {better(metric)}">{said}</td><td class="num">{shown}</td>'
     if not is_ab:

@@ -15,7 +15,7 @@ from hud.pages.suite.newest import Totals
 from hud.pages.suite.query import SPEEDUPS, Row
 from hud.pages.values import MetricValue
 from hud.templatetags.experiment_tags import unit_cell
-from hud.templatetags.hud_tags import ago, badge_html, number, signed_percent, sparkline, unit
+from hud.templatetags.hud_tags import ago, badge_html, long_name, number, signed_percent, sparkline, unit
 
 register = template.Library()
 _NOTHING = SafeString("")
@@ -28,7 +28,8 @@ _SHORT = {"improved", "regressed", "inconclusive"}
 def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[str]) -> SafeString:
     """Return a row of a suite's table: identity, trend, a cell for each column."""
     one = row.experiment
-    title, tick, again, newest = escape(one.title), "", "", ""
+    plain, tick, again, newest = one.title, "", "", ""
+    title = escape(plain)
     if attached and "run" in may:
         box = f'<input type="checkbox" name="experiment" value="{one.pk}" aria-label="Rerun {title}">'
         tick = f'<td class="tick">{box}</td>'
@@ -45,7 +46,8 @@ def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[s
     if row.leading:
         newest = f'<a href="{_address("run", row.leading.run_id)}">{ago(row.leading.order_time)}</a>'
     name = title.replace(",", ",<wbr>").replace("[", "<wbr>[")
-    head = f'<a href="{_address("experiment", one.pk)}">{name}</a>{_DYNAMIC if one.dynamic else ""}'
+    head = f'<a href="{_address("experiment", one.pk)}"{long_name(plain)}>{name}</a>'
+    head += _DYNAMIC if one.dynamic else ""
     return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
         f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
         f'<td class="when">{newest}{again}</td></tr>'

@@ -79,7 +79,7 @@ def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Ex
         ("model", 0.1, None, None, None, None),
     ]
     text = client.get("/limits/").content.decode()
-    assert "13 % to 26 %" in text
+    assert "13.1 to 26.2 %" in text
     assert text.count('class="fp"') == 2
 
 

@@ -139,6 +139,12 @@ class RegretLine:
         return Regret.from_note(self.value, self.note)
 
     @property
+    def interval(self) -> str:
+        """Return the 95 % interval as the page writes it."""
+        found = self.found
+        return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
+
+    @property
     def low_us(self) -> float | None:
         return min(self.busy_us) if self.busy_us else None
 
