@@ -216,7 +216,7 @@ def test_the_queue_over_the_api(client: Client, agent: Agent) -> None:
     agent.beat()
     first, second = request(), request()
     answer = client.get("/api/v1/queue").json()
-    assert [(line["run"], line["position"]) for line in answer["items"]] == [(first.pk, 0), (second.pk, 1)]
+    assert [(line["run"], line["position"]) for line in answer["items"]] == [(first.pk, 1), (second.pk, 2)]
     assert (answer["items"][0]["wants"], answer["items"][0]["hindrance"]) == ("any host, cpu", "")
     assert answer["more"] == 0
 

@@ -306,6 +306,14 @@ def test_a_suite_of_the_catalogue_without_results_says_how_to_run_it(client: Cli
     assert "python -m runner run micro" in client.get("/suites/micro/").content.decode()
 
 
+def test_a_long_name_is_cut_and_whole_in_its_tooltip(client: Client) -> None:
+    name = "a" * 150 + "<"
+    create_measurement(create_experiment(case=name, knobs={}))
+    create_measurement(create_experiment(case="short", knobs={}))
+    text = client.get("/suites/micro/").content.decode()
+    assert re.findall(r'class="long-name" title="([^"]*)"', text) == [html.escape(name)]
+
+
 def test_an_odd_name_is_only_a_name(client: Client) -> None:
     create_measurement(create_experiment(suite="odd", case="<img src=x onerror=alert(1)>"))
     text = client.get("/suites/odd/").content.decode()
