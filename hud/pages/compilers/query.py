@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from hud.pages.compilers import formulas
 from hud.pages.compilers import nights as of_nights
 from hud.pages.compilers import table as of_table
 from hud.pages.compilers.nights import Night, Results, Subject
@@ -160,7 +161,7 @@ def _compare(found: Comparison, subject: Subject) -> None:
     trend = [night for night in measured if night.time <= candidate.time][-days:]
     if found.filters.formulas:
         found.table = of_table.build(baseline, candidate, trend, by_night)
-        of_table.by_hud_formulas(found.table, by_night)
+        formulas.by_hud_formulas(found.table, by_night)
     else:
         found.table = _table(subject, baseline, candidate, trend, by_night)
 

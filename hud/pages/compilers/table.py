@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -11,12 +11,9 @@ from typing import Any, Literal
 
 from hud.judging.aggregates import (
     GeometricMean,
-    HudRow,
     PassRate,
     compare_means,
     discoveries,
-    hud_geometric_mean,
-    hud_pass_rate,
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
@@ -306,7 +303,7 @@ def _entry(block: Block, before: Results, after: Results, recent: Iterable[Resul
 def _cell(column: str, old: Values, new: Values) -> Cell:
     """Compare by the metric that most cases of both sides have, device time before call time."""
     there = {
-        metric: (_numbers(old.get(metric, {})), _numbers(new.get(metric, {}))) for metric in PREFERRED[column]
+        metric: (numbers(old.get(metric, {})), numbers(new.get(metric, {}))) for metric in PREFERRED[column]
     }
     metric = max(
         there, key=lambda name: (len(there[name][0].keys() & there[name][1].keys()), len(there[name][1]))
@@ -318,7 +315,7 @@ def _cell(column: str, old: Values, new: Values) -> Cell:
     return Cell(column, metric, mean.base, head, mean)
 
 
-def _numbers(values: Mapping[int, float | None]) -> dict[str, float]:
+def numbers(values: Mapping[int, float | None]) -> dict[str, float]:
     return {str(experiment): value for experiment, value in values.items() if value is not None}
 
 
@@ -376,38 +373,3 @@ def _tint(cells: Sequence[Cell]) -> None:
             )
         if moved:
             cell.tone = "worse" if (ratio > 1) == (cell.column == COMPILE) else "better"
-
-
-def by_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
-    """Replace the numbers by those of PyTorch's HUD: each side over its own rows, with no interval."""
-    for block, entry in table.entries.items():
-        base = by_night[table.base].of(block) if table.base else {}
-        rows, old = _hud_rows(by_night[table.head].of(block)), _hud_rows(base)
-        rate = hud_pass_rate(rows) or 0.0
-        entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
-        entry.new, entry.known = (), len(rows) - entry.passes.passed
-        means: dict[str, Callable[[Values, Sequence[HudRow]], float | None]] = {
-            SPEEDUP: lambda _values, found: hud_geometric_mean(found) or None,
-            COMPILE: lambda values, _found: _mean(values, PREFERRED[COMPILE]),
-            MEMORY: lambda values, _found: _mean(values, PREFERRED[MEMORY]),
-        }
-        for cell in entry.cells:
-            cell.head = means[cell.column](by_night[table.head].of(block), rows)
-            cell.base = means[cell.column](base, old)
-            ratio = cell.head / cell.base if cell.head and cell.base else None
-            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
-            cell.tone = ""
-
-
-def _hud_rows(values: Values) -> list[HudRow]:
-    passed = passing(values)
-    speedups = next((values[name] for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
-    return [
-        HudRow("pass" if ok else "fail", speedups.get(int(case)) or 0.0)
-        for case, ok in sorted(passed.items())
-    ]
-
-
-def _mean(values: Values, metrics: Collection[str]) -> float | None:
-    found = next((_numbers(values[name]) for name in metrics if values.get(name)), {})
-    return math.fsum(found.values()) / len(found) if found else None
