@@ -74,7 +74,7 @@ def test_device_time_that_waits_takes_no_regression_from_call_time() -> None:
     nights(*[2.0 + 0.005 * (day % 3) for day in range(12)], 1.6, metric="speedup")
     ingest(as_list(v3_record(metric="device_speedup", timestamp=1_700_000_000)), Parameters(driver="590.2"))
     Series.objects.update(touched_at=datetime(2023, 11, 1, tzinfo=UTC))
-    judge.judge_series(Series.objects.filter(metric__name="speedup"))
+    judge.judge_series(list(Series.objects.filter(metric__name="speedup")))
     assert states() == ["open"]
     while process_pending():
         pass
