@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from runner.schema.statistics import geometric_mean, student_p, t_interval
 
 Array = NDArray[np.float64]
-_FEWEST = 2  # matched cases for an interval
+FEWEST_CASES = 2  # matched cases for an interval
 # test-infra, torchci/lib/benchmark/compilerUtils.ts
 HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})
 
@@ -84,7 +84,7 @@ def paired_means(base: Array, head: Array) -> tuple[float, float, float | None, 
     then the 95 % interval of their ratio and the p-value of no change, None with too few cases."""
     left, right = np.log(base), np.log(head)
     before, after = math.exp(float(left.mean())), math.exp(float(right.mean()))
-    if len(base) < _FEWEST:
+    if len(base) < FEWEST_CASES:
         return before, after, None, None, None
     return before, after, *_interval((right - left).tolist())
 

@@ -20,18 +20,17 @@ import numpy as np
 from hud.judging.known_kernels import KernelMedians, same_choice
 from runner.schema.statistics import (
     LEAST_PAIRS,
+    PAIR_ALPHA,
     PAIR_FLOOR,
     PairedChange,
     median,
     pair_middles,
     paired_change,
-    student_p,
-    t_interval,
+    welch,
 )
 
 Word = Literal["confirmed", "dismissed", "inconclusive"]
 Frequencies = Literal["yes", "no", "cannot_tell"]
-ALPHA = 0.005
 _ENOUGH = 20  # compilations a side from which "choices come as often" may be said
 _SHUFFLES = 4000
 
@@ -68,14 +67,10 @@ def judge_pairs(
     """
     both = [(a, b) for a, b in zip(base, head, strict=True) if a is not None and b is not None]
     try:
-        change = paired_change(both, floor=0.0 if kind == "deterministic" else PAIR_FLOOR)
+        change = paired_change(both, is_exact=kind == "deterministic")
     except ValueError:
         change = None
-    if change is not None and kind != "deterministic":
-        change = _by_pairs_or_sides(change, both)
     word: Word = change.word if change else "inconclusive"
-    if word == "confirmed" and kind != "deterministic" and (change is None or (change.p or 0.0) > ALPHA):
-        word = "inconclusive"
     relative = change.change if change else None
     better = None
     if word == "confirmed" and relative and direction != "none":
@@ -85,36 +80,6 @@ def judge_pairs(
     sides = ([value for value in side if value is not None] for side in (base, head))
     base_median, head_median = (median(side) if side else None for side in sides)
     return PairVerdict(base_median, head_median, 0, change, word, better)
-
-
-def _by_pairs_or_sides(change: PairedChange, pairs: Sequence[tuple[float, float]]) -> PairedChange:
-    """Return the surer of two tests with its p-value doubled for the choice.
-
-    Pairs cancel what both of their processes share, such as a busy host; sides have twice the degrees of
-    freedom, which decides among five.
-    """
-    if change.p is None or not all(value > 0 for pair in pairs for value in pair):
-        return change
-    sides = [[math.log(value) for value in side] for side in zip(*pairs, strict=True)]
-    low, high, p = _welch(*sides)
-    if p >= change.p:
-        return replace(change, p=min(1.0, 2 * change.p))
-    return replace(change, low=low, high=high, p=min(1.0, 2 * p))
-
-
-def _welch(base: Sequence[float], head: Sequence[float]) -> tuple[float, float, float]:
-    """Return the 95 % interval and p-value of mean(head) − mean(base) for sides of unequal scatter."""
-    parts = [float(np.var(side, ddof=1)) / len(side) for side in (base, head)]
-    error = math.sqrt(sum(parts))
-    step = float(np.mean(head) - np.mean(base))
-    if error == 0.0:
-        return step, step, 0.0 if step else 1.0
-    weight = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (base, head), strict=True))
-    degrees = max(int(error**4 / weight), 1)
-    # the half width of a standard sample of this many values, as the interval's table has it
-    unit = [1.0, -1.0] + [0.0] * (degrees - 1)
-    half = t_interval(unit)[1] / (math.sqrt(2 / degrees) / math.sqrt(degrees + 1)) * error
-    return step - half, step + half, student_p(step / error, degrees)
 
 
 # A compilation's kernels: the choice and the device time in µs of each slot.
@@ -154,13 +119,13 @@ def compare_kernels(base: Sequence[Kernels], head: Sequence[Kernels]) -> KernelC
     answer = replace(answer, coverage=coverage)
     if min(map(len, ratios)) < 2:
         return answer
-    low, high, p = _welch(*ratios)
+    low, high, p = welch(*ratios)
     word: Word = "inconclusive"
     limit = math.log1p(PAIR_FLOOR)
     if min(map(len, ratios)) >= LEAST_PAIRS:
         if -limit <= low and high <= limit:
             word = "dismissed"
-        elif p <= ALPHA:
+        elif p <= PAIR_ALPHA:
             word = "confirmed"
     step = float(np.mean(ratios[1]) - np.mean(ratios[0]))
     return replace(answer, equal=word, ratio=math.exp(step), low=math.exp(low), high=math.exp(high), p=p)
@@ -227,7 +192,7 @@ def _frequencies(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[Freq
     share = masks @ table / len(base) - (1 - masks) @ table / len(head)
     statistic = (share**2).sum(axis=1)
     p = float(np.mean(statistic >= statistic[0] - 1e-9)) if table.shape[1] else 1.0
-    if p <= ALPHA:
+    if p <= PAIR_ALPHA:
         return "yes", p
     return ("no" if p > 0.1 and min(len(base), len(head)) >= _ENOUGH else "cannot_tell"), p
 

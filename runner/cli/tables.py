@@ -232,9 +232,8 @@ def _compared(metric: str, numbers: Sequence[Mapping[str, float]]) -> list[str]:
     else:
         alone = ([sides[name] for sides in numbers if name in sides] for name in ("base", "new"))
         texts = [f"{median(values):.4g}" if values else "" for values in alone]
-    floor = 0.0 if metric_info(metric).kind == "deterministic" else PAIR_FLOOR
     try:
-        found = paired_change(complete, floor=floor)
+        found = paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
     except ValueError:
         return [*texts, "", "", "", f"{len(complete)}", "inconclusive"]
     change = "" if found.change is None else f"{found.change:+.1%}"

@@ -22,6 +22,7 @@ _T_95 = (
 MAD_TO_SD = 1.4826
 LEAST_PAIRS = 5  # with fewer, an interval of Student's t says nearly nothing
 PAIR_FLOOR = 0.02  # a change of less than this is none
+PAIR_ALPHA = 0.005  # the p-value up to which pairs confirm a change
 
 
 # How parts of a task ended, the worst first; only a whole task can be `cancelled`.
@@ -97,15 +98,35 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % Student interval of the mean of independent values. Raise ValueError for one."""
-    degrees = len(values) - 1
-    if not degrees:
+    if len(values) < 2:
         raise ValueError("an interval needs two values")
+    middle, variance = _mean_and_variance(values)
+    half = math.sqrt(variance / len(values)) * _t_95(len(values) - 1)
+    return middle - half, middle + half
+
+
+def _t_95(degrees: int) -> float:
+    return _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
+
+
+def _mean_and_variance(values: Sequence[float]) -> tuple[float, float]:
     middle = statistics.fmean(values)
     # statistics.stdev takes 20 times as long, by exact fractions
-    variance = math.fsum((value - middle) * (value - middle) for value in values) / degrees
-    half = math.sqrt(variance / len(values))
-    half *= _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
-    return middle - half, middle + half
+    return middle, math.fsum((value - middle) * (value - middle) for value in values) / (len(values) - 1)
+
+
+def welch(base: Sequence[float], head: Sequence[float]) -> tuple[float, float, float]:
+    """Return the 95 % interval and p-value of mean(head) − mean(base) for sides of unequal scatter, of two
+    values or more each."""
+    (base_mean, base_variance), (head_mean, head_variance) = map(_mean_and_variance, (base, head))
+    parts = base_variance / len(base), head_variance / len(head)
+    error, step = math.sqrt(sum(parts)), head_mean - base_mean
+    if error == 0.0:
+        return step, step, 0.0 if step else 1.0
+    weight = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (base, head), strict=True))
+    degrees = max(int(error**4 / weight), 1)
+    half = _t_95(degrees) * error
+    return step - half, step + half, student_p(step / error, degrees)
 
 
 def block_standard_error(values: Sequence[float], blocks: int = 10) -> float:
@@ -144,7 +165,7 @@ class PairedChange:
     low: float | None
     high: float | None
     p: float | None
-    floor: float  # relative; a change below it is none
+    is_exact: bool  # any change counts
 
     @property
     def change(self) -> float | None:
@@ -154,29 +175,38 @@ class PairedChange:
     @property
     def word(self) -> Literal["confirmed", "dismissed", "inconclusive"]:
         """Return `confirmed` for a change, `dismissed` if it is below the floor, else `inconclusive`."""
-        if len(self.ratios) < LEAST_PAIRS or self.low is None or self.high is None:
+        if len(self.ratios) < LEAST_PAIRS or self.low is None or self.high is None or self.p is None:
             return "inconclusive"
-        limit = math.log1p(self.floor)
+        limit = 0.0 if self.is_exact else math.log1p(PAIR_FLOOR)
         if -limit <= self.low and self.high <= limit:
             return "dismissed"
-        return "confirmed" if self.low > 0 or self.high < 0 else "inconclusive"
+        sure = self.low > 0 or self.high < 0
+        return "confirmed" if sure and (self.is_exact or self.p <= PAIR_ALPHA) else "inconclusive"
 
 
-def paired_change(pairs: Sequence[tuple[float, float]], *, floor: float = PAIR_FLOOR) -> PairedChange:
-    """Compare base and new of process pairs. Raise ValueError for a change from or to a value that is not
-    positive.
+def paired_change(pairs: Sequence[tuple[float, float]], *, is_exact: bool = False) -> PairedChange:
+    """Compare base and new of process pairs; `is_exact` values, such as counts, have no noise. Raise
+    ValueError for a change from or to a value that is not positive.
 
     Each pair gives one log ratio: two processes of the same code differ by more than the samples of one
-    process show, and drift of the machine affects both sides of a pair alike.
+    process show. Values with noise take the surer of two tests, its p-value doubled for the choice: pairs
+    cancel what both of their processes share, such as a busy host; sides have twice the degrees of freedom,
+    which decides among five.
     """
     ratios = tuple(0.0 if new == base else math.log(new) - math.log(base) for base, new in pairs)
     if len(ratios) < 2:
-        return PairedChange(ratios, None, None, None, floor)
+        return PairedChange(ratios, None, None, None, is_exact)
     low, high = t_interval(ratios)
     error = statistics.stdev(ratios) / math.sqrt(len(ratios))
     middle = statistics.fmean(ratios)
     t = middle / error if error else math.inf if middle else 0.0
-    return PairedChange(ratios, low, high, student_p(t, len(ratios) - 1), floor)
+    p = student_p(t, len(ratios) - 1)
+    if not is_exact and all(value > 0 for pair in pairs for value in pair):
+        base, new = zip(*pairs, strict=True)
+        by_sides = welch([*map(math.log, base)], [*map(math.log, new)])
+        low, high, p = min((low, high, p), by_sides, key=lambda found: found[2])
+        p = min(1.0, 2 * p)
+    return PairedChange(ratios, low, high, p, is_exact)
 
 
 def pair_middles(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hud.judging.pairs import judge_pairs
 from runner.__main__ import main
 from runner.cli import request, tables, terminal
 from runner.cli.output import Output
@@ -286,3 +287,14 @@ def test_pairs_end_in_a_comparison() -> None:
     assert "+10.0%" in line
     assert "2%" in note
     assert tables.pairs([finished(model("a"), speedup=1.0)]) == ""
+
+
+def test_the_table_of_pairs_takes_the_surer_test_as_the_page_does() -> None:
+    base, new = (0.99, 0.979, 1.019, 0.976, 0.997), (1.044, 1.067, 1.029, 1.061, 1.042)
+    sides = {"base": base, "new": new}  # p .017 by the pairs alone
+    done = [sided(value, side, at) for side, values in sides.items() for at, value in enumerate(values)]
+    p, count, word = tables.pairs(done).splitlines()[1].split()[-3:]
+    found = judge_pairs(base, new, direction="up")
+    assert found.change is not None
+    assert (word, count, float(p)) == ("confirmed", "5", pytest.approx(found.change.p, rel=0.05))
+    assert found.word == word

@@ -1,4 +1,5 @@
-"""Numbers for each suite and backend of a comparison: cases, pass rate, means with their interval."""
+"""Numbers for a comparison as a whole and for each suite and backend: cases, pass rate, means with their
+interval."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hud.judging.aggregates import (
+    FEWEST_CASES,
     HUD_PASSES,
     HudRow,
     PassRate,
@@ -20,16 +22,18 @@ from hud.models import Metric
 from hud.pages.compare.cohort import Cohort, Key
 from hud.pages.compare.points import Bools, Floats, Ints, add_words
 from runner.schema.metrics import device_time_of
+from runner.schema.statistics import t_interval
 
 Formulas = Literal["", "hud"]
+Statistic = Literal["geometric mean", "arithmetic mean", "sum"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric means of a metric over the matched cases; by PyTorch HUD's formulas each side's own,
-    which are arithmetic but for speedups. The change has a 95 % interval and a p-value by Student's t over
-    the cases, None with too few."""
+    """The geometric means of a metric over the matched cases, or their sums; by PyTorch HUD's formulas each
+    side's own means, which are arithmetic but for speedups. The change has a 95 % interval and a p-value by
+    Student's t over the cases, None with too few."""
 
     metric: Metric
     base: float | None
@@ -41,6 +45,7 @@ class Mean:
     matched: int = 0
     only_base: int = 0
     only_head: int = 0
+    statistic: Statistic = "geometric mean"
 
     @property
     def change(self) -> float | None:
@@ -58,6 +63,7 @@ class Mean:
             "metric": self.metric.name,
             "unit": self.metric.unit,
             "direction": self.metric.direction,
+            "statistic": self.statistic,
             "base": self.base,
             "head": self.head,
             "change": self.change,
@@ -123,6 +129,88 @@ class Group:
 
 
 KINDS = ("speed", "compile time", "memory")
+TIME = "time"  # of all matched cases together
+_TIME_UNITS = {"s", "ms", "µs"}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """All experiments of both sides together. Each of `means` is of the metric that most of them have."""
+
+    matched: int
+    base_passed: int
+    head_passed: int
+    expected: int
+    new_failures: int
+    new_passes: int
+    means: dict[str, Mean]  # of `KINDS`, and the sum of a time
+    is_same_place: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "matched": self.matched,
+            "base_passed": self.base_passed,
+            "head_passed": self.head_passed,
+            "expected": self.expected,
+            "new_failures": self.new_failures,
+            "new_passes": self.new_passes,
+            "same_place": self.is_same_place,
+            "means": {kind: mean.to_json() for kind, mean in self.means.items()},
+        }
+
+
+def totals(cohort: Cohort, side: int, *, elsewhere: Bools) -> Totals:
+    """Return the numbers of the baseline and that side over all suites and backends."""
+    has = cohort.has(0), cohort.has(side)
+    both = has[0] & has[1]
+    good = [has[at] & np.all(cohort.good(place), axis=1) for at, place in enumerate((0, side))]
+    return Totals(
+        int(both.sum()),
+        int(good[0].sum()),
+        int(good[1].sum()),
+        int((has[0] | has[1]).sum()),
+        int((both & good[0] & ~good[1]).sum()),
+        int((both & ~good[0] & good[1]).sum()),
+        _total_means(cohort, (cohort.values(0), cohort.values(side))),
+        not np.any(elsewhere & both),
+    )
+
+
+def _total_means(cohort: Cohort, tables: tuple[Floats, Floats]) -> dict[str, Mean]:
+    """Return for each kind the metric that most cases of both sides have; of those with as many, the one that
+    stands first in their suites, by device time where they all do."""
+    both = (tables[0] > 0) & (tables[1] > 0)
+    counts = both.sum(axis=0)
+    places = np.where(both, cohort.column_order, 0).sum(axis=0) / np.maximum(counts, 1)
+    order = [at for at in np.lexsort((places, -counts)).tolist() if counts[at]]
+    by_device = _by_device(cohort)
+    found: dict[str, Mean] = {}
+    for at in order:
+        column = by_device[at] if counts[by_device[at]] == counts[at] else at
+        metric, kind = cohort.columns[column], _kind(cohort.columns[column])
+        is_time = kind == "speed" and metric.unit in _TIME_UNITS
+        if not kind or (kind in found and (not is_time or TIME in found)):
+            continue
+        base, head = (table[both[:, column], column] for table in tables)
+        if kind not in found:
+            found[kind] = _mean(metric, base, head)
+        if is_time and TIME not in found:
+            found[TIME] = _sum(metric, base, head)
+    return {kind: found[kind] for kind in (*KINDS, TIME) if kind in found}
+
+
+def _mean(metric: Metric, base: Floats, head: Floats, only_base: int = 0, only_head: int = 0) -> Mean:
+    before, after, low, high, p = paired_means(base, head)
+    low, high = (None if one is None else one - 1 for one in (low, high))
+    return Mean(metric, before, after, after / before, low, high, p, base.size, only_base, only_head)
+
+
+def _sum(metric: Metric, base: Floats, head: Floats) -> Mean:
+    before, after = float(base.sum()), float(head.sum())
+    low, high = None, None
+    if base.size >= FEWEST_CASES:
+        low, high = (end * base.size / before for end in t_interval((head - base).tolist()))
+    return Mean(metric, before, after, after / before, low, high, matched=base.size, statistic="sum")
 
 
 def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -> list[Group]:
@@ -132,6 +220,7 @@ def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -
     has = cohort.has(0), cohort.has(side)
     good = np.all(cohort.good(0), axis=1), np.all(cohort.good(side), axis=1)
     hud_rows = (_hud_rows(cohort, 0), _hud_rows(cohort, side)) if formulas == "hud" else None
+    kinds, by_device = [_kind(metric) for metric in cohort.columns], _by_device(cohort)
     found = []
     for key, members in cohort.members:
         left, right = has[0][members], has[1][members]
@@ -143,7 +232,7 @@ def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -
             PassRate(int(np.sum(right & good[1][members])), int(either.sum()), ()),
         )
         rates = passed[0].rate, passed[1].rate
-        means = _means(cohort, members, tables)
+        means = _means(cohort, members, tables, kinds, by_device)
         if hud_rows:
             rows = [[one[at] for at in members.tolist() if at in one] for one in hud_rows]
             rates = hud_pass_rate(rows[0]), hud_pass_rate(rows[1])
@@ -158,33 +247,43 @@ def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -
     return found
 
 
-def _kind(name: str) -> str:
-    lower = name.lower()
+def _kind(metric: Metric) -> str:
+    """Return which of `KINDS` a metric belongs to, '' if it has no mean."""
+    if metric.direction == "none" or metric.kind != "timing":
+        return ""
+    lower = metric.name.lower()
     if "compil" in lower and not lower.startswith("compiled_"):  # that is the time of the compiled code
         return "compile time"
     is_memory = ("mem" in lower and "bandwidth" not in lower) or "rss" in lower or lower == COMPRESSION
     return "memory" if is_memory else "speed"
 
 
-def _means(cohort: Cohort, members: Ints, tables: tuple[Floats, Floats]) -> dict[str, Mean]:
+def _by_device(cohort: Cohort) -> list[int]:
+    """Return for each metric the one that tells the same by device time, or itself."""
+    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    return [names[device_time_of(metric.name, names)] for metric in cohort.columns]
+
+
+def _means(
+    cohort: Cohort,
+    members: Ints,
+    tables: tuple[Floats, Floats],
+    kinds: Sequence[str],
+    by_device: Sequence[int],
+) -> dict[str, Mean]:
     """Return for each kind the first metric that cases of both sides have, by device time where they do."""
     found: dict[str, Mean] = {}
-    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    left, right = tables[0][members] > 0, tables[1][members] > 0
+    both = left & right
+    counts = both.sum(axis=0).tolist()
     order = np.argsort(cohort.column_order[members[0]]).tolist()
-    by_device = {at: names[device_time_of(cohort.columns[at].name, names)] for at in order}
     for column in dict.fromkeys(one for at in order for one in (by_device[at], at)):
-        metric = cohort.columns[column]
-        if metric.direction == "none" or metric.kind != "timing" or _kind(metric.name) in found:
+        kind, matched = kinds[column], counts[column]
+        if not kind or kind in found or not matched:
             continue
-        base, head = tables[0][members, column], tables[1][members, column]
-        left, right = base > 0, head > 0
-        both = left & right
-        if matched := int(both.sum()):
-            before, after, low, high, p = paired_means(base[both], head[both])
-            alone = int(left.sum()) - matched, int(right.sum()) - matched
-            low, high = (None if one is None else one - 1 for one in (low, high))
-            ratio = after / before
-            found[_kind(metric.name)] = Mean(metric, before, after, ratio, low, high, p, matched, *alone)
+        base, head = (table[members, column][both[:, column]] for table in tables)
+        alone = int(left[:, column].sum()) - matched, int(right[:, column].sum()) - matched
+        found[kind] = _mean(cohort.columns[column], base, head, *alone)
     return {kind: found[kind] for kind in KINDS if kind in found}
 
 
@@ -223,7 +322,8 @@ def _hud_mean(
         found = table[passing, column]
         ends.append(float(np.mean(found[found > 0])) if np.any(found > 0) else None)
     before, after = ends
-    return Mean(metric, before, after, after / before if before and after else None)
+    ratio = after / before if before and after else None
+    return Mean(metric, before, after, ratio, statistic="arithmetic mean")
 
 
 def _hud_means(cohort: Cohort, rows: list[list[HudRow]], means: dict[str, Mean]) -> dict[str, Mean]:

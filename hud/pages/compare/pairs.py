@@ -49,14 +49,16 @@ class Pairs:
 
     experiment: Ints
     column: Ints
-    noise: Floats  # of the series from point to point, NaN where unknown
+    noise: Floats  # of the series from point to point, the prior where unknown; NaN without numbers
     points: Ints  # over how many
     change: Floats  # NaN without one
+    factor: Floats  # of a change in a timing, NaN otherwise
     score: Floats  # certainty × size of a change within the noise
     quiet: Bools  # within the noise, or the same status
     both_fail: Bools
     first: Ints  # of each experiment of the cohort: its first pair, -1 without one
     last: Ints  # and the one after its last
+    shown: Ints  # the one to show if none moved: the first with numbers, unless the first fails on both sides
 
 
 def screen(
@@ -72,8 +74,8 @@ def screen(
     by_status = (kinds == "status") | np.isnan(base) | np.isnan(head)
     size = np.abs(_steps(base, head))
     prior = np.array([rules.of(0, at).prior_noise for at in range(len(cohort.columns))])[column]
-    factor = point_factors(size, np.where(noise > 0, noise, prior), points)
-    factor[kinds == "deterministic"] = np.inf
+    noise = np.where(noise > 0, noise, prior)
+    factor = point_factors(size, noise, points)
     rows = experiment if len(rules.relative) > 1 else 0
     same = np.abs(head - base) <= rules.absolute[rows, column]
     within = size <= np.log1p(rules.relative[rows, column])
@@ -82,25 +84,32 @@ def screen(
     quiet = same | ((kinds == "timing") & (within | ((factor <= Rule.suspect_factor) & enough)))
     good = cohort.good(0)[experiment, column], cohort.good(side)[experiment, column]
     quiet[by_status] = (good[0] == good[1])[by_status]
+    is_timing = ~by_status & (kinds == "timing")
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.where(by_status | (base == 0), np.nan, (head - base) / np.abs(base))
-        score = np.minimum(factor / _CERTAIN, 1.0) * np.abs(np.log1p(change))
+        certainty = np.where(kinds == "deterministic", 1.0, np.minimum(factor / _CERTAIN, 1.0))
+        score = certainty * np.abs(np.log1p(change))
+    both_fail = by_status & ~good[0] & ~good[1]
     first, last = np.full(cohort.ids.size, -1), np.full(cohort.ids.size, -1)
     starts = np.flatnonzero(np.diff(experiment, prepend=-1))
     first[experiment[starts]] = starts
     last[experiment[starts]] = np.append(starts[1:], experiment.size)[: starts.size]
-    both_fail = by_status & ~good[0] & ~good[1]
+    shown = first.copy()
+    numbers = np.flatnonzero(is_timing & ~both_fail[first[experiment]])[::-1]
+    shown[experiment[numbers]] = numbers  # the first of each experiment is written last
     return Pairs(
         experiment,
         column,
-        noise,
+        np.where(by_status, np.nan, np.where(is_timing, noise, 0.0)),
         points,
         change,
+        np.where(is_timing, factor, np.nan),
         np.where(np.isfinite(score), score, 0.0),
         quiet,
         both_fail,
         first,
         last,
+        shown,
     )
 
 

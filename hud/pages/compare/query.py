@@ -13,18 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from django.db.models import Func, IntegerField
 
 from hud.judging.rules.thresholds import Thresholds
-from hud.models import Compilation, Metric
+from hud.models import Metric
 from hud.pages.compare import cohort as cohort_of
 from hud.pages.compare import points as points_of
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.environment import Fact, Places, differences, elsewhere, places_of
-from hud.pages.compare.groups import COMPRESSION, Formulas, Group, groups
-from hud.pages.compare.judged import Judged, Known, by_draw, judge
+from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals, groups, totals
+from hud.pages.compare.judged import Judged, Known, judge
 from hud.pages.compare.pairs import Pairs, Rules, screen
-from hud.pages.compare.rows import Row, complete
+from hud.pages.compare.rows import Row, add_reruns, apply_draws, complete, row_of
 from hud.pages.compare.sides import BadSide, Side, resolve
 from hud.pages.sql import fetch_tuples
 from hud.pages.values import metric_place
@@ -32,8 +31,6 @@ from runner.schema.metrics import METRICS, role_of
 
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
-_FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
-_BREAKS = "graph_breaks"
 
 
 @dataclass(frozen=True)
@@ -75,6 +72,7 @@ class ComparePage:
     changes: list[tuple[str, float]]  # verdict and change for the first candidate, in the order of sections
     reach: float  # the largest change for any candidate, at most 100 %
     counts: list[Counts]  # for each candidate
+    totals: list[Totals]  # likewise
     groups: list[list[Group]]  # likewise
     facts: list[Fact]  # of the environments
     metrics: list[Metric]  # that may be chosen
@@ -94,24 +92,39 @@ class ComparePage:
         return [*self.movers, *self.undecided, *self.quiet, *self.apart]
 
     def rows(self, experiments: Iterable[int]) -> dict[int, Row]:
-        """Return the rows of these experiments of the cohort: 4 statements at most."""
+        """Return the rows of these experiments of the cohort: 3 statements at most."""
         rows = {one: self._comparison.row(one) for one in experiments}
-        complete(list(rows.values()), self._comparison.places.environments)
+        complete(list(rows.values()))
+        return rows
+
+    def shown_rows(self, experiments: Iterable[int]) -> dict[int, Row]:
+        """Return the rows with how to rerun them: 4 statements at most."""
+        rows = self.rows(experiments)
+        add_reruns(rows.values(), self._comparison.places.environments)
         return rows
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [line for row in self.rows(self.shown).values() for line in row.to_rows(self.heads)]
 
     def to_json(self) -> dict[str, Any]:
+        heads = [
+            {
+                **side.to_json(),
+                **counts.to_json(),
+                "totals": totals.to_json(),
+                "aggregates": [group.to_json() for group in found],
+            }
+            for side, counts, totals, found in zip(
+                self.heads, self.counts, self.totals, self.groups, strict=True
+            )
+        ]
         return {
             "base": self.sides[0].to_json(),
             "head": self.heads[0].to_json(),
             "counts": self.counts[0].to_json(),
-            "aggregates": [group.to_json() for group in self.groups[0]],
-            "heads": [
-                {**side.to_json(), **counts.to_json(), "aggregates": [group.to_json() for group in found]}
-                for side, counts, found in zip(self.heads, self.counts, self.groups, strict=True)
-            ],
+            "totals": heads[0]["totals"],
+            "aggregates": heads[0]["aggregates"],
+            "heads": heads,
             "environment": [fact.to_json() for fact in self.different],
         }
 
@@ -139,6 +152,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     )
     in_order = [*movers, *undecided, *quiet]
     changes = [comparison.changes(place, in_order) for place in range(len(heads))]
+    others = [(side, elsewhere(cohort, side, places)) for side in range(1, len(sides))]
     compared = np.any([np.any(table >= 0, axis=0) for table in cohort.at], axis=0)
     return ComparePage(
         sides,
@@ -150,10 +164,8 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
         changes[0],
         min(max((abs(change) for of_head in changes for _verdict, change in of_head), default=0.0), 1.0),
         [_counts(comparison, place, cells[place]) for place in range(len(heads))],
-        [
-            groups(cohort, side, formulas=filters.formulas, elsewhere=elsewhere(cohort, side, places))
-            for side in range(1, len(sides))
-        ],
+        [totals(cohort, side, elsewhere=away) for side, away in others],
+        [groups(cohort, side, formulas=filters.formulas, elsewhere=away) for side, away in others],
         differences(found, places.environments, places.runs),
         sorted(
             (metric for metric, there in zip(cohort.columns, compared, strict=True) if there),
@@ -162,14 +174,6 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
         cohort.suites,
         comparison,
     )
-
-
-@dataclass
-class _Kernels:
-    """The variants of the compilations of an experiment in a run, and the number of their kernels."""
-
-    variants: list[str] = field(default_factory=list)
-    count: int = 0
 
 
 @dataclass
@@ -189,17 +193,19 @@ class _Comparison:
         moved = sorted({one for pairs in self.pairs for one in pairs.experiment[~pairs.quiet].tolist()})
         self._cards = _cards(self.cohort, moved)
         judged = {one: [self._judged(one, place) for place in range(len(self.pairs))] for one in moved}
-        kernels = _apply_draws(judged.values())
+        kernels = apply_draws(judged.values())
         for one, of_heads in judged.items():
-            self.moved[one] = _row(int(self.cohort.ids[one]), of_heads, kernels)
+            self.moved[one] = row_of(int(self.cohort.ids[one]), of_heads, kernels)
 
     def _judged(self, one: int, place: int) -> list[Judged]:
-        """Return the first pair of an experiment, and those that may have moved."""
+        """Return the pair of an experiment to show if none moved, and those that may have moved."""
         pairs = self.pairs[place]
-        first, last = int(pairs.first[one]), int(pairs.last[one])
-        if first < 0:
+        shown = int(pairs.shown[one])
+        if shown < 0:
             return []
-        return [self._judge(at, place) for at in range(first, last) if at == first or not pairs.quiet[at]]
+        others = range(int(pairs.first[one]), int(pairs.last[one]))
+        moved = [at for at in others if at != shown and not pairs.quiet[at]]
+        return [self._judge(at, place) for at in (shown, *moved)]
 
     def _judge(self, at: int, place: int) -> Judged:
         pairs, cohort = self.pairs[place], self.cohort
@@ -207,20 +213,23 @@ class _Comparison:
         base, head = (
             cohort.sides[side].point(int(cohort.at[side][one, column]), side) for side in (0, place + 1)
         )
+        if pairs.quiet[at]:
+            reason = "both_fail" if pairs.both_fail[at] else ""
+            numbers = (
+                None if math.isnan(number) else float(number)
+                for number in (pairs.change[at], pairs.noise[at], pairs.factor[at])
+            )
+            return Judged(cohort.columns[column], base, head, "unchanged", reason, *numbers)
         measured = self.places.of(base), self.places.of(head)
-        noise = float(pairs.noise[at])
-        known = Known(
-            None if np.isnan(noise) else noise,
-            int(pairs.points[at]),
-            self._cards.get((head.series_id, measured[1].class_key), ()),
-        )
+        cards = self._cards.get((head.series_id, measured[1].class_key), ())
+        known = Known(float(pairs.noise[at]), int(pairs.points[at]), cards)
         return judge(cohort.columns[column], self.rules.of(one, column), (base, head), measured, known)
 
     def row(self, one: int) -> Row:
         if one in self.moved:
             return self.moved[one]
-        firsts = [int(pairs.first[one]) for pairs in self.pairs]
-        cells = [self._judge(at, place) if at >= 0 else None for place, at in enumerate(firsts)]
+        shown = [int(pairs.shown[one]) for pairs in self.pairs]
+        cells = [self._judge(at, place) if at >= 0 else None for place, at in enumerate(shown)]
         row = Row(int(self.cohort.ids[one]), cells)
         if row.best is None:
             cohort = self.cohort
@@ -245,10 +254,10 @@ class _Comparison:
         score = np.full(self.cohort.ids.size, -1.0)
         for pairs in self.pairs:
             judged = np.flatnonzero(pairs.first >= 0)
-            judged = judged[pairs.score[pairs.first[judged]] > score[judged]]
-            firsts = pairs.first[judged]
-            score[judged] = pairs.score[firsts]
-            section[judged] = np.where(pairs.both_fail[firsts], 3, 2)
+            judged = judged[pairs.score[pairs.shown[judged]] > score[judged]]
+            shown = pairs.shown[judged]
+            score[judged] = pairs.score[shown]
+            section[judged] = np.where(pairs.both_fail[shown], 3, 2)
         for one, row in self.moved.items():
             score[one] = row.score
             if best := row.best:
@@ -275,7 +284,7 @@ class _Comparison:
     def changes(self, place: int, experiments: Sequence[int]) -> list[tuple[str, float]]:
         """Return verdict and change of these experiments for a candidate, where there is a change."""
         pairs, found = self.pairs[place], []
-        change = np.append(pairs.change, np.nan)[pairs.first].tolist()
+        change = np.append(pairs.change, np.nan)[pairs.shown].tolist()
         for one in experiments:
             if row := self.moved.get(one):
                 if (cell := row.cells[place]) and cell.change is not None:
@@ -297,64 +306,6 @@ def _cards(cohort: Cohort, experiments: Sequence[int]) -> dict[tuple[int, str], 
         {"series": series.tolist()},
     )
     return {(pk, class_key): cards for pk, class_key, cards in rows}
-
-
-_KernelsOf = Mapping[tuple[int, int], _Kernels]  # by run and experiment
-
-
-def _apply_draws(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
-    """Take the autotuner's draw out of the verdicts; return the kernels of all moved points: 1 statement."""
-    lists = [pairs for of_heads in judged for pairs in of_heads]
-    moved = [one for pairs in lists for one in pairs if one.moved or one.undecided]
-    rows = (
-        Compilation.objects.filter(
-            experiment__in={one.base.experiment_id for one in moved},
-            run__in={point.run_id for one in moved for point in (one.base, one.head)},
-        )
-        .annotate(count=Func("kernels", function="cardinality", output_field=IntegerField()))
-        .values_list("run_id", "experiment_id", "variant", "count")
-    )
-    kernels: dict[tuple[int, int], _Kernels] = {}
-    for run, experiment, variant, count in rows:
-        of_run = kernels.setdefault((run, experiment), _Kernels())
-        of_run.variants.append(variant if count <= _FEW_KERNELS else "")
-        of_run.count = max(of_run.count, count)
-    nothing = _Kernels()
-    for pairs in lists:
-        for index, one in enumerate(pairs):
-            base, head = (
-                kernels.get((point.run_id, point.experiment_id), nothing).variants
-                for point in (one.base, one.head)
-            )
-            pairs[index] = by_draw(one, base, head)
-    return kernels
-
-
-def _row(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -> Row:
-    """Return the row of what moved; the pairs of each candidate have the experiment's main metric first."""
-    cells: list[Judged | None] = []
-    also: list[str] = []
-    for pairs in of_heads:
-        telling = sorted((one for one in pairs if one.moved), key=lambda one: -one.score)
-        unsure = sorted((one for one in pairs if one.undecided), key=lambda one: -one.score)
-        leading = [one for one in pairs[:1] if one.moved or one.undecided]
-        order = [*telling, *leading, *unsure, *pairs]
-        cells.append(order[0] if order else None)
-        also += [one.metric.title for one in telling[1:] if one.metric.title not in also]
-    row = Row(pk, cells, also)
-    if row.best is None:
-        return row
-    runs = row.best.base.run_id, row.best.head.run_id
-    old, new = (kernels.get((run, pk)) for run in runs)
-    if old and new:
-        row.code = f"run:{runs[0]}/experiment:{pk}", f"run:{runs[1]}/experiment:{pk}"
-        if old.count != new.count:
-            row.facts = f"{new.count} kernels, was {old.count}"
-    for one in of_heads[0]:
-        ends = one.base.value, one.head.value  # None where it failed
-        if one.metric.name == _BREAKS and one is not row.best and ends[0] != ends[1] and None not in ends:
-            row.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
-    return row
 
 
 def _of_verdict(section: list[int], cells: Sequence[Mapping[int, str]], verdict: str) -> list[int]:

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from django.db.models import Func, IntegerField
+
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Environment, Experiment, Metric, Regression
-from hud.pages.compare.judged import Judged
+from hud.models import Compilation, Environment, Experiment, Metric, Regression
+from hud.pages.compare.judged import Judged, by_draw
 from hud.pages.compare.points import Point, add_words
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
+from hud.pages.sql import by_id
 from hud.pages.suite.query import identity
+
+_FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
+_BREAKS = "graph_breaks"
 
 
 @dataclass
@@ -67,14 +73,13 @@ class Row:
         ]
 
 
-def complete(rows: Sequence[Row], environments: Mapping[int, Environment]) -> None:
-    """Add the experiments of these rows, their regressions, forms, and the reasons of what has no value or
-    failed: 4 statements at most."""
-    experiments = Experiment.objects.in_bulk({row.pk for row in rows})
+def complete(rows: Sequence[Row]) -> None:
+    """Add the experiments of these rows, their regressions, and the reasons of what has no value or failed:
+    3 statements at most."""
+    experiments = by_id(Experiment, [row.pk for row in rows])
     for row in rows:
         row.experiment = experiments[row.pk]
     _add_regressions(rows)
-    _add_reruns(rows, environments)
     alone = [row.alone for row in rows if row.alone]
     add_words([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 
@@ -89,7 +94,7 @@ def _add_regressions(rows: Iterable[Row]) -> None:
         moved[one.series_id].regression = one
 
 
-def _add_reruns(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
+def add_reruns(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
     """Add how to compare both sides' versions of torch again: 1 statement."""
     builds = Builds()
     for row in rows:
@@ -97,3 +102,69 @@ def _add_reruns(rows: Iterable[Row], environments: Mapping[int, Environment]) ->
             base, head = (environments[point.environment_id] for point in (best.base, best.head))
             torches = (base.torch, base.torch_git), (head.torch, head.torch_git)
             row.rerun = builds.pairs(row.experiment, best.metric.name, *torches)
+
+
+@dataclass
+class _Kernels:
+    """The variants of the compilations of an experiment in a run, and the number of their kernels."""
+
+    variants: list[str] = field(default_factory=list)
+    count: int = 0
+
+
+_KernelsOf = Mapping[tuple[int, int], _Kernels]  # by run and experiment
+
+
+def apply_draws(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
+    """Take the autotuner's draw out of the verdicts; return the kernels of all moved points: 1 statement."""
+    lists = [pairs for of_heads in judged for pairs in of_heads]
+    moved = [one for pairs in lists for one in pairs if one.moved or one.undecided]
+    rows = (
+        Compilation.objects.filter(
+            experiment__in={one.base.experiment_id for one in moved},
+            run__in={point.run_id for one in moved for point in (one.base, one.head)},
+        )
+        .annotate(count=Func("kernels", function="cardinality", output_field=IntegerField()))
+        .values_list("run_id", "experiment_id", "variant", "count")
+    )
+    kernels: dict[tuple[int, int], _Kernels] = {}
+    for run, experiment, variant, count in rows:
+        of_run = kernels.setdefault((run, experiment), _Kernels())
+        of_run.variants.append(variant if count <= _FEW_KERNELS else "")
+        of_run.count = max(of_run.count, count)
+    nothing = _Kernels()
+    for pairs in lists:
+        for index, one in enumerate(pairs):
+            base, head = (
+                kernels.get((point.run_id, point.experiment_id), nothing).variants
+                for point in (one.base, one.head)
+            )
+            pairs[index] = by_draw(one, base, head)
+    return kernels
+
+
+def row_of(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -> Row:
+    """Return the row of what moved; the pairs of each candidate have the experiment's main metric first."""
+    cells: list[Judged | None] = []
+    also: list[str] = []
+    for pairs in of_heads:
+        telling = sorted((one for one in pairs if one.moved), key=lambda one: -one.score)
+        unsure = sorted((one for one in pairs if one.undecided), key=lambda one: -one.score)
+        leading = [one for one in pairs[:1] if one.moved or one.undecided]
+        order = [*telling, *leading, *unsure, *pairs]
+        cells.append(order[0] if order else None)
+        also += [one.metric.title for one in telling[1:] if one.metric.title not in also]
+    row = Row(pk, cells, also)
+    if row.best is None:
+        return row
+    runs = row.best.base.run_id, row.best.head.run_id
+    old, new = (kernels.get((run, pk)) for run in runs)
+    if old and new:
+        row.code = f"run:{runs[0]}/experiment:{pk}", f"run:{runs[1]}/experiment:{pk}"
+        if old.count != new.count:
+            row.facts = f"{new.count} kernels, was {old.count}"
+    for one in of_heads[0]:
+        ends = one.base.value, one.head.value  # None where it failed
+        if one.metric.name == _BREAKS and one is not row.best and ends[0] != ends[1] and None not in ends:
+            row.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
+    return row
