@@ -12,6 +12,7 @@ from hud.models import Environment, Run
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.judged import Place
 from hud.pages.compare.points import Bools, Point, Points
+from hud.pages.sql import by_id
 
 _SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
@@ -42,8 +43,7 @@ def places_of(found: Iterable[Points]) -> Places:
     """Return the places of these points: 2 statements."""
     environments = {pk for points in found for pk in np.unique(points.environment).tolist()}
     ran = {pk for points in found for pk in np.unique(points.run).tolist()}
-    runs = Run.objects.only("host_name", "commit", "branch", "base_interpreter")
-    return Places(Environment.objects.in_bulk(environments), runs.in_bulk(ran))
+    return Places(by_id(Environment, environments), by_id(Run, ran))
 
 
 def elsewhere(cohort: Cohort, side: int, places: Places) -> Bools:

@@ -23,9 +23,10 @@ from hud.pages.compare.environment import Fact, Places, differences, elsewhere, 
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals, groups, totals
 from hud.pages.compare.judged import Judged, Known, judge
 from hud.pages.compare.pairs import Pairs, Rules, screen
-from hud.pages.compare.rows import Row, add_reruns, apply_draws, complete, row_of
+from hud.pages.compare.rows import Row, add_experiments, apply_draws, complete, row_of
 from hud.pages.compare.sides import BadSide, Side, resolve
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import fetch_tuples, int_array
+from hud.pages.suite.query import identities
 from hud.pages.values import metric_place
 from runner.schema.metrics import METRICS, role_of
 
@@ -92,19 +93,20 @@ class ComparePage:
         return [*self.movers, *self.undecided, *self.quiet, *self.apart]
 
     def rows(self, experiments: Iterable[int]) -> dict[int, Row]:
-        """Return the rows of these experiments of the cohort: 3 statements at most."""
+        """Return the rows of these experiments of the cohort, to show them: 4 statements."""
+        rows = self._rows(experiments)
+        add_experiments(list(rows.values()), self._comparison.places.environments)
+        return rows
+
+    def _rows(self, experiments: Iterable[int]) -> dict[int, Row]:
         rows = {one: self._comparison.row(one) for one in experiments}
         complete(list(rows.values()))
         return rows
 
-    def shown_rows(self, experiments: Iterable[int]) -> dict[int, Row]:
-        """Return the rows with how to rerun them: 4 statements at most."""
-        rows = self.rows(experiments)
-        add_reruns(rows.values(), self._comparison.places.environments)
-        return rows
-
     def to_rows(self) -> list[dict[str, Any]]:
-        return [line for row in self.rows(self.shown).values() for line in row.to_rows(self.heads)]
+        rows = self._rows(self.shown).values()
+        about = identities(row.pk for row in rows)
+        return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
         heads = [
@@ -133,8 +135,9 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     """Return the comparison: 7 statements, two for each side and one for each candidate; `rows` reads the
     rest. Raise BadSide."""
     sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
-    names = {*COMPARED, COMPRESSION, filters.metric}
-    metrics = {metric.pk: metric for metric in Metric.objects.filter(name__in=names)}
+    names = [*COMPARED, COMPRESSION, filters.metric]
+    stored = Metric.objects.raw("SELECT * FROM hud_metric WHERE name = ANY(%s)", [names])
+    metrics = {metric.pk: metric for metric in stored}
     if filters.metric and filters.metric not in {metric.name for metric in metrics.values()}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     found = [points_of.read(side, metrics) for side in sides]
@@ -295,15 +298,17 @@ class _Comparison:
 
 
 def _cards(cohort: Cohort, experiments: Sequence[int]) -> dict[tuple[int, str], Collection[str]]:
-    """Return the cards of each series of these experiments and class of environments: 1 statement."""
+    """Return the cards of each series of these experiments and class of environments, where its level has
+    several: 1 statement."""
     found = cohort.at[0][experiments]
     series = cohort.sides[0].series[found[found >= 0]]
     rows = fetch_tuples(
         """
-        SELECT series_id, class_key, ARRAY(SELECT jsonb_array_elements_text(coalesce(level->'cards', '[]')))
-        FROM hud_seriesstate WHERE series_id = ANY(%(series)s)
+        SELECT series_id, class_key, ARRAY(SELECT jsonb_array_elements_text(level->'cards'))
+        FROM hud_seriesstate
+        WHERE series_id = ANY(%(series)s::int[]) AND jsonb_array_length(level->'cards') > 1
         """,
-        {"series": series.tolist()},
+        {"series": int_array(series.tolist())},
     )
     return {(pk, class_key): cards for pk, class_key, cards in rows}
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from django.db.models import Func, IntegerField
-
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Compilation, Environment, Experiment, Metric, Regression
+from hud.models import Environment, Experiment, Metric, Regression
 from hud.pages.compare.judged import Judged, by_draw
 from hud.pages.compare.points import Point, add_words
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
-from hud.pages.sql import by_id
-from hud.pages.suite.query import identity
+from hud.pages.sql import by_id, fetch_tuples, int_array
 
 _FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
 _BREAKS = "graph_breaks"
@@ -25,7 +21,8 @@ _BREAKS = "graph_breaks"
 @dataclass
 class Row:
     """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
-    lacks it; then `alone` has the point of the side that has one. `complete` adds the rest."""
+    lacks it; then `alone` has the point of the side that has one. `complete` adds regression and reasons, and
+    only `add_experiments` the last two."""
 
     pk: int
     cells: list[Judged | None]
@@ -38,10 +35,12 @@ class Row:
     rerun: Rerun | None = None  # of what moved, in pairs where a host can
     experiment: Experiment = field(init=False)
 
-    @cached_property
+    @property
     def best(self) -> Judged | None:
         there = [cell for cell in self.cells if cell]
-        return max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score), default=None)
+        if len(there) < 2:
+            return there[0] if there else None
+        return max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score))
 
     @property
     def about(self) -> str:
@@ -58,8 +57,8 @@ class Row:
     def score(self) -> float:
         return self.best.score if self.best else 0.0
 
-    def to_rows(self, heads: Sequence[Side]) -> list[dict[str, Any]]:
-        about = identity(self.experiment)
+    def to_rows(self, heads: Sequence[Side], about: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a row for each candidate; `about` identifies the experiment."""
         state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
         if self.alone is not None and self.alone_metric is not None:
             metric, point = self.alone_metric, self.alone
@@ -74,11 +73,7 @@ class Row:
 
 
 def complete(rows: Sequence[Row]) -> None:
-    """Add the experiments of these rows, their regressions, and the reasons of what has no value or failed:
-    3 statements at most."""
-    experiments = by_id(Experiment, [row.pk for row in rows])
-    for row in rows:
-        row.experiment = experiments[row.pk]
+    """Add the regressions of these rows, and the reasons of what has no value or failed: 2 statements."""
     _add_regressions(rows)
     alone = [row.alone for row in rows if row.alone]
     add_words([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
@@ -89,15 +84,23 @@ def _add_regressions(rows: Iterable[Row]) -> None:
     moved = {
         best.head.series_id: row for row in rows if (best := row.best) and (best.moved or best.undecided)
     }
-    active = Regression.objects.filter(series__in=moved, state__in=ACTIVE).only("series_id", "state")
-    for one in active.order_by("pk"):
+    active = Regression.objects.raw(
+        """
+        SELECT id, series_id, state FROM hud_regression
+        WHERE series_id = ANY(%s::int[]) AND state = ANY(%s) ORDER BY id
+        """,
+        [int_array(moved), list(ACTIVE)],
+    )
+    for one in active:
         moved[one.series_id].regression = one
 
 
-def add_reruns(rows: Iterable[Row], environments: Mapping[int, Environment]) -> None:
-    """Add how to compare both sides' versions of torch again: 1 statement."""
+def add_experiments(rows: Sequence[Row], environments: Mapping[int, Environment]) -> None:
+    """Add the experiments, and how to compare both sides' versions of torch again: 2 statements."""
+    experiments = by_id(Experiment, [row.pk for row in rows])
     builds = Builds()
     for row in rows:
+        row.experiment = experiments[row.pk]
         if (best := row.best) and (best.moved or best.undecided):
             base, head = (environments[point.environment_id] for point in (best.base, best.head))
             torches = (base.torch, base.torch_git), (head.torch, head.torch_git)
@@ -119,13 +122,15 @@ def apply_draws(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
     """Take the autotuner's draw out of the verdicts; return the kernels of all moved points: 1 statement."""
     lists = [pairs for of_heads in judged for pairs in of_heads]
     moved = [one for pairs in lists for one in pairs if one.moved or one.undecided]
-    rows = (
-        Compilation.objects.filter(
-            experiment__in={one.base.experiment_id for one in moved},
-            run__in={point.run_id for one in moved for point in (one.base, one.head)},
-        )
-        .annotate(count=Func("kernels", function="cardinality", output_field=IntegerField()))
-        .values_list("run_id", "experiment_id", "variant", "count")
+    rows = fetch_tuples(
+        """
+        SELECT run_id, experiment_id, variant, cardinality(kernels) FROM hud_compilation
+        WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
+        """,
+        {
+            "experiments": int_array({one.base.experiment_id for one in moved}),
+            "runs": int_array({point.run_id for one in moved for point in (one.base, one.head)}),
+        },
     )
     kernels: dict[tuple[int, int], _Kernels] = {}
     for run, experiment, variant, count in rows:

@@ -15,6 +15,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from hud.models import TERMINAL, Run
+from hud.pages.sql import by_id
 from hud.runs.branches import branch_or_default, stored_names
 
 MOST_SIDES = 4
@@ -119,7 +120,7 @@ def resolve(text: str, *, is_base: bool) -> Side:
 def _one_run(text: str, name: str, *, is_base: bool) -> Side:
     if not re.fullmatch(r"[1-9]\d{0,9}", name):
         raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
-    run = Run.objects.select_related("request").filter(pk=int(name)).first() if int(name) <= _MAX_ID else None
+    run = by_id(Run, [int(name)]).get(int(name)) if int(name) <= _MAX_ID else None
     if run is None:
         raise BadSide(f"no run has the id {name}")
     return Side(text, "run", run, (run.pk,), run.order_time, int(not is_base) if run.is_ab else None)

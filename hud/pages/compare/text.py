@@ -32,7 +32,7 @@ def shown(page: ComparePage, *, everything: bool) -> Shown:
     most = 500
     few, some = (most, most) if everything else (5, 20)
     parts = (page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
-    rows = page.shown_rows(one for part in parts for one in part)
+    rows = page.rows(one for part in parts for one in part)
     return Shown(*([rows[one] for one in part] for part in parts))
 
 
