@@ -34,8 +34,9 @@ class CompareOut(Schema):
     base: dict[str, Any]
     head: dict[str, Any] = Field(description="the first candidate")
     counts: dict[str, Any] = Field(description="its experiments: matched, on one side only, by verdict")
+    totals: dict[str, Any] = Field(description="all together: passing, means and a sum with intervals")
     aggregates: list[dict[str, Any]] = Field(description="its suites and backends, with 95 % intervals")
-    heads: list[dict[str, Any]] = Field(description="each candidate with its counts and aggregates")
+    heads: list[dict[str, Any]] = Field(description="each candidate with its counts, totals and aggregates")
     environment: list[dict[str, Any]] = Field(description="the facts that differ")
     items: list[dict[str, Any]] = Field(description="experiments: movers first, then the rest")
 

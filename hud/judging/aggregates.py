@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.schema.statistics import geometric_mean, student_p, t_interval
+from runner.schema.statistics import geometric_mean, t_test
 
 Array = NDArray[np.float64]
 FEWEST_CASES = 2  # matched cases for an interval
@@ -82,21 +82,12 @@ def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> Geome
 def paired_means(base: Array, head: Array) -> tuple[float, float, float | None, float | None, float | None]:
     """Return the geometric means of positive values that belong together, one of each side for every case;
     then the 95 % interval of their ratio and the p-value of no change, None with too few cases."""
-    left, right = np.log(base), np.log(head)
-    before, after = math.exp(float(left.mean())), math.exp(float(right.mean()))
-    if len(base) < FEWEST_CASES:
+    left, right = np.log(base).tolist(), np.log(head).tolist()
+    before, after = (math.exp(math.fsum(side) / len(side)) for side in (left, right))
+    if len(left) < FEWEST_CASES:
         return before, after, None, None, None
-    return before, after, *_interval((right - left).tolist())
-
-
-def _interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """Return the 95 % interval of the ratio of the means, and the p-value of no change."""
-    low, high = t_interval(ratios)
-    middle = math.fsum(ratios) / len(ratios)
-    variance = math.fsum((ratio - middle) ** 2 for ratio in ratios) / (len(ratios) - 1)
-    error = math.sqrt(variance / len(ratios))
-    t = middle / error if error else math.inf if middle else 0.0
-    return math.exp(low), math.exp(high), student_p(t, len(ratios) - 1)
+    low, high, p = t_test([new - old for old, new in zip(left, right, strict=True)])
+    return before, after, math.exp(low), math.exp(high), p
 
 
 def hud_pass_rate(rows: Sequence[HudRow]) -> float | None:

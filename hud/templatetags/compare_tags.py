@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from html import escape
 from urllib.parse import quote
 
 from django import template
-from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
-from hud.models import Metric
 from hud.pages.compare import text
-from hud.pages.compare.groups import Mean
+from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import badge_html
+from hud.templatetags.hud_tags import badge_html, percent
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -51,10 +51,15 @@ def sentence(counts: Counts) -> SafeString:
 
 
 @register.simple_tag
-def compared_row(row: Row, reach: float) -> SafeString:
-    """Return a row of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
+def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
+    """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
+    experiment = reverse("experiment", args=[0])
+    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+def _row(row: Row, reach: float, experiment: str) -> str:
     best, several = row.best, len(row.cells) > 1
-    address, under = reverse("experiment", args=[row.pk]), ""
+    address, under = experiment, ""
     if best:
         address += f"?metric={quote(best.metric.name, safe='')}"
         also = f"; also {', '.join(row.also)}" if row.also else ""
@@ -67,8 +72,8 @@ def compared_row(row: Row, reach: float) -> SafeString:
         parts.append(f'<td class="fpc">{_interval(best, reach) if best else ""}</td>')
     factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
     parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
-    parts.append(f"<td>{_state(row)}</td></tr>")
-    return mark_safe("".join(parts))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    parts.append(f"<td>{_state(row, experiment)}</td></tr>")
+    return "".join(parts)
 
 
 _NOT_ON_BOTH = '<td class="dim" colspan="3">not on both sides</td>'
@@ -98,42 +103,122 @@ def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
     base, head = (quote(side, safe="") for side in row.code)
-    return f'<a href="{reverse("code")}?base={base}&amp;head={head}">{escape(row.facts or "Kernels")}</a>'
+    return f'<a href="{_path("code")}?base={base}&amp;head={head}">{escape(row.facts or "Kernels")}</a>'
 
 
-def _state(row: Row) -> str:
+@cache
+def _path(name: str) -> str:
+    return reverse(name)
+
+
+def _state(row: Row, experiment: str) -> str:
+    """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        shown = f'<a class="state" href="{reverse("regressions")}?open={one.pk}">{escape(one.state)}</a> '
-    if row.rerun:
-        shown += get_template("parts/rerun.html").render({"rerun": row.rerun, "pk": row.pk})
+        shown = f'<a class="state" href="{_path("regressions")}?open={one.pk}">{escape(one.state)}</a> '
+    if rerun := row.rerun:
+        label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
+        address = f"{experiment}?{escape(rerun.query)}#rerun"
+        shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
+        shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown
 
 
 @register.simple_tag
-def mean_cell(mean: Mean | None, is_same_place: bool) -> SafeString:
+def tiles(totals: Totals) -> SafeString:
+    """Return what became of all experiments together, a tile for each question."""
+    speed, *others = ((kind, totals.means.get(kind)) for kind in (*KINDS, TIME))
+    parts = [_tile(totals, *speed), _passing(totals), *(_tile(totals, *other) for other in others)]
+    return mark_safe(f'<ul class="totals">{"".join(parts)}</ul>')  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
+    if mean is None:
+        return (
+            f'<li><span>{kind.capitalize()}</span><b>–</b><span class="faint">not on both sides</span></li>'
+        )
+    tone = mean.tone if totals.is_same_place else ""
+    matched = str(mean.matched) if mean.matched == totals.matched else f"{mean.matched} of {totals.matched}"
+    return (
+        f'<li class="{tone}"><span>{escape(mean.metric.title)}</span><span>{_ends(mean)}</span>'
+        f"<span>{_moved(mean, tone)}</span>"
+        f'<span class="faint">{mean.statistic}, {matched} matched</span></li>'
+    )
+
+
+def _passing(totals: Totals) -> str:
+    failures, passes = totals.new_failures, totals.new_passes
+    tone = "worse" if failures else "better" if passes else ""
+    moved = [f"{failures} new failure{'s' if failures > 1 else ''}"] if failures else []
+    moved += [f"{passes} new pass{'es' if passes > 1 else ''}"] if passes else []
+    icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
+    return (
+        f'<li class="{tone}"><span>Passing</span><span><span class="faint">{totals.base_passed} →</span>'
+        f' <b>{totals.head_passed}</b> <span class="u">of {totals.expected}</span></span>'
+        f'<span class="{tone or "faint"}">{icon}{", ".join(moved) or "none changed"}</span>'
+        '<span class="faint">experiments on either side</span></li>'
+    )
+
+
+@register.simple_tag
+def means_table(groups: Sequence[Group], formulas: str) -> SafeString:
+    """Return a row for each suite and backend. Python, since there may be fifty of twenty tags each."""
+    other = "arithmetic" if formulas else "geometric"
+    heads = zip(("Speed", "Compile time", "Memory"), ("geometric", other, other), strict=True)
+    shown = "".join(
+        f'<th scope="col" class="num">{kind} <span class="faint">{how} mean</span></th>'
+        for kind, how in heads
+    )
+    return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
+        '<div class="scroll"><table class="means blocks"><thead><tr><th scope="col">Suite and backend</th>'
+        '<th scope="col" class="num">Matched</th><th scope="col" class="num">Passing</th>'
+        f"{shown}</tr></thead>"
+        f"<tbody>{''.join(_means_row(group, formulas) for group in groups)}</tbody></table></div>"
+    )
+
+
+def _means_row(group: Group, formulas: str) -> str:
+    suite = f'<a href="{reverse("suite", args=[group.suite])}?backend={quote(group.backend, safe="")}">'
+    suite += f"{escape(group.suite)}</a> {escape(group.backend)}"
+    alone = [(group.only_base, "only baseline"), (group.only_head, "only candidate")]
+    rest = ", ".join(f"{number} {words}" for number, words in alone if number)
+    rates = f"{percent(group.rates[0])} → {percent(group.rates[1])}" if formulas and group.rates[1] else ""
+    means = "".join(f'<td class="num">{_mean(mean, group.is_same_place)}</td>' for mean in group.cells)
+    return (
+        f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
+        f'<td class="num" data-label="matched"><b>{group.matched}</b>{_under(rest)}</td>'
+        f'<td class="num" data-label="passing"><span class="faint">{group.base_passed.passed} →</span>'
+        f' <b>{group.head_passed.passed}</b> <span class="u">of {group.head_passed.expected}</span>'
+        f"{_under(rates)}</td>{means}</tr>"
+    )
+
+
+def _mean(mean: Mean | None, is_same_place: bool) -> str:
     """Return a mean, base → head, with its change and interval, tinted if the code may be the cause."""
     if mean is None or mean.head is None:
-        return SafeString('<span class="faint">–</span>')
-    metric: Metric = mean.metric
-    tone = mean.tone if is_same_place else ""
+        return '<span class="faint">–</span>'
+    matched = f"{mean.matched} matched" if mean.matched else "each side's own"
+    return (
+        f'{_ends(mean)}<span class="under">{_moved(mean, mean.tone if is_same_place else "")}</span>'
+        f"{_under(f'{mean.metric.title}, {matched}')}"
+    )
+
+
+def _under(words: str) -> str:
+    return words and f'<span class="under faint">{escape(words)}</span>'
+
+
+def _ends(mean: Mean) -> str:
+    before, after = text.mean_ends(mean)
+    unit = escape(text.unit(mean.metric))
+    return f'<span class="faint">{before} →</span> <b>{after}</b> <span class="u">{unit}</span>'
+
+
+def _moved(mean: Mean, tone: str) -> str:
     icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
     interval = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
-    matched = mean.matched
-    return format_html(
-        '<span class="faint">{} →</span> <b>{}</b> <span class="u">{}</span>'
-        '<span class="under"><span class="{}">{}{}</span> <span class="faint">{}</span></span>'
-        '<span class="under faint">{}{}</span>',
-        text.value(mean.base, metric),
-        text.value(mean.head, metric),
-        text.unit(metric),
-        tone or "faint",
-        icon,
-        text.percent(mean.change),
-        interval,
-        metric.title,
-        f", {matched} matched" if matched else ", each side's own",
-    )
+    change = f'<span class="{tone or "faint"}">{icon}{text.percent(mean.change)}</span>'
+    return f'{change} <span class="faint">{interval}</span>'
 
 
 def _interval(judged: Judged, limit: float) -> str:

@@ -112,7 +112,16 @@ def _t_95(degrees: int) -> float:
 def _mean_and_variance(values: Sequence[float]) -> tuple[float, float]:
     middle = statistics.fmean(values)
     # statistics.stdev takes 20 times as long, by exact fractions
-    return middle, math.fsum((value - middle) * (value - middle) for value in values) / (len(values) - 1)
+    return middle, math.fsum([(value - middle) * (value - middle) for value in values]) / (len(values) - 1)
+
+
+def t_test(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return `t_interval` and the p-value of a mean of zero."""
+    middle, variance = _mean_and_variance(values)
+    error = math.sqrt(variance / len(values))
+    half = error * _t_95(len(values) - 1)
+    t = middle / error if error else math.inf if middle else 0.0
+    return middle - half, middle + half, student_p(t, len(values) - 1)
 
 
 def welch(base: Sequence[float], head: Sequence[float]) -> tuple[float, float, float]:
@@ -196,11 +205,7 @@ def paired_change(pairs: Sequence[tuple[float, float]], *, is_exact: bool = Fals
     ratios = tuple(0.0 if new == base else math.log(new) - math.log(base) for base, new in pairs)
     if len(ratios) < 2:
         return PairedChange(ratios, None, None, None, is_exact)
-    low, high = t_interval(ratios)
-    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
-    middle = statistics.fmean(ratios)
-    t = middle / error if error else math.inf if middle else 0.0
-    p = student_p(t, len(ratios) - 1)
+    low, high, p = t_test(ratios)
     if not is_exact and all(value > 0 for pair in pairs for value in pair):
         base, new = zip(*pairs, strict=True)
         by_sides = welch([*map(math.log, base)], [*map(math.log, new)])

@@ -275,14 +275,14 @@ def _means(
     found: dict[str, Mean] = {}
     left, right = tables[0][members] > 0, tables[1][members] > 0
     both = left & right
-    counts = both.sum(axis=0).tolist()
+    counts, lefts, rights = (one.sum(axis=0).tolist() for one in (both, left, right))
     order = np.argsort(cohort.column_order[members[0]]).tolist()
     for column in dict.fromkeys(one for at in order for one in (by_device[at], at)):
         kind, matched = kinds[column], counts[column]
         if not kind or kind in found or not matched:
             continue
         base, head = (table[members, column][both[:, column]] for table in tables)
-        alone = int(left[:, column].sum()) - matched, int(right[:, column].sum()) - matched
+        alone = lefts[column] - matched, rights[column] - matched
         found[kind] = _mean(cohort.columns[column], base, head, *alone)
     return {kind: found[kind] for kind in KINDS if kind in found}
 
@@ -293,8 +293,9 @@ def _hud_rows(cohort: Cohort, side: int) -> dict[int, HudRow]:
     at, backends = cohort.at[side], {pk: key[1] for key, members in cohort.members for pk in members.tolist()}
     accuracies = {}
     if (column := names.get(_ACCURACY)) is not None:
-        there = np.flatnonzero(at[:, column] >= 0).tolist()
-        accuracies = {one: cohort.sides[side].point(int(at[one, column]), side) for one in there}
+        there = np.flatnonzero(at[:, column] >= 0)
+        points = cohort.sides[side].points(at[there, column], side)
+        accuracies = dict(zip(there.tolist(), points, strict=True))
     add_words(accuracies.values())
     speedups = cohort.values(side)[:, names[_SPEEDUP]] if _SPEEDUP in names else None
     rows = {}

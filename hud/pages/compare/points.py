@@ -5,9 +5,9 @@ A comparison has thousands of points of which a page shows a few, so that only t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,18 +100,20 @@ class Points:
     count: Ints
     values: Floats = field(repr=False)
 
-    @cached_property
-    def _lists(self) -> tuple[list[Any], ...]:
-        """Return the columns as lists, whose elements cost a tenth of those of arrays."""
+    def points(self, indexes: Ints, place: int) -> list[Point]:
         columns = (self.series, self.experiment, self.metric, self.run, self.environment, self.value)
-        return tuple(one.tolist() for one in (*columns, self.status, self.start, self.count, self.values))
-
-    def point(self, index: int, place: int) -> Point:
-        *columns, values = self._lists
-        *ids, value, status, start, count = (column[index] for column in columns)
-        number = None if value != value else value  # noqa: PLR0124 — NaN
-        own = values[start : start + count]
-        return Point(place, *ids, own, number, STATUS_NAMES[status], self.side.ab_side)
+        found = (one[indexes].tolist() for one in (*columns, self.status, self.start, self.count))
+        return [
+            Point(
+                place,
+                *ids,
+                self.values[start : start + count].tolist(),
+                None if math.isnan(value) else value,
+                STATUS_NAMES[status],
+                self.side.ab_side,
+            )
+            for *ids, value, status, start, count in zip(*found, strict=True)
+        ]
 
     def where(self, kept: Bools) -> Points:
         arrays = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from hud.pages.compare.environment import Fact, Places, differences, elsewhere, 
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals, groups, totals
 from hud.pages.compare.judged import Judged, Known, judge
 from hud.pages.compare.pairs import Pairs, Rules, screen
+from hud.pages.compare.points import Ints, Point
 from hud.pages.compare.rows import Row, add_experiments, apply_draws, complete, row_of
 from hud.pages.compare.sides import BadSide, Side, resolve
 from hud.pages.sql import fetch_tuples, int_array
@@ -92,19 +93,16 @@ class ComparePage:
     def shown(self) -> list[int]:
         return [*self.movers, *self.undecided, *self.quiet, *self.apart]
 
-    def rows(self, experiments: Iterable[int]) -> dict[int, Row]:
+    def rows(self, experiments: Sequence[int]) -> list[Row]:
         """Return the rows of these experiments of the cohort, to show them: 4 statements."""
-        rows = self._rows(experiments)
-        add_experiments(list(rows.values()), self._comparison.places.environments)
-        return rows
-
-    def _rows(self, experiments: Iterable[int]) -> dict[int, Row]:
-        rows = {one: self._comparison.row(one) for one in experiments}
-        complete(list(rows.values()))
+        rows = self._comparison.rows(experiments)
+        complete(rows)
+        add_experiments(rows, self._comparison.places.environments)
         return rows
 
     def to_rows(self) -> list[dict[str, Any]]:
-        rows = self._rows(self.shown).values()
+        rows = self._comparison.rows(self.shown)
+        complete(rows)
         about = identities(row.pk for row in rows)
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
@@ -181,7 +179,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
 
 @dataclass
 class _Comparison:
-    """The pairs of all candidates, and the rows of those that may have moved; `row` makes the others."""
+    """The pairs of all candidates, and the rows of those that may have moved; `rows` makes the others."""
 
     cohort: Cohort
     pairs: list[Pairs]  # of each candidate
@@ -195,57 +193,78 @@ class _Comparison:
         """Judge what may have moved, in the light of its cards and kernels: 2 statements."""
         moved = sorted({one for pairs in self.pairs for one in pairs.experiment[~pairs.quiet].tolist()})
         self._cards = _cards(self.cohort, moved)
-        judged = {one: [self._judged(one, place) for place in range(len(self.pairs))] for one in moved}
+        of_heads = [self._judged(moved, place) for place in range(len(self.pairs))]
+        judged = {one: [found.get(one, []) for found in of_heads] for one in moved}
         kernels = apply_draws(judged.values())
-        for one, of_heads in judged.items():
-            self.moved[one] = row_of(int(self.cohort.ids[one]), of_heads, kernels)
+        for one, found in judged.items():
+            self.moved[one] = row_of(int(self.cohort.ids[one]), found, kernels)
 
-    def _judged(self, one: int, place: int) -> list[Judged]:
-        """Return the pair of an experiment to show if none moved, and those that may have moved."""
-        pairs = self.pairs[place]
-        shown = int(pairs.shown[one])
-        if shown < 0:
-            return []
-        others = range(int(pairs.first[one]), int(pairs.last[one]))
-        moved = [at for at in others if at != shown and not pairs.quiet[at]]
-        return [self._judge(at, place) for at in (shown, *moved)]
-
-    def _judge(self, at: int, place: int) -> Judged:
+    def _judged(self, experiments: Sequence[int], place: int) -> dict[int, list[Judged]]:
+        """Return of each experiment the pair to show if none moved, and those that may have moved."""
         pairs, cohort = self.pairs[place], self.cohort
-        one, column = int(pairs.experiment[at]), int(pairs.column[at])
-        base, head = (
-            cohort.sides[side].point(int(cohort.at[side][one, column]), side) for side in (0, place + 1)
-        )
-        if pairs.quiet[at]:
-            reason = "both_fail" if pairs.both_fail[at] else ""
-            numbers = (
-                None if math.isnan(number) else float(number)
-                for number in (pairs.change[at], pairs.noise[at], pairs.factor[at])
-            )
-            return Judged(cohort.columns[column], base, head, "unchanged", reason, *numbers)
-        measured = self.places.of(base), self.places.of(head)
-        cards = self._cards.get((head.series_id, measured[1].class_key), ())
-        known = Known(float(pairs.noise[at]), int(pairs.points[at]), cards)
-        return judge(cohort.columns[column], self.rules.of(one, column), (base, head), measured, known)
+        is_shown = pairs.shown[pairs.experiment] == np.arange(pairs.experiment.size)
+        at = np.flatnonzero(np.isin(pairs.experiment, experiments) & (is_shown | ~pairs.quiet))
+        at = at[np.lexsort((~is_shown[at], pairs.experiment[at]))]
+        found: dict[int, list[Judged]] = {}
+        known = zip(pairs.noise[at].tolist(), pairs.points[at].tolist(), strict=True)
+        for one, column, base, head, (noise, points) in zip(*self._points(at, place), known, strict=True):
+            measured = self.places.of(base), self.places.of(head)
+            cards = self._cards.get((head.series_id, measured[1].class_key), ())
+            metric, rule = cohort.columns[column], self.rules.of(one, column)
+            judged = judge(metric, rule, (base, head), measured, Known(noise, points, cards))
+            found.setdefault(one, []).append(judged)
+        return found
 
-    def row(self, one: int) -> Row:
-        if one in self.moved:
-            return self.moved[one]
-        shown = [int(pairs.shown[one]) for pairs in self.pairs]
-        cells = [self._judge(at, place) if at >= 0 else None for place, at in enumerate(shown)]
-        row = Row(int(self.cohort.ids[one]), cells)
-        if row.best is None:
-            cohort = self.cohort
-            there = [
-                (int(cohort.column_order[one, column]), side, column)
-                for side, table in enumerate(cohort.at)
-                for column in np.flatnonzero(table[one] >= 0).tolist()
-                if self.metric in ("", cohort.columns[column].name)
-            ]
-            _order, side, column = min(there)
-            row.alone = cohort.sides[side].point(int(cohort.at[side][one, column]), side)
-            row.alone_metric = cohort.columns[column]
-        return row
+    def _points(self, at: Ints, place: int) -> tuple[list[int], list[int], list[Point], list[Point]]:
+        """Return experiment, metric's column and both points of these pairs."""
+        pairs, cohort = self.pairs[place], self.cohort
+        one, column = pairs.experiment[at], pairs.column[at]
+        base, head = (
+            cohort.sides[side].points(cohort.at[side][one, column], side) for side in (0, place + 1)
+        )
+        return one.tolist(), column.tolist(), base, head
+
+    def rows(self, experiments: Sequence[int]) -> list[Row]:
+        others = [one for one in experiments if one not in self.moved]
+        cells = [self._quiet(others, place) for place in range(len(self.pairs))]
+        rows = {
+            one: Row(int(self.cohort.ids[one]), list(of_heads))
+            for one, of_heads in zip(others, zip(*cells, strict=True), strict=True)
+        }
+        for one, row in rows.items():
+            if row.best is None:
+                self._add_alone(one, row)
+        return [self.moved.get(one) or rows[one] for one in experiments]
+
+    def _quiet(self, experiments: Sequence[int], place: int) -> list[Judged | None]:
+        """Return what each experiment shows where nothing moved, None without a pair."""
+        pairs = self.pairs[place]
+        shown = pairs.shown[experiments]
+        at = shown[shown >= 0]
+        _experiments, columns, base, head = self._points(at, place)
+        numbers = (
+            [None if math.isnan(number) else number for number in of_pairs[at].tolist()]
+            for of_pairs in (pairs.change, pairs.noise, pairs.factor)
+        )
+        reasons = ["both_fail" if fails else "" for fails in pairs.both_fail[at].tolist()]
+        metrics = [self.cohort.columns[column] for column in columns]
+        found = iter(
+            Judged(metric, before, after, "unchanged", *rest)
+            for metric, before, after, *rest in zip(metrics, base, head, reasons, *numbers, strict=True)
+        )
+        return [next(found) if there else None for there in (shown >= 0).tolist()]
+
+    def _add_alone(self, one: int, row: Row) -> None:
+        cohort = self.cohort
+        there = [
+            (int(cohort.column_order[one, column]), side, column)
+            for side, table in enumerate(cohort.at)
+            for column in np.flatnonzero(table[one] >= 0).tolist()
+            if self.metric in ("", cohort.columns[column].name)
+        ]
+        _order, side, column = min(there)
+        (row.alone,) = cohort.sides[side].points(cohort.at[side][[one], column], side)
+        row.alone_metric = cohort.columns[column]
 
     def sections(self) -> tuple[list[int], list[int], list[int], list[int]]:
         """Return movers, undecided, quiet ones and those that are not compared, the most certain and largest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from hud.models import Metric
 from hud.pages.compare.groups import Mean
@@ -32,8 +33,8 @@ def shown(page: ComparePage, *, everything: bool) -> Shown:
     most = 500
     few, some = (most, most) if everything else (5, 20)
     parts = (page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
-    rows = page.rows(one for part in parts for one in part)
-    return Shown(*([rows[one] for one in part] for part in parts))
+    rows = iter(page.rows([one for part in parts for one in part]))
+    return Shown(*(list(islice(rows, len(part))) for part in parts))
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -99,6 +100,7 @@ def markdown(page: ComparePage, rows: Shown) -> str:
             f"{counts.matched} matched, {counts.only_base} only baseline, {counts.only_head} only candidate",
             f"Commits {base.newest.commit[:12] or 'unknown'} → {side.newest.commit[:12] or 'unknown'}",
         ]
+        lines += [_total(mean) for mean in page.totals[place].means.values()]
         lines += ["", *_means(page, place), "", *_rows(rows, place)]
         blocks.append("\n".join(lines))
     different = [fact for fact in page.different if any(fact.values)]
@@ -108,6 +110,22 @@ def markdown(page: ComparePage, rows: Shown) -> str:
             + "; ".join(f"{_safe(fact.title)} {_safe(' → '.join(fact.words))}" for fact in different[:12])
         )
     return "\n\n".join(blocks) + "\n"
+
+
+def mean_ends(mean: Mean) -> tuple[str, str]:
+    """Return both sides' means with the metric's precision, or their sums with four digits or more."""
+    ends = mean.base, mean.head
+    if mean.statistic == "sum":
+        return tuple(f"{end:.{1 if end >= 100 else 3}f}" for end in ends if end is not None)  # type: ignore[return-value]
+    return value(mean.base, mean.metric), value(mean.head, mean.metric)
+
+
+def _total(mean: Mean) -> str:
+    before, after = mean_ends(mean)
+    interval = f", 95 % {percent(mean.low)} to {percent(mean.high)}" if mean.low is not None else ""
+    change = f"{percent(mean.change)}{interval}, {mean.matched} matched"
+    name = f"{_safe(mean.metric.title)}, {mean.statistic}"
+    return f"{name}: {' '.join(filter(None, (before, '→', after, unit(mean.metric))))} ({change})"
 
 
 def _means(page: ComparePage, place: int) -> Iterable[str]:

@@ -18,8 +18,6 @@ from hud.pages.compare.sides import MOST_SIDES, BadSide
 from hud.pages.forms import CompareFilters
 from hud.problems import Problem
 
-_UNFOLDED = 3  # groups of suite and backend that always stand open
-
 
 @require_safe
 def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -47,8 +45,10 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "page": page,
         "rows": rows,
         "compared": [
-            (side, counts, *_by_weight(groups))
-            for side, counts, groups in zip(page.heads, page.counts, page.groups, strict=True)
+            (side, counts, totals, *_moved_first(groups))
+            for side, counts, totals, groups in zip(
+                page.heads, page.counts, page.totals, page.groups, strict=True
+            )
         ],
         "markdown": text.markdown(page, rows),
         "everything": everything,
@@ -61,11 +61,9 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     return render(request, "compare/compare.html", context)
 
 
-def _by_weight(groups: list[Group]) -> tuple[list[Group], list[Group]]:
-    """Return the groups that moved, and those to fold so that the movers come into sight."""
-    if len(groups) <= _UNFOLDED:
-        return groups, []
-    return [one for one in groups if one.is_telling], [one for one in groups if not one.is_telling]
+def _moved_first(groups: list[Group]) -> tuple[list[Group], int]:
+    """Return the groups, those whose means moved first, and how many did."""
+    return sorted(groups, key=lambda one: not one.is_telling), sum(one.is_telling for one in groups)
 
 
 def read(base: str, heads: list[str], filters: Filters) -> query.ComparePage:
