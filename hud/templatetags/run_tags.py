@@ -43,6 +43,7 @@ _LABELS = {  # kind → icon, word of a filter, words of a sentence
     "rest": ("=", "nothing found", ""),
 }
 _WIDTH, _ROW, _LEFT = 560, 22, 62  # of the picture of pairs, px
+_BARS = 28  # height of a line's bars, px
 
 
 @register.simple_tag
@@ -198,6 +199,43 @@ def _regression(page: RunPage, value: ResultValue) -> SafeString:
 def times(factor: float) -> str:
     """Format a change in units of the noise; beyond a hundred, digits say nothing."""
     return f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
+
+
+@register.simple_tag
+def pair_bars(line: PairLine) -> SafeString:
+    """Draw a bar for the change of each pair, up for more, over the zone of no change."""
+    changes = [None if ratio is None else ratio - 1 for ratio in line.ratios]
+    reach = min(max((abs(change) for change in changes if change is not None), default=0.0), 2.0)
+    scale = (_BARS / 2 - 1) / max(reach, 0.04)
+    step = max(2.0, min(9.0, 140 / max(len(changes), 1)))
+    width, zone = step * len(changes), 0.02 * scale
+    tone = {True: "better", False: "worse", None: ""}[line.verdict.better]
+    bars = []
+    for place, change in enumerate(changes):
+        if change is not None:
+            end = _BARS / 2 - max(-reach, min(change, reach)) * scale
+            top, height = min(end, _BARS / 2), max(abs(end - _BARS / 2), 1.0)
+            bars.append(
+                (
+                    f"{place * step + 1:.1f}",
+                    f"{top:.1f}",
+                    f"{step - 2 if step > 3 else 1:.1f}",
+                    f"{height:.1f}",
+                )
+            )
+    return format_html(
+        '<svg class="pair-bars" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">'
+        '<rect class="zone" x="0" y="{3}" width="{0}" height="{4}"/>'
+        '<line class="tick" x1="0" x2="{0}" y1="{5}" y2="{5}"/><g class="{6}">{7}</g></svg>',
+        f"{width:.0f}",
+        _BARS,
+        f"Each pair: {', '.join(signed_percent(change) or 'no value' for change in changes)}",
+        f"{_BARS / 2 - zone:.1f}",
+        f"{2 * zone:.1f}",
+        _BARS // 2,
+        tone,
+        format_html_join("", '<rect x="{}" y="{}" width="{}" height="{}"/>', bars),
+    )
 
 
 @register.simple_tag

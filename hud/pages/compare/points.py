@@ -106,13 +106,19 @@ class Points:
         return [
             Point(
                 place,
-                *ids,
+                series,
+                experiment,
+                metric,
+                run,
+                environment,
                 self.values[start : start + count].tolist(),
                 None if math.isnan(value) else value,
                 STATUS_NAMES[status],
                 self.side.ab_side,
             )
-            for *ids, value, status, start, count in zip(*found, strict=True)
+            for series, experiment, metric, run, environment, value, status, start, count in zip(
+                *found, strict=True
+            )
         ]
 
     def where(self, kept: Bools) -> Points:
