@@ -152,10 +152,11 @@ def _passing(totals: Totals) -> str:
     moved = [f"{failures} new failure{'s' if failures > 1 else ''}"] if failures else []
     moved += [f"{passes} new pass{'es' if passes > 1 else ''}"] if passes else []
     icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
+    words = ", ".join(moved) or f"none of {totals.matched} changed"
     return (
         f'<li class="{tone}"><span>Passing</span><span><span class="faint">{totals.base_passed} →</span>'
         f' <b>{totals.head_passed}</b> <span class="u">of {totals.expected}</span></span>'
-        f'<span class="{tone or "faint"}">{icon}{", ".join(moved) or "none changed"}</span>'
+        f'<span class="{tone or "faint"}">{icon}{words}</span>'
         '<span class="faint">experiments on either side</span></li>'
     )
 

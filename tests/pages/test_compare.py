@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.models import Experiment, Run, SeriesState, Threshold
+from hud.models import Experiment, Measurement, Run, SeriesState, Threshold
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
@@ -137,6 +138,48 @@ def test_means_are_of_the_matched_cases_with_an_interval(client: Client, nights:
     assert mean["low"] < mean["change"] < mean["high"]
     by_hud = client.get("/compare.json", {**sides(*nights), "formulas": "hud"}).json()
     assert by_hud["heads"][0]["aggregates"][0]["base_pass_rate"] == 0.0  # no accuracy was measured
+
+
+def test_totals_are_over_all_suites_and_backends(client: Client, nights: tuple[Run, Run]) -> None:
+    other = create_experiment(suite="huggingface", case="other", knobs={}, backend="aot_eager")
+    for run, times in zip(nights, (1.0, 1.5), strict=True):
+        measured(run, other, 2.0)
+        for number, experiment in enumerate((other, model("quiet")), 1):
+            measured(run, experiment, times * number, metric="gpu_busy_ms")
+    recovered = model("recovered")
+    measured(nights[0], recovered, None, status="crashed")
+    measured(nights[1], recovered, 1.0)
+    found = client.get("/compare.json", sides(*nights)).json()
+    totals = found["totals"]
+    assert totals == found["heads"][0]["totals"]
+    counts = {name: totals[name] for name in ("matched", "base_passed", "head_passed", "expected")}
+    assert counts == {"matched": 6, "base_passed": 6, "head_passed": 6, "expected": 8}
+    assert (totals["new_failures"], totals["new_passes"]) == (1, 1)
+    speed, time = totals["means"]["speed"], totals["means"]["time"]
+    assert (speed["metric"], speed["matched"], speed["statistic"]) == (SPEEDUP, 4, "geometric mean")
+    assert speed["change"] == pytest.approx((2.2 / 2.5 * 1.1 * 1.503 / 1.5) ** (1 / 4) - 1, rel=1e-3)
+    assert (time["metric"], time["statistic"], time["base"]) == ("gpu_busy_ms", "sum", pytest.approx(3.0))
+    assert time["change"] == pytest.approx(0.5, abs=0.01)
+    assert set(totals["means"]) == {"speed", "time"}
+    text = client.get("/compare/", sides(*nights)).content.decode()
+    (tiles,) = re.findall(r'<ul class="totals">.*?</ul>', text, re.DOTALL)
+    assert tiles.count("<li") == 5  # also where nothing has that kind on both sides
+    assert "1 new failure, 1 new pass" in tiles
+    assert "4 of 6 matched" in tiles
+
+
+def test_what_is_within_the_noise_shows_numbers(client: Client, nights: tuple[Run, Run]) -> None:
+    for run in nights:
+        measured(run, model("quiet"), 1.0, metric="accuracy")
+    (quiet,) = (
+        row for row in client.get("/compare.json", sides(*nights)).json()["items"] if row["case"] == "quiet"
+    )
+    assert (quiet["metric"], quiet["verdict"]) == (SPEEDUP, "unchanged")
+    assert quiet["change"] == pytest.approx(0.002)
+    assert 0 < quiet["factor"] < 4
+    for run in nights:
+        Measurement.objects.filter(run=run, series__metric__name="accuracy").update(status=1, value=None)
+    assert verdicts(client, **sides(*nights))["quiet"] == ("unchanged", "both_fail")
 
 
 def test_a_move_that_may_have_another_cause_is_no_regression(client: Client, nights: tuple[Run, Run]) -> None:

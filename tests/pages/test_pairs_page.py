@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -209,6 +210,9 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
     assert run.commit == "2.13.0"
     text = client.get(f"/runs/{run.pk}/").content.decode()
     assert "tuned against default" in text
+    (bars,) = re.findall(r'class="pair-bars".*?</svg>', text, re.DOTALL)
+    assert bars.count("<rect") == 1 + 5  # the zone of no change, and a bar for each pair
+    assert bars.count("+10.0 %") + bars.count("+9.9 %") + bars.count("+10 %") == 5  # in words, too
     twin = client.get(f"/runs/{run.pk}.json").json()
     assert {row["side"] for row in twin["items"]} == {"base", "new"}
     (line,) = twin["pairs"]

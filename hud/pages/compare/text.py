@@ -114,10 +114,13 @@ def markdown(page: ComparePage, rows: Shown) -> str:
 
 def mean_ends(mean: Mean) -> tuple[str, str]:
     """Return both sides' means with the metric's precision, or their sums with four digits or more."""
-    ends = mean.base, mean.head
-    if mean.statistic == "sum":
-        return tuple(f"{end:.{1 if end >= 100 else 3}f}" for end in ends if end is not None)  # type: ignore[return-value]
+    if mean.statistic == "sum" and mean.base is not None and mean.head is not None:
+        return _sum_text(mean.base), _sum_text(mean.head)
     return value(mean.base, mean.metric), value(mean.head, mean.metric)
+
+
+def _sum_text(number: float) -> str:
+    return f"{number:.1f}" if number >= 100 else f"{number:.4g}"
 
 
 def _total(mean: Mean) -> str:
