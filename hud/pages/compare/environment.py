@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,11 +39,12 @@ class Places:
         return self._known[key]
 
 
-def places_of(found: Iterable[Points]) -> Places:
-    """Return the places of these points: 2 statements."""
+def places_of(found: Sequence[Points]) -> Places:
+    """Return the places of these points: 2 statements, 1 where the sides are single runs."""
+    known = {points.side.newest.pk: points.side.newest for points in found}
     environments = {pk for points in found for pk in np.unique(points.environment).tolist()}
     ran = {pk for points in found for pk in np.unique(points.run).tolist()}
-    return Places(by_id(Environment, environments), by_id(Run, ran))
+    return Places(by_id(Environment, environments), {**known, **by_id(Run, ran - known.keys())})
 
 
 def elsewhere(cohort: Cohort, side: int, places: Places) -> Bools:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from hud.models import Metric
@@ -173,6 +174,7 @@ def apart(row: Row) -> str:
     )
 
 
+@lru_cache(maxsize=1024)  # metrics and suites come again in each row
 def _safe(text: str) -> str:
     """Return text that stays inside a cell of a Markdown table and is no markup."""
     return " ".join(_MARKUP.sub(r"\\\g<0>", text).split())
