@@ -96,15 +96,19 @@ def _add_regressions(rows: Iterable[Row]) -> None:
 
 
 def add_experiments(rows: Sequence[Row], environments: Mapping[int, Environment]) -> None:
-    """Add the experiments, and how to compare both sides' versions of torch again: 2 statements."""
+    """Add the experiments, and how to compare both sides' versions of torch again: 2 statements, 1 where
+    nothing moved."""
     experiments = by_id(Experiment, [row.pk for row in rows])
-    builds = Builds()
     for row in rows:
         row.experiment = experiments[row.pk]
-        if (best := row.best) and (best.moved or best.undecided):
-            base, head = (environments[point.environment_id] for point in (best.base, best.head))
-            torches = (base.torch, base.torch_git), (head.torch, head.torch_git)
-            row.rerun = builds.pairs(row.experiment, best.metric.name, *torches)
+    moved = [(row, best) for row in rows if (best := row.best) and (best.moved or best.undecided)]
+    if not moved:
+        return
+    builds = Builds()
+    for row, best in moved:
+        base, head = (environments[point.environment_id] for point in (best.base, best.head))
+        torches = (base.torch, base.torch_git), (head.torch, head.torch_git)
+        row.rerun = builds.pairs(row.experiment, best.metric.name, *torches)
 
 
 @dataclass
