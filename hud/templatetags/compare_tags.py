@@ -218,9 +218,9 @@ def _ends(mean: Mean) -> str:
 
 def _moved(mean: Mean, tone: str) -> str:
     icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
-    interval = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
+    span = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
     change = f'<span class="{tone or "faint"}">{icon}{text.percent(mean.change)}</span>'
-    return f'{change} <span class="faint">{interval}</span>'
+    return f'{change} <span class="faint">{span}</span>'
 
 
 def _interval(judged: Judged, limit: float) -> str:

@@ -53,8 +53,8 @@ class Mean:
 
     @property
     def tone(self) -> str:
-        """Return better or worse where the interval leaves no change out, else ''."""
-        if self.low is None or self.high is None or self.low <= 0 <= self.high:
+        """Return better or worse where the interval of enough cases leaves no change out, else ''."""
+        if self.low is None or self.high is None or self.low <= 0 <= self.high or self.matched < _FEWEST:
             return ""
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
@@ -129,6 +129,7 @@ class Group:
 
 
 KINDS = ("speed", "compile time", "memory")
+_FEWEST = 3  # matched cases for a colour, as on Compilers
 TIME = "time"  # of all matched cases together
 _TIME_UNITS = {"s", "ms", "µs"}
 
