@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -105,6 +106,7 @@ class RecordParser:
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
+        self._last_facts: tuple[tuple[Any, Any], bytes] = ((None, None), b"")
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
@@ -168,20 +170,24 @@ class RecordParser:
             self._skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = numbers_of(metric), target_of(metric)
-        for part in (metric, record.model, record.benchmark):
-            if not part.name.strip():
-                raise WrongRecord(f"/{type(part).__name__.lower()}/name", "the name is empty")
-            if len(part.name) > _MOST_OF_A_NAME:
+        for kind, name in (
+            ("metric", metric.name),
+            ("model", record.model.name),
+            ("benchmark", record.benchmark.name),
+        ):
+            if not name or name.isspace():
+                raise WrongRecord(f"/{kind}/name", "the name is empty")
+            if len(name) > _MOST_OF_A_NAME:
                 detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
-                raise WrongRecord(f"/{type(part).__name__.lower()}/name", detail)
+                raise WrongRecord(f"/{kind}/name", detail)
         extra = metric.extra_info or {}
-        status, code = outcome_of(extra, has_numbers=bool(numbers))
+        status, code = outcome_of(extra, has_numbers=bool(numbers)) if extra else ("", None)
         has_outcome = numbers or is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
             self._skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
-        facts = msgspec.json.encode((record.runners, record.dependencies))
+        facts = self._facts_of(record)
         run, repeat, side = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         measurement = ParsedMeasurement(
@@ -307,6 +313,14 @@ class RecordParser:
             self._places[key] = found
         return found
 
+    def _facts_of(self, record: Record) -> bytes:
+        """Return what a record says of where it ran, as JSON. The record before may share the objects."""
+        (runners, dependencies), facts = self._last_facts
+        if record.runners is not runners or record.dependencies is not dependencies or not facts:
+            facts = msgspec.json.encode((record.runners, record.dependencies))
+            self._last_facts = (record.runners, record.dependencies), facts
+        return facts
+
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
         if character := invisible_in(facts.decode()):
             raise WrongRecord("/runners", f"a fact of its host holds the invisible character {character}")
@@ -348,9 +362,11 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 def _check_names(measurement: ParsedMeasurement) -> None:
     """Write the settings as JSON and the names in one form. Raise WrongRecord for names that cannot be
     stored."""
-    if measurement.knobs:
-        knobs = {name: _bounded(value) for name, value in measurement.knobs.items()}
-        measurement.knobs_key = knobs_key(knobs)
+    if knobs := measurement.knobs:
+        try:
+            measurement.knobs_key = _knobs_key(*knobs, *knobs.values())
+        except TypeError:  # a list is no key
+            measurement.knobs_key = _knobs_key.__wrapped__(*knobs, *knobs.values())
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
@@ -368,6 +384,13 @@ def _check_names(measurement: ParsedMeasurement) -> None:
         raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
     if len(measurement.metric) > 200:
         raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
+
+
+@lru_cache(maxsize=512, typed=True)  # 1 and True are different texts
+def _knobs_key(*said: Any) -> str:
+    """Return the key of knobs, given as their names and then their values."""
+    names, values = said[: len(said) // 2], said[len(said) // 2 :]
+    return knobs_key({name: _bounded(value) for name, value in zip(names, values, strict=True)})
 
 
 def _check_lengths(texts: tuple[str, ...]) -> None:
@@ -388,13 +411,13 @@ def _check_values(suite: str, metric: str, samples: list[float]) -> None:
     """Raise WrongRecord for values that cannot be stored or are negative for an unsigned metric."""
     if len(samples) > _MAX_SAMPLES:
         raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
-    summed = value_rule(suite, metric) == "sum"
-    for sample in [*samples, value_of(samples, "sum")] if summed else samples:
-        if abs(sample) > MAX_VALUE:
-            raise WrongRecord(
-                "/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit"
-            )
-    if samples and min(samples) < 0 and not metric_info(metric).signed:
+    if not samples:
+        return
+    total = value_of(samples, "sum") if value_rule(suite, metric) == "sum" else 0.0
+    lowest = min(samples)
+    if max(samples) > MAX_VALUE or -lowest > MAX_VALUE or abs(total) > MAX_VALUE:
+        raise WrongRecord("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
+    if lowest < 0 and not metric_info(metric).signed:
         index = next(index for index, sample in enumerate(samples) if sample < 0)
         detail = f"{samples[index]:g} is below zero, which {metric} cannot be"
         raise WrongRecord(f"/metric/benchmark_values/{index}", detail)
