@@ -225,9 +225,7 @@ def _read_lines(
         raise _malformed(whole_error, body) from whole_error
 
 
-def _items_of(
-    one: Callable[[bytes, str, int | None], _T], line: bytes, number: int
-) -> Iterable[_T]:
+def _items_of(one: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
     """Return the results for a line, which nearly always is one object without NaN."""
     if line[:1] == b"{":
         try:

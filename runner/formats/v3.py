@@ -113,13 +113,18 @@ class _Reader:
         decoder_of_benchmark = decoder(Benchmark)
         self._benchmark = lru_cache(maxsize=256)(benchmark)
         self._problem = json_text.problem
-        self._error, self._any_error, self._unset = msgspec.ValidationError, msgspec.DecodeError, msgspec.UNSET
+        self._error, self._any_error, self._unset = (
+            msgspec.ValidationError,
+            msgspec.DecodeError,
+            msgspec.UNSET,
+        )
         self._last_raw = b""
         self._frame: _Frame | None = None
         self._had_frame = False  # the last record
 
     def read(self, text: bytes, pointer: str, line: int | None) -> Item:
-        found = self._framed(text, self._frame) if self._frame else None
+        frame = self._frame  # which another thread may replace
+        found = self._framed(text, frame) if frame else None
         if found:
             self._had_frame = True
         else:
