@@ -104,7 +104,10 @@ class _Reader:
             return decoder_of_benchmark(text), json_text.problem(b"[%s]" % text)
 
         raw = [("benchmark", msgspec.Raw)]
-        rest = [("benchmark", int), *((name, Any, msgspec.UNSET) for name in _HOST)]
+        rest: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+            ("benchmark", int),
+            *((name, Any, msgspec.UNSET) for name in _HOST),
+        ]
         self._decode = decoder(make_dataclass("WithRawBenchmark", raw, bases=(Record,)))
         self._decode_rest = decoder(make_dataclass("WithoutBenchmark", rest, bases=(Record,)))
         self._decode_host = decoder(dict[str, Any])
