@@ -61,6 +61,17 @@ def _is_chrome_trace(preview: Preview) -> bool:
     return _keys("traceEvents")(preview) or _keys("ph", "ts", "name")(preview)
 
 
+def _is_vllm(preview: Preview) -> bool:
+    """Recognise the JSON of `vllm bench serve`, `latency` and `throughput`."""
+    own = (
+        ("request_throughput", "output_throughput"),
+        ("mean_ttft_ms", "mean_tpot_ms"),
+        ("avg_latency", "latencies"),
+        ("requests_per_second", "tokens_per_second", "elapsed_time"),
+    )
+    return any(_keys(*names)(preview) for names in own)
+
+
 REFUSED = (
     # JSON
     Refused("a result of pytest-benchmark", _keys("machine_info", "benchmarks"), _AS_V3),
@@ -93,9 +104,10 @@ REFUSED = (
         "only its baselines are read: results/timing/<hardware>/baseline_time_torch*.json",
     ),
     Refused(
-        "a summary of vLLM's or SGLang's serving benchmark",
-        _keys("request_throughput", "output_throughput"),
-        "convert it as PyTorch's CI does (test-infra, upload_benchmark_results) and upload the v3 records",
+        "a result of vLLM's or SGLang's own benchmark, which does not name what was measured",
+        _is_vllm,
+        "run `vllm bench` (of SGLang's server too) with SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1, and upload the"
+        " *.pytorch.json that it writes beside this file",
     ),
     Refused(
         "a report of Helion's autotuner",

@@ -81,7 +81,8 @@ _MODEL = b', "model": {"name": "m"}, "metric": {"name": "latency", "benchmark_va
         b'{"benchmark": {"name": "b", "extra_info": {"size": 10}}' + _MODEL + _HOST,
     ],
 )
-def test_a_record_reads_the_same_behind_records_that_begin_and_end_like_it(text: bytes) -> None:
+@pytest.mark.parametrize("end", [_HOST, b"}"])
+def test_a_record_reads_the_same_behind_records_that_begin_and_end_like_it(text: bytes, end: bytes) -> None:
     def read(text: bytes) -> Any:
         try:
             return reader(text, "", None)
@@ -92,7 +93,7 @@ def test_a_record_reads_the_same_behind_records_that_begin_and_end_like_it(text:
     alone = read(text)
     reader = record_reader.__wrapped__()
     for _ in range(3):
-        assert isinstance(read(_HEAD + _MODEL + _HOST), LocatedRecord)
+        assert isinstance(read(_HEAD + _MODEL + end), LocatedRecord)
     framed = read(text)
     assert type(framed) is type(alone)
     if isinstance(framed, LocatedRecord):

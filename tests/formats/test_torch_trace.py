@@ -105,6 +105,28 @@ def test_the_raw_lines_of_tlparse_are_the_same_trace() -> None:
         item.metric: item.samples for item in observe(body).measurements if "function" not in item.knobs
     }
     assert values["entire_frame_compile_time_s"] == [4.25]
+    assert (values["graph_breaks"], values["recompiles"]) == ([1], [1])
+    assert values["kernel_count"] == [], "the code is not in this file"
+
+
+def test_aotinductor_has_the_time_of_its_program_and_the_kernels_of_its_wrapper() -> None:
+    head = "V0521 11:53:23.651000 30 torch/_inductor/codecache.py:1650] "
+    metrics = {"co_name": None, "entire_frame_compile_time_s": None, "is_runtime": False}
+    metrics |= {"start_time_us": 1747853582686129, "end_time_us": 1747853603646017}
+    wrapper = """
+    static inline void call_triton_poi_fused_mul_1(
+    call_triton_poi_fused_mul_1(buf1, 128L, stream, kernels);
+    call_triton_poi_fused_mul_1(buf2, 128L, stream, kernels);
+    aoti_torch_empty_strided(2, int_array_0);
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_mm_out(buf3, buf2, arg4_1));
+    """
+    dump = {"graph_dump": {"name": "inductor_aot_wrapper_code"}, "has_payload": "a"}
+    body = head + json.dumps(dump) + wrapper.replace("\n", "\n\t") + "\n"
+    parser = observe(body + head + json.dumps({"compilation_metrics": metrics}) + "\n", _NAME)
+    values = {item.metric: item.samples for item in parser.measurements if not item.knobs}
+    assert values["entire_frame_compile_time_s"] == [20.959888]
+    assert values["kernel_count"] == [2]
+    assert {item.backend for item in parser.measurements} == {"inductor"}
 
 
 def test_a_trace_without_compiles_says_what_is_missing() -> None:

@@ -12,6 +12,7 @@ those of our own runner: breaks, recompiles, skipped CUDA graphs, phases, caches
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from runner.formats import reasons
@@ -35,6 +36,7 @@ from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TORCH_TRACE"
 _MOST_FUNCTIONS = 100
+_NO_CODE = "the code that inductor generated is not in this file, or over 1 MiB: upload the log itself"
 _NO_COMPILES = (
     "the trace has no compilation_metrics: nothing was compiled in this process, or it ended before. Upload"
     " the log of a process that compiled; torch.export alone writes none"
@@ -76,6 +78,9 @@ def _items(trace: Trace) -> Iterator[Item]:
     counts["functions_compiled"] = len(trace.functions)
     said = {COMPILATION: 0}
     facts = Metric("kernel_count", [trace.kernels], extra_info={**said, COMPILED: compiled.to_json()})
+    if trace.lacks_code:
+        unknown = {"status": "cannot_tell", "reason": _NO_CODE}
+        facts = replace(facts, benchmark_values=None, extra_info={**(facts.extra_info or {}), **unknown})
     yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
     for name, seconds in trace.times_s.items():
         metric = Metric(name, [round(seconds, 6)], extra_info=dict(said))

@@ -18,9 +18,15 @@ HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^
 _ARTIFACTS = {"dynamo_graph_break_reason", "recompile_reasons"}
 _CACHED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss)")
 _KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
+# In AOTInductor's C++: a function of each kernel, and the calls of library kernels
+_AOT_KERNEL = re.compile(
+    rb'static inline void call_\w+\(|\blaunchKernel\(kernels\.|extern "C"\s+void \w+\('
+    rb"|\baoti_torch_(?:cpu|cuda|xpu|mps)_\w+\("
+)
 _CARD = re.compile(rb"system_info\[device\]: \{'name': '([^']{1,100})'")
 _DEVICE = re.compile(r"device\(type='(\w+)'")
 _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
+_NO_REASON = "the reason is not in this file"  # tlparse's raw.jsonl has no payloads
 _INDEX = re.compile(r"[0-9]{1,9}")
 _MOST_PAYLOAD_BYTES = 1 << 20
 # Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
@@ -80,6 +86,7 @@ class Trace:
     card: str = ""
     rank: int | None = None
     kernels: int = 0
+    lacks_code: bool = False  # whether some generated code is not in the file, or too long
     started_s: float | None = None
     compiled_by_inductor: bool = False
     graphs: set[str] = field(default_factory=set)  # kinds: aot_inference_graph, …
@@ -142,8 +149,19 @@ def _take_tensor(trace: Trace, value: Any, line: Line) -> None:
 
 
 def _take_code(trace: Trace, value: Any, line: Line) -> None:
+    _count_kernels(trace, _KERNEL, line.payload)
+
+
+def _take_dump(trace: Trace, value: Any, line: Line) -> None:
+    """Take the wrapper of AOTInductor, which writes no inductor_output_code."""
+    if isinstance(value, dict) and value.get("name") == "inductor_aot_wrapper_code":
+        _count_kernels(trace, _AOT_KERNEL, line.payload)
+
+
+def _count_kernels(trace: Trace, kernel: re.Pattern[bytes], code: bytes) -> None:
     trace.compiled_by_inductor = True
-    trace.kernels += len(_KERNEL.findall(line.payload))
+    trace.lacks_code |= not 0 < len(code) < _MOST_PAYLOAD_BYTES
+    trace.kernels += len(kernel.findall(code))
 
 
 def _take_start(trace: Trace, value: Any, line: Line) -> None:
@@ -230,7 +248,7 @@ def _take_artifact(trace: Trace, value: Any, line: Line) -> None:
             trace.card = card[1].decode(errors="replace")
     if name not in _ARTIFACTS:
         return
-    said: Any = line.payload.decode(errors="replace").strip()
+    said: Any = line.payload.decode(errors="replace").strip() or _NO_REASON
     if name == "dynamo_graph_break_reason":
         trace.breaks.append(compile_notes.graph_break_of_trace(said))
         return
@@ -268,6 +286,7 @@ _TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
     "artifact": _take_artifact,
     "describe_tensor": _take_tensor,
     "inductor_output_code": _take_code,
+    "graph_dump": _take_dump,
     "chromium_event": _take_event,
 }
 
