@@ -100,3 +100,12 @@ def test_a_record_reads_the_same_behind_records_that_begin_and_end_like_it(text:
         assert framed.record.to_json() == alone.record.to_json()
     else:
         assert framed == alone
+
+
+def test_a_record_that_ends_behind_its_benchmark_is_cut_off() -> None:
+    reader = record_reader.__wrapped__()
+    cut = b'{"model": {"name": "m"}, "metric": {"name": "t", "benchmark_values": [1]}, "benchmark": {"name": "b"}'
+    for _ in range(3):
+        assert isinstance(reader(cut + b"}", "", None), LocatedRecord)
+    with pytest.raises(ERRORS):
+        reader(cut, "", None)
