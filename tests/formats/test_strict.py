@@ -104,7 +104,7 @@ def test_a_record_reads_the_same_behind_records_that_begin_and_end_like_it(text:
 
 def test_a_record_that_ends_behind_its_benchmark_is_cut_off() -> None:
     reader = record_reader.__wrapped__()
-    cut = b'{"model": {"name": "m"}, "metric": {"name": "t", "benchmark_values": [1]}, "benchmark": {"name": "b"}'
+    cut = b'{"model": {"name": "m"}, "metric": {"name": "t", "target_value": 1}, "benchmark": {"name": "b"}'
     for _ in range(3):
         assert isinstance(reader(cut + b"}", "", None), LocatedRecord)
     with pytest.raises(ERRORS):

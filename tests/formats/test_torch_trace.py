@@ -85,14 +85,18 @@ def test_older_torch_tells_times_in_seconds_and_breaks_as_restarts() -> None:
         "co_firstlineno": 5,
         "entire_frame_compile_time_s": 0.5,
         "backend_compile_time_s": None,
-        "restart_reasons": ["'skip function graph_break in file /a/torch/_dynamo/decorators.py'"],
+        "restart_reasons": [
+            "'skip function graph_break in file /a/torch/_dynamo/decorators.py'",
+            "builtin: print [<class 'torch._dynamo.variables.misc.StringFormatVariable'>] False",
+            "<class 'torch._dynamo.exc.UnspecializeRestartAnalysis'>",
+        ],
     }
     line = {"compilation_metrics": metrics, "frame_id": 0, "frame_compile_id": 0, "attempt": 1}
     body = f"V0403 07:28:48.065000 139 torch/_dynamo/utils.py:685] {json.dumps(line)}\n"
     parser = observe(body, "dedicated_log_torch_trace_x.log")
     values = {item.metric: item.samples for item in parser.measurements if not item.knobs}
     assert values["entire_frame_compile_time_s"] == [0.5]
-    assert values["graph_breaks"] == [1]
+    assert values["graph_breaks"] == [2]
     assert "backend_compile_time_s" not in values
 
 

@@ -26,6 +26,7 @@ from runner.formats.torch_trace.process import (
     TOTAL,
     Line,
     Trace,
+    breaks_of,
     compiled_of,
     entries,
     take,
@@ -71,7 +72,7 @@ def _items(trace: Trace) -> Iterator[Item]:
     case = shortened(without_nul(trace.script or first.rpartition(":")[0] or first) or "a process")
     compiled = compiled_of(trace)
     counts = trace.counts
-    counts["graph_breaks"] = max(sum(note.count for note in compiled.graph_breaks), trace.counted_breaks or 0)
+    counts["graph_breaks"] = max(sum(note.count for note in breaks_of(trace)), trace.counted_breaks or 0)
     counts["recompiles"] = len(trace.recompiles)
     counts["cudagraph_skips"] = len(trace.skips)
     counts["compile_failures"] += 0

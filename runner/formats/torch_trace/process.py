@@ -49,9 +49,7 @@ _OLDER = {name: name for name in list(_TIMES.values())[:4]}
 _OLDER["dynamo_time_before_restart_s"] = "time_before_restart_s"
 TOTAL = "entire_frame_compile_time_s"
 _COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
-_OF_A_BREAK = re.compile(
-    r"graph.?break|unsupported|skip function|call_function|generic_jump|fail", re.IGNORECASE
-)
+_NO_BREAK = "<class "  # begins the reason of a restart for other causes: the exception's type
 
 
 @dataclass
@@ -201,7 +199,7 @@ def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
     listed = metrics.get("restart_reasons")
     place = compile_notes.place([(text(metrics.get("co_filename")), _integer(metrics.get("co_firstlineno")))])
     for reason in listed if isinstance(listed, list) else []:
-        if _OF_A_BREAK.search(text(reason)):
+        if text(reason) and not reason.startswith(_NO_BREAK):
             trace.restarts.append(Note(compile_notes.plain(reason.strip("'")), place))
     if reason := text(metrics.get("cudagraph_skip_reason")):
         trace.skips.append(compile_notes.cudagraph_skip(reason))
@@ -295,12 +293,17 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
+def breaks_of(trace: Trace) -> list[Note]:
+    """Return the graph breaks that the trace lists. Older torch has them as reasons of restarts alone."""
+    listed = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
+    return compile_notes.without_twins(listed)
+
+
 def compiled_of(trace: Trace) -> Compiled:
-    breaks = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
     phases_s = {name: round(us / 1e6, 4) for name, us in trace.phases_us.items() if us >= 1000}
     times_s = {name: round(seconds, 4) for name, seconds in trace.times_s.items() if seconds >= 0.001}
     return Compiled(
-        graph_breaks=compile_notes.summed(map(_clean, compile_notes.without_twins(breaks))),
+        graph_breaks=compile_notes.summed(map(_clean, breaks_of(trace))),
         recompiles=compile_notes.summed(map(_clean, trace.recompiles)),
         cudagraph_skips=compile_notes.summed(map(_clean, trace.skips)),
         phases_s={without_nul(name): seconds for name, seconds in (phases_s or times_s).items()},
