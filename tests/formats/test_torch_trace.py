@@ -115,8 +115,7 @@ def test_the_raw_lines_of_tlparse_are_the_same_trace() -> None:
 
 def test_aotinductor_has_the_time_of_its_program_and_the_kernels_of_its_wrapper() -> None:
     head = "V0521 11:53:23.651000 30 torch/_inductor/codecache.py:1650] "
-    metrics = {"co_name": None, "entire_frame_compile_time_s": None, "is_runtime": False}
-    metrics |= {"start_time_us": 1747853582686129, "end_time_us": 1747853603646017}
+    metrics = {"co_name": None, "start_time_us": 1747853582686129, "end_time_us": 1747853603646017}
     wrapper = """
     static inline void call_triton_poi_fused_mul_1(
     call_triton_poi_fused_mul_1(buf1, 128L, stream, kernels);
