@@ -57,7 +57,7 @@ def format_of(name: str, body: bytes) -> Format:
         raise BadUpload(f"this is {kind.name}, which is not read here", [Fault("", kind.instead)])
     if found:
         return found
-    known = f"known: {', '.join(FORMATS)}; numbers of another tool: {AS_V3}"
+    known = f"known: {', '.join(FORMATS)}; of another tool {AS_V3}"
     raise MalformedUpload("this is none of the formats known here", [Fault("", known)])
 
 
