@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,9 +26,10 @@ from runner.formats.measurement import (
     device_name_of,
     device_of,
     info_of,
+    stored_knobs,
 )
 from runner.formats.metric_values import (
-    MAX_VALUE,
+    check_values,
     is_outcome,
     meaning_of,
     message_of,
@@ -44,8 +44,7 @@ from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
 from runner.schema.metrics import is_known, metric_info
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
-from runner.schema.statistics import value_of
-from runner.schema.suite import SUITES, knobs_key, value_rule
+from runner.schema.suite import SUITES, value_rule
 
 _REPEATS = (
     "rows of the same model are repeats of one run: each a process of its own, whose compile caches the file"
@@ -65,7 +64,6 @@ _LIMITS = {  # characters, in the order of an identity
 }
 _NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
-_MAX_SAMPLES = 100_000
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
 MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
 _MAX_WARNINGS = 100
@@ -222,7 +220,7 @@ class RecordParser:
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
         _check_names(measurement)
-        _check_values(measurement.suite, measurement.metric, measurement.samples)
+        check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
         self._add_compilation(measurement, extra)
@@ -362,11 +360,8 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 def _check_names(measurement: ParsedMeasurement) -> None:
     """Write the settings as JSON and the names in one form. Raise WrongRecord for names that cannot be
     stored."""
-    if knobs := measurement.knobs:
-        try:
-            measurement.knobs_key = _knobs_key(*knobs, *knobs.values())
-        except TypeError:  # a list is no key
-            measurement.knobs_key = _knobs_key.__wrapped__(*knobs, *knobs.values())
+    if measurement.knobs:
+        measurement.knobs_key = stored_knobs(measurement.knobs)
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
@@ -386,38 +381,9 @@ def _check_names(measurement: ParsedMeasurement) -> None:
         raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
 
 
-@lru_cache(maxsize=512, typed=True)  # 1 and True are different texts
-def _knobs_key(*said: Any) -> str:
-    """Return the key of knobs, given as their names and then their values."""
-    names, values = said[: len(said) // 2], said[len(said) // 2 :]
-    return knobs_key({name: _bounded(value) for name, value in zip(names, values, strict=True)})
-
-
 def _check_lengths(texts: tuple[str, ...]) -> None:
     for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
         if len(value) > limit:
             raise WrongRecord("", f"the {name} is longer than {limit} characters")
     if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
-
-
-def _bounded(value: Any) -> Any:
-    """Return a number beyond 64 bits as text, since JSON readers disagree about it."""
-    is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_a_number and abs(value) >= 2**63 else value
-
-
-def _check_values(suite: str, metric: str, samples: list[float]) -> None:
-    """Raise WrongRecord for values that cannot be stored or are negative for an unsigned metric."""
-    if len(samples) > _MAX_SAMPLES:
-        raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
-    if not samples:
-        return
-    total = value_of(samples, "sum") if value_rule(suite, metric) == "sum" else 0.0
-    lowest = min(samples)
-    if max(samples) > MAX_VALUE or -lowest > MAX_VALUE or abs(total) > MAX_VALUE:
-        raise WrongRecord("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
-    if lowest < 0 and not metric_info(metric).signed:
-        index = next(index for index, sample in enumerate(samples) if sample < 0)
-        detail = f"{samples[index]:g} is below zero, which {metric} cannot be"
-        raise WrongRecord(f"/metric/benchmark_values/{index}", detail)

@@ -27,13 +27,6 @@ def test_the_file_s_name_says_what_the_columns_do_not() -> None:
     assert (first.metric, first.samples) == ("speedup", [1.5])
 
 
-@pytest.mark.parametrize("separator", ["_", "-"])
-def test_names_of_the_files_of_intel_s_ci(separator: str) -> None:
-    name = separator.join(("inductor", "huggingface", "amp_fp16", "training", "xpu", "accuracy.csv"))
-    found = observe("dev,name,batch_size,accuracy\nxpu,T5Small,4,pass\n", name).measurements[0]
-    assert found.identity[2:7] == ('{"amp_dtype":"float16"}', "training", "amp", "inductor", "xpu")
-
-
 def test_a_parameter_wins_over_the_name_and_the_content_over_both() -> None:
     observer = observe_sample(PERFORMANCE, dtype="float16", backend="aot_eager", device="cpu", suite="other")
     suite, _case, _knobs, _mode, dtype, backend, device, _arch, _dynamic = observer.measurements[0].identity
