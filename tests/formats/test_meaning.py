@@ -153,14 +153,7 @@ def test_the_gpu_of_the_runner_is_the_arch_where_nothing_else_says_it(
 
 def test_equal_knobs_of_different_types_are_different_texts() -> None:
     texts = [stored_knobs({"a": value}) for value in (1, True, 1.0, [1], 2**63)]
-    assert texts == [
-        '{"a":1}',
-        '{"a":true}',
-        '{"a":1.0}',
-        '{"a":"1"}',
-        '{"a":[1]}',
-        '{"a":"9223372036854775808"}',
-    ]
+    assert texts == ['{"a":1}', '{"a":true}', '{"a":1.0}', '{"a":[1]}', '{"a":"9223372036854775808"}']
 
 
 @pytest.mark.parametrize("separator", ["_", "-"])
