@@ -26,9 +26,10 @@ from runner.formats.measurement import (
     device_name_of,
     device_of,
     info_of,
+    stored_knobs,
 )
 from runner.formats.metric_values import (
-    MAX_VALUE,
+    check_values,
     is_outcome,
     meaning_of,
     message_of,
@@ -43,8 +44,7 @@ from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
 from runner.schema.metrics import is_known, metric_info
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
-from runner.schema.statistics import value_of
-from runner.schema.suite import SUITES, knobs_key, value_rule
+from runner.schema.suite import SUITES, value_rule
 
 _REPEATS = (
     "rows of the same model are repeats of one run: each a process of its own, whose compile caches the file"
@@ -64,7 +64,6 @@ _LIMITS = {  # characters, in the order of an identity
 }
 _NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
-_MAX_SAMPLES = 100_000
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
 MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
 _MAX_WARNINGS = 100
@@ -105,6 +104,7 @@ class RecordParser:
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
+        self._last_facts: tuple[tuple[Any, Any], bytes] = ((None, None), b"")
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
@@ -168,20 +168,24 @@ class RecordParser:
             self._skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = numbers_of(metric), target_of(metric)
-        for part in (metric, record.model, record.benchmark):
-            if not part.name.strip():
-                raise WrongRecord(f"/{type(part).__name__.lower()}/name", "the name is empty")
-            if len(part.name) > _MOST_OF_A_NAME:
+        for kind, name in (
+            ("metric", metric.name),
+            ("model", record.model.name),
+            ("benchmark", record.benchmark.name),
+        ):
+            if not name or name.isspace():
+                raise WrongRecord(f"/{kind}/name", "the name is empty")
+            if len(name) > _MOST_OF_A_NAME:
                 detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
-                raise WrongRecord(f"/{type(part).__name__.lower()}/name", detail)
+                raise WrongRecord(f"/{kind}/name", detail)
         extra = metric.extra_info or {}
-        status, code = outcome_of(extra, has_numbers=bool(numbers))
+        status, code = outcome_of(extra, has_numbers=bool(numbers)) if extra else ("", None)
         has_outcome = numbers or is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
             self._skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
-        facts = msgspec.json.encode((record.runners, record.dependencies))
+        facts = self._facts_of(record)
         run, repeat, side = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         measurement = ParsedMeasurement(
@@ -216,7 +220,7 @@ class RecordParser:
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
         _check_names(measurement)
-        _check_values(measurement.suite, measurement.metric, measurement.samples)
+        check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
         self._add_compilation(measurement, extra)
@@ -307,6 +311,14 @@ class RecordParser:
             self._places[key] = found
         return found
 
+    def _facts_of(self, record: Record) -> bytes:
+        """Return what a record says of where it ran, as JSON. The record before may share the objects."""
+        (runners, dependencies), facts = self._last_facts
+        if record.runners is not runners or record.dependencies is not dependencies or not facts:
+            facts = msgspec.json.encode((record.runners, record.dependencies))
+            self._last_facts = (record.runners, record.dependencies), facts
+        return facts
+
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
         if character := invisible_in(facts.decode()):
             raise WrongRecord("/runners", f"a fact of its host holds the invisible character {character}")
@@ -349,8 +361,7 @@ def _check_names(measurement: ParsedMeasurement) -> None:
     """Write the settings as JSON and the names in one form. Raise WrongRecord for names that cannot be
     stored."""
     if measurement.knobs:
-        knobs = {name: _bounded(value) for name, value in measurement.knobs.items()}
-        measurement.knobs_key = knobs_key(knobs)
+        measurement.knobs_key = stored_knobs(measurement.knobs)
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
@@ -376,25 +387,3 @@ def _check_lengths(texts: tuple[str, ...]) -> None:
             raise WrongRecord("", f"the {name} is longer than {limit} characters")
     if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
-
-
-def _bounded(value: Any) -> Any:
-    """Return a number beyond 64 bits as text, since JSON readers disagree about it."""
-    is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_a_number and abs(value) >= 2**63 else value
-
-
-def _check_values(suite: str, metric: str, samples: list[float]) -> None:
-    """Raise WrongRecord for values that cannot be stored or are negative for an unsigned metric."""
-    if len(samples) > _MAX_SAMPLES:
-        raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
-    summed = value_rule(suite, metric) == "sum"
-    for sample in [*samples, value_of(samples, "sum")] if summed else samples:
-        if abs(sample) > MAX_VALUE:
-            raise WrongRecord(
-                "/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit"
-            )
-    if samples and min(samples) < 0 and not metric_info(metric).signed:
-        index = next(index for index, sample in enumerate(samples) if sample < 0)
-        detail = f"{samples[index]:g} is below zero, which {metric} cannot be"
-        raise WrongRecord(f"/metric/benchmark_values/{index}", detail)

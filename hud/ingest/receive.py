@@ -30,7 +30,7 @@ from runner.formats.parameters import Parameters
 _MAX_FAULTS = 20
 _PIECE = 5000  # measurements that are stored together; bounds the memory of a large upload
 _PIECE_KERNELS = 50_000  # of their compilations
-_OF_EVERY_RECORD = b'"metric"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
+_OF_EVERY_RECORD = b'"benchmark_values"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
 _TIME = re.compile(rb"[1-9]\d*\.\d{3}|0\.\d*[1-9]\d\d")  # or another number that comes once
 _MAX_GROWING_LINES = 20_000
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at

@@ -14,7 +14,7 @@ from importlib import import_module
 from runner.formats import v3
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Describe, Format, Preview, Writer
-from runner.formats.refused import refused
+from runner.formats.refused import AS_V3, refused
 from runner.schema.suite import BadRequest
 
 _MODULES = (  # in the order in which they are asked; v3 takes whatever is JSON
@@ -57,9 +57,8 @@ def format_of(name: str, body: bytes) -> Format:
         raise BadUpload(f"this is {kind.name}, which is not read here", [Fault("", kind.instead)])
     if found:
         return found
-    raise MalformedUpload(
-        "this is none of the formats known here", [Fault("", f"known: {', '.join(FORMATS)}")]
-    )
+    known = f"known: {', '.join(FORMATS)}; of another tool {AS_V3}"
+    raise MalformedUpload("this is none of the formats known here", [Fault("", known)])
 
 
 @lru_cache(maxsize=1024)  # records of one upload mostly say the same

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -205,10 +205,7 @@ def _read_lines(
     wrong: list[Fault] = []
     for number, line in _lines(body):
         try:
-            # one() finds out whether an object is JSON, where no NaN has to be looked for before
-            is_plain = line[:1] == b"{" and b"NaN" not in line and b"Infinity" not in line
-            for text, pointer in ((line, ""),) if is_plain else _first_pieces(line):
-                item = one(text, pointer, number)
+            for item in _items_of(one, line, number):
                 if not parsed:
                     parsed = True
                     yield from wrong
@@ -226,6 +223,16 @@ def _read_lines(
                 break
     if not parsed:
         raise _malformed(whole_error, body) from whole_error
+
+
+def _items_of(one: Callable[[bytes, str, int | None], _T], line: bytes, number: int) -> Iterable[_T]:
+    """Return the results for a line, which nearly always is one object without NaN."""
+    if line[:1] == b"{":
+        try:
+            return (one(line, "", number),)
+        except ERRORS:
+            pass  # it may hold NaN, or several values
+    return (one(text, pointer, number) for text, pointer in _first_pieces(line))
 
 
 def _malformed(error: Exception, body: bytes) -> MalformedUpload:
@@ -275,7 +282,7 @@ def _is_plain(text: bytes) -> bool:
     A key that stands twice is lost in reading: written again, the text has fewer quotes, unless one was spelt
     u0022. orjson refuses to write integers beyond 64 bits.
     """
-    if b"u0022" in text:
+    if b"\\" in text and b"u0022" in text:  # one character is found sooner
         return False
     try:
         value = msgspec.json.decode(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
@@ -11,6 +12,7 @@ from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
 from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name
 from runner.schema.records import Environment, Record
+from runner.schema.suite import knobs_key
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
 DEVICES = DEVICE_KINDS
@@ -146,3 +148,23 @@ def device_name_of(record: Record) -> str:
     said.append(device if device and is_device_name(device) else "")
     said.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
     return next(filter(arch_key, said), "")
+
+
+def stored_knobs(knobs: dict[str, Any]) -> str:
+    """Return knobs as JSON in their stored form. Records of an upload have few different ones."""
+    try:
+        return _stored_knobs(*knobs, *knobs.values())
+    except TypeError:  # a list is no key of a cache
+        return _stored_knobs.__wrapped__(*knobs, *knobs.values())
+
+
+@lru_cache(maxsize=512, typed=True)  # 1 and True are different texts
+def _stored_knobs(*said: Any) -> str:
+    names, values = said[: len(said) // 2], said[len(said) // 2 :]
+    return knobs_key({name: _bounded(value) for name, value in zip(names, values, strict=True)})
+
+
+def _bounded(value: Any) -> Any:
+    """Return a number beyond 64 bits as text, since JSON readers disagree about it."""
+    is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_a_number and abs(value) >= 2**63 else value

@@ -10,8 +10,11 @@ from runner.formats.scalars import INVISIBLE, finite, invisible_in, number, text
 from runner.formats.statuses import status_of, status_of_word
 from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import Metric
+from runner.schema.statistics import value_of
+from runner.schema.suite import value_rule
 
 MAX_VALUE = 1e300
+_MAX_SAMPLES = 100_000
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as `json_text` reads what Python's json.dump writes
 _MAX_UNIT = 20  # characters
 _MAX_MESSAGE = 300  # of a reason or a warning
@@ -39,6 +42,22 @@ def target_of(metric: Metric) -> float | None:
     if found is None:
         raise _no_number("/metric/target_value", metric.target_value)
     return found or None
+
+
+def check_values(suite: str, metric: str, samples: list[float]) -> None:
+    """Raise WrongRecord for values that cannot be stored or are negative for an unsigned metric."""
+    if len(samples) > _MAX_SAMPLES:
+        raise WrongRecord("/metric/benchmark_values", f"more than {_MAX_SAMPLES} values")
+    if not samples:
+        return
+    total = value_of(samples, "sum") if value_rule(suite, metric) == "sum" else 0.0
+    lowest = min(samples)
+    if max(samples) > MAX_VALUE or -lowest > MAX_VALUE or abs(total) > MAX_VALUE:
+        raise WrongRecord("/metric/benchmark_values", f"a value beyond {MAX_VALUE:g} in the metric's unit")
+    if lowest < 0 and not metric_info(metric).signed:
+        index = next(index for index, sample in enumerate(samples) if sample < 0)
+        detail = f"{samples[index]:g} is below zero, which {metric} cannot be"
+        raise WrongRecord(f"/metric/benchmark_values/{index}", detail)
 
 
 def _no_number(pointer: str, value: float | str) -> WrongRecord:

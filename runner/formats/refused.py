@@ -14,7 +14,7 @@ from runner.formats.format import Preview
 
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _PROFILE = "a profile has no results"
-_AS_V3 = "write its numbers as v3 records (docs/formats.md, “Your own benchmark”)"
+AS_V3 = "write its numbers as v3 records (docs/formats.md, “Your own benchmark”)"
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,36 @@ def _is_chrome_trace(preview: Preview) -> bool:
     return _keys("traceEvents")(preview) or _keys("ph", "ts", "name")(preview)
 
 
+def _is_vllm(preview: Preview) -> bool:
+    """Recognise the JSON of `vllm bench serve`, `latency` and `throughput`."""
+    own = (
+        ("request_throughput", "output_throughput"),
+        ("mean_ttft_ms", "mean_tpot_ms"),
+        ("avg_latency", "latencies"),
+        ("requests_per_second", "tokens_per_second", "elapsed_time"),
+    )
+    return any(_keys(*names)(preview) for names in own)
+
+
 REFUSED = (
     # JSON
-    Refused("a result of pytest-benchmark", _keys("machine_info", "benchmarks"), _AS_V3),
-    Refused("a result of google-benchmark", _is_google_benchmark, _AS_V3),
-    Refused("a result of nvbench", _keys("devices", "benchmarks"), _AS_V3),
-    Refused("a result of nvbench", _columns("Benchmark", "Device", "CPU Time (sec)"), _AS_V3),
-    Refused("a result of asv", _keys("results", "params", "commit_hash"), _AS_V3),
+    Refused("a result of pytest-benchmark", _keys("machine_info", "benchmarks"), AS_V3),
+    Refused("a result of google-benchmark", _is_google_benchmark, AS_V3),
+    Refused("a result of nvbench", _keys("devices", "benchmarks"), AS_V3),
+    Refused("a result of nvbench", _columns("Benchmark", "Device", "CPU Time (sec)"), AS_V3),
+    Refused("a result of asv", _keys("results", "params", "commit_hash"), AS_V3),
     Refused(
         "asv's list of its benchmarks",
         lambda preview: preview.names("param_names", "params", "timeout"),
-        "it has no results; " + _AS_V3,
+        "it has no results; " + AS_V3,
     ),
-    Refused("a result of pyperf", _keys("benchmarks", "metadata", "version"), _AS_V3),
+    Refused("a result of pyperf", _keys("benchmarks", "metadata", "version"), AS_V3),
     Refused(
         "a result of hyperfine",
         lambda preview: (
             _keys("results")(preview) and b'"command"' in preview.start and b'"stddev"' in preview.start
         ),
-        _AS_V3,
+        AS_V3,
     ),
     Refused(
         "a trace of a profiler (Kineto, torch.profiler, chrome://tracing)",
@@ -93,9 +104,10 @@ REFUSED = (
         "only its baselines are read: results/timing/<hardware>/baseline_time_torch*.json",
     ),
     Refused(
-        "a summary of vLLM's or SGLang's serving benchmark",
-        _keys("request_throughput", "output_throughput"),
-        "convert it as PyTorch's CI does (test-infra, upload_benchmark_results) and upload the v3 records",
+        "a result of vLLM's or SGLang's own benchmark, which does not name what was measured",
+        _is_vllm,
+        "run `vllm bench` (of SGLang's server too) with SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1, and upload the"
+        " *.pytorch.json that it writes beside this file",
     ),
     Refused(
         "a report of Helion's autotuner",
@@ -108,12 +120,12 @@ REFUSED = (
         "upload the log that tlparse read, dedicated_log_torch_trace_*.log, or its raw.jsonl",
     ),
     # CSV
-    Refused("Liger-Kernel's benchmark data", _columns("kernel_name", "kernel_provider"), _AS_V3),
-    Refused("Liger-Kernel's benchmark data", lambda preview: "Liger" in preview.header[1:], _AS_V3),
-    Refused("torchao's micro-benchmark", _columns("quantization", "high_precision_dtype"), _AS_V3),
-    Refused("torchao's results of Segment Anything", _columns("batchsize", "compile", "memory"), _AS_V3),
-    Refused("torchao's results of Segment Anything", _columns("sam_model_type", "img_s(avg)"), _AS_V3),
-    Refused("pytest-benchmark's CSV", _columns("name", "min", "max", "mean", "stddev", "rounds"), _AS_V3),
+    Refused("Liger-Kernel's benchmark data", _columns("kernel_name", "kernel_provider"), AS_V3),
+    Refused("Liger-Kernel's benchmark data", lambda preview: "Liger" in preview.header[1:], AS_V3),
+    Refused("torchao's micro-benchmark", _columns("quantization", "high_precision_dtype"), AS_V3),
+    Refused("torchao's results of Segment Anything", _columns("batchsize", "compile", "memory"), AS_V3),
+    Refused("torchao's results of Segment Anything", _columns("sam_model_type", "img_s(avg)"), AS_V3),
+    Refused("pytest-benchmark's CSV", _columns("name", "min", "max", "mean", "stddev", "rounds"), AS_V3),
     Refused("a table of Nsight Systems", _columns("Total Time (ns)", "Instances"), _PROFILE),
     Refused("a table of Nsight Compute", _columns("Kernel Name", "Metric Name"), _PROFILE),
     Refused(
@@ -146,11 +158,11 @@ REFUSED = (
     Refused(
         "a pickle (torch.save, memory snapshot)",
         _begins(*_PICKLES),
-        _AS_V3,
+        AS_V3,
     ),
     Refused("a Parquet file", _begins(b"PAR1"), "convert it to CSV or JSON lines of v3 records"),
     Refused("a SQLite database (Nsight Systems?)", _begins(b"SQLite format 3\x00"), _PROFILE),
-    Refused("a NumPy array", _begins(b"\x93NUMPY"), _AS_V3),
+    Refused("a NumPy array", _begins(b"\x93NUMPY"), AS_V3),
     Refused(
         "an image or a PDF",
         _begins(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF"),

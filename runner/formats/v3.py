@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import make_dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, make_dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -50,6 +51,8 @@ _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
 _NEEDLE = 64  # bytes
 _MOST_KEPT_BYTES = 2**14  # of a benchmark that is kept for the next records
+_HOST = ("runners", "dependencies")  # of a record: where it was made
+_HOST_START = re.compile(rb',\s*"(?:runners|dependencies)"\s*:')
 _MOST_SHAPES = 1000  # of one record
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
@@ -73,9 +76,21 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
     return _bounded(_Reader().read)
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """What records next to each other share: `head` is their text up to the end of the benchmark, `tail` the
+    text from the host on, `start` the head with 0 for the benchmark."""
+
+    head: bytes
+    tail: bytes
+    start: bytes
+    benchmark: Benchmark
+    host: dict[str, Any]
+
+
 class _Reader:
-    """Read records. Their benchmark is read apart, since many records of a file share its text, which is most
-    of theirs; they share the object too."""
+    """Read records. Most of their text is the benchmark, which many of a file share: it is read once, and
+    they share the object. Of records with one frame only what lies between head and tail is read."""
 
     def __init__(self) -> None:
         import msgspec
@@ -88,33 +103,90 @@ class _Reader:
         def benchmark(text: bytes) -> tuple[Benchmark, str]:
             return decoder_of_benchmark(text), json_text.problem(b"[%s]" % text)
 
-        fields = [("benchmark", msgspec.Raw)]
-        self._decode = decoder(make_dataclass("WithRawBenchmark", fields, bases=(Record,)))
+        raw = [("benchmark", msgspec.Raw)]
+        rest: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+            ("benchmark", int),
+            *((name, Any, msgspec.UNSET) for name in _HOST),
+        ]
+        self._decode = decoder(make_dataclass("WithRawBenchmark", raw, bases=(Record,)))
+        self._decode_rest = decoder(make_dataclass("WithoutBenchmark", rest, bases=(Record,)))
+        self._decode_host = decoder(dict[str, Any])
         self._decode_whole = decoder(Record)
         self._decode_metric = decoder(msgspec.defstruct("Bare", [("metric", Any, None)]))
         decoder_of_benchmark = decoder(Benchmark)
         self._benchmark = lru_cache(maxsize=256)(benchmark)
         self._problem = json_text.problem
-        self._error = msgspec.ValidationError
+        self._error, self._any_error, self._unset = (
+            msgspec.ValidationError,
+            msgspec.DecodeError,
+            msgspec.UNSET,
+        )
+        self._last_raw = b""
+        self._frame: _Frame | None = None
+        self._had_frame = False  # the last record
 
     def read(self, text: bytes, pointer: str, line: int | None) -> Item:
-        try:
-            found: Record = self._decode(text)
-            raw = bytes(found.benchmark)  # type: ignore[call-overload]
-            read = self._benchmark if len(raw) <= _MOST_KEPT_BYTES else self._benchmark.__wrapped__
-            found.benchmark, problem = read(raw)
-        except self._error:
-            return self._wrong(text, pointer, line)
-        problem = problem or self._problem(_without(text, raw))
-        if problem:
-            return Fault(pointer, problem, line)
+        frame = self._frame  # which another thread may replace
+        found = self._framed(text, frame) if frame else None
+        if found:
+            self._had_frame = True
+        else:
+            try:
+                found, problem = self._unframed(text)
+            except self._error:
+                return self._wrong(text, pointer, line)
+            if problem:
+                return Fault(pointer, problem, line)
         metric = found.metric
         if metric is None:
             return Skipped(pointer, reasons.NO_METRIC, line)
         if metric.name == "tag" and found.benchmark.name == "TorchInductor":
             return Skipped(pointer, reasons.TAG, line)
-        _read_numbers_in_text(metric)
+        if not metric.benchmark_values:
+            _read_numbers_in_text(metric)
         return LocatedRecord(found, pointer, line)
+
+    def _framed(self, text: bytes, frame: _Frame) -> Record | None:
+        """Return the record if its text has this frame, and nothing is wrong with it."""
+        start, end = len(frame.head), len(text) - len(frame.tail)
+        if start > end or not text.startswith(frame.head) or not text.endswith(frame.tail):
+            return None
+        rest = b"%s%s}" % (frame.start, text[start:end])
+        try:
+            found: Record = self._decode_rest(rest)
+        except self._any_error:
+            return None
+        for name in _HOST:
+            if getattr(found, name) is self._unset:
+                setattr(found, name, frame.host.get(name))
+            elif name in frame.host:
+                return None
+        found.benchmark = frame.benchmark
+        return None if self._problem(rest) else found
+
+    def _unframed(self, text: bytes) -> tuple[Record, str]:
+        """Return the record, and what is refused in its text. Keep the frame where the next one is
+        likely to have it."""
+        found: Record = self._decode(text)
+        raw = bytes(found.benchmark)  # type: ignore[call-overload]
+        is_short = len(raw) <= _MOST_KEPT_BYTES
+        found.benchmark, problem = (self._benchmark if is_short else self._benchmark.__wrapped__)(raw)
+        at = _place_of(raw, text)
+        problem = problem or self._problem(b"%s0%s" % (text[:at], text[at + len(raw) :]))
+        if is_short and not problem and (self._had_frame or raw == self._last_raw):
+            frame = self._frame_of(text, at, at + len(raw), found.benchmark)
+            self._frame = frame if self._framed(text, frame) else None
+        self._last_raw, self._had_frame = raw, False
+        return found, problem
+
+    def _frame_of(self, text: bytes, start: int, end: int, benchmark: Benchmark) -> _Frame:
+        tail, host = b"}", dict[str, Any]()
+        if place := _HOST_START.search(text, end):
+            with suppress(self._any_error):
+                said = self._decode_host(b"{" + text[place.start() + 1 :])
+                if set(_HOST).issuperset(said):
+                    tail, host = text[place.start() :], said
+        return _Frame(text[:end], tail, text[:start] + b"0", benchmark, host)
 
     def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
         """Return what is wrong with a text that is no record."""
@@ -132,12 +204,12 @@ class _Reader:
             return True
 
 
-def _without(text: bytes, part: bytes) -> bytes:
-    """Return the text with a 0 in place of a part of it. bytes.replace is slow to look for long texts."""
+def _place_of(part: bytes, text: bytes) -> int:
+    """Return where the part begins. bytes.find is slow to look for long texts."""
     start = text.find(part[:_NEEDLE])
     while not text.startswith(part, start):
         start = text.find(part[:_NEEDLE], start + 1)
-    return text[:start] + b"0" + text[start + len(part) :]
+    return start
 
 
 def _bounded(record: Callable[[bytes, str, int | None], Item]) -> Callable[[bytes, str, int | None], Item]:
@@ -249,17 +321,23 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Para
     knobs = {
         name: _knob(value)
         for name, value in settings.items()
-        if name not in _NOT_KNOBS and not _PASSING.search(name.lower()) and value not in (None, "", [], {})
+        if value not in (None, "", [], {}) and _is_setting(name)
     }
     size = batch_size(given.batch_size)
     if size and "batch_size" not in knobs:
         knobs["batch_size"] = size
-    if len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
+    # JSON writes a character with at most twelve, and is slower than repr
+    if 12 * len(repr(knobs)) > _MAX_KNOBS_LENGTH and len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
     name = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
     measurement.suite = given.suite or name or "other"
     measurement.knobs = knobs
     measurement.dynamic |= bool(info.get("is_dynamic") or info.get("dynamic"))
+
+
+@lru_cache(maxsize=4096)  # every record of an upload has the same few
+def _is_setting(name: str) -> bool:
+    return name not in _NOT_KNOBS and not _PASSING.search(name.lower())
 
 
 def _knob(value: Any) -> Any:

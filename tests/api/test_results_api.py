@@ -114,7 +114,8 @@ def test_unknown_parameters_and_formats_are_named(client: Client, key: str) -> N
 def test_a_body_over_the_limit_is_413(client: Client, key: str, settings: Any) -> None:
     settings.HUD_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
     assert LARGER_FILES in assert_problem(post(client, b" " * 101, key), 413)["detail"]
-    assert_problem(post(client, gzip.compress(b" " * 5000), key, **{"content-encoding": "gzip"}), 413)
+    packed = post(client, gzip.compress(b" " * 5000), key, **{"content-encoding": "gzip"})
+    assert LARGER_FILES in assert_problem(packed, 413)["detail"]
 
 
 def test_a_chunked_body_is_never_an_empty_success(client: Client, key: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from hud.ingest import ingest
 from hud.models import Metric
+from runner.formats.measurement import stored_knobs
 from runner.formats.parameters import Parameters
 from tests.support.observed import observe
 from tests.support.records import as_list, v3_record
@@ -148,3 +149,15 @@ def test_the_gpu_of_the_runner_is_the_arch_where_nothing_else_says_it(
     record["benchmark"]["extra_info"] = {"device": device}
     (found,) = observe(as_list(record)).measurements
     assert found.identity[7] == arch
+
+
+def test_equal_knobs_of_different_types_are_different_texts() -> None:
+    texts = [stored_knobs({"a": value}) for value in (1, True, 1.0, [1], 2**63)]
+    assert texts == ['{"a":1}', '{"a":true}', '{"a":1.0}', '{"a":[1]}', '{"a":"9223372036854775808"}']
+
+
+@pytest.mark.parametrize("separator", ["_", "-"])
+def test_names_of_the_files_of_intel_s_ci(separator: str) -> None:
+    name = separator.join(("inductor", "huggingface", "amp_fp16", "training", "xpu", "accuracy.csv"))
+    found = observe("dev,name,batch_size,accuracy\nxpu,T5Small,4,pass\n", name).measurements[0]
+    assert found.identity[2:7] == ('{"amp_dtype":"float16"}', "training", "amp", "inductor", "xpu")

@@ -85,14 +85,18 @@ def test_older_torch_tells_times_in_seconds_and_breaks_as_restarts() -> None:
         "co_firstlineno": 5,
         "entire_frame_compile_time_s": 0.5,
         "backend_compile_time_s": None,
-        "restart_reasons": ["'skip function graph_break in file /a/torch/_dynamo/decorators.py'"],
+        "restart_reasons": [
+            "'skip function graph_break in file /a/torch/_dynamo/decorators.py'",
+            "builtin: print [<class 'torch._dynamo.variables.misc.StringFormatVariable'>] False",
+            "<class 'torch._dynamo.exc.UnspecializeRestartAnalysis'>",
+        ],
     }
     line = {"compilation_metrics": metrics, "frame_id": 0, "frame_compile_id": 0, "attempt": 1}
     body = f"V0403 07:28:48.065000 139 torch/_dynamo/utils.py:685] {json.dumps(line)}\n"
     parser = observe(body, "dedicated_log_torch_trace_x.log")
     values = {item.metric: item.samples for item in parser.measurements if not item.knobs}
     assert values["entire_frame_compile_time_s"] == [0.5]
-    assert values["graph_breaks"] == [1]
+    assert values["graph_breaks"] == [2]
     assert "backend_compile_time_s" not in values
 
 
@@ -105,6 +109,27 @@ def test_the_raw_lines_of_tlparse_are_the_same_trace() -> None:
         item.metric: item.samples for item in observe(body).measurements if "function" not in item.knobs
     }
     assert values["entire_frame_compile_time_s"] == [4.25]
+    assert (values["graph_breaks"], values["recompiles"]) == ([1], [1])
+    assert values["kernel_count"] == [], "the code is not in this file"
+
+
+def test_aotinductor_has_the_time_of_its_program_and_the_kernels_of_its_wrapper() -> None:
+    head = "V0521 11:53:23.651000 30 torch/_inductor/codecache.py:1650] "
+    metrics = {"co_name": None, "start_time_us": 1747853582686129, "end_time_us": 1747853603646017}
+    wrapper = """
+    static inline void call_triton_poi_fused_mul_1(
+    call_triton_poi_fused_mul_1(buf1, 128L, stream, kernels);
+    call_triton_poi_fused_mul_1(buf2, 128L, stream, kernels);
+    aoti_torch_empty_strided(2, int_array_0);
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_mm_out(buf3, buf2, arg4_1));
+    """
+    dump = {"graph_dump": {"name": "inductor_aot_wrapper_code"}, "has_payload": "a"}
+    body = head + json.dumps(dump) + wrapper.replace("\n", "\n\t") + "\n"
+    parser = observe(body + head + json.dumps({"compilation_metrics": metrics}) + "\n", _NAME)
+    values = {item.metric: item.samples for item in parser.measurements if not item.knobs}
+    assert values["entire_frame_compile_time_s"] == [20.959888]
+    assert values["kernel_count"] == [2]
+    assert {item.backend for item in parser.measurements} == {"inductor"}
 
 
 def test_a_trace_without_compiles_says_what_is_missing() -> None:

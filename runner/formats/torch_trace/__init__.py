@@ -12,6 +12,7 @@ those of our own runner: breaks, recompiles, skipped CUDA graphs, phases, caches
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from runner.formats import reasons
@@ -25,6 +26,7 @@ from runner.formats.torch_trace.process import (
     TOTAL,
     Line,
     Trace,
+    breaks_of,
     compiled_of,
     entries,
     take,
@@ -35,6 +37,7 @@ from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TORCH_TRACE"
 _MOST_FUNCTIONS = 100
+_NO_CODE = "the code that inductor generated is not in this file, or over 1 MiB: upload the log itself"
 _NO_COMPILES = (
     "the trace has no compilation_metrics: nothing was compiled in this process, or it ended before. Upload"
     " the log of a process that compiled; torch.export alone writes none"
@@ -69,13 +72,16 @@ def _items(trace: Trace) -> Iterator[Item]:
     case = shortened(without_nul(trace.script or first.rpartition(":")[0] or first) or "a process")
     compiled = compiled_of(trace)
     counts = trace.counts
-    counts["graph_breaks"] = max(sum(note.count for note in compiled.graph_breaks), trace.counted_breaks or 0)
+    counts["graph_breaks"] = max(sum(note.count for note in breaks_of(trace)), trace.counted_breaks or 0)
     counts["recompiles"] = len(trace.recompiles)
     counts["cudagraph_skips"] = len(trace.skips)
     counts["compile_failures"] += 0
     counts["functions_compiled"] = len(trace.functions)
     said = {COMPILATION: 0}
     facts = Metric("kernel_count", [trace.kernels], extra_info={**said, COMPILED: compiled.to_json()})
+    if trace.lacks_code:
+        unknown = {"status": "cannot_tell", "reason": _NO_CODE}
+        facts = replace(facts, benchmark_values=None, extra_info={**(facts.extra_info or {}), **unknown})
     yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
     for name, seconds in trace.times_s.items():
         metric = Metric(name, [round(seconds, 6)], extra_info=dict(said))

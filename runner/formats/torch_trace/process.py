@@ -18,9 +18,15 @@ HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^
 _ARTIFACTS = {"dynamo_graph_break_reason", "recompile_reasons"}
 _CACHED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss)")
 _KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
+# In AOTInductor's C++: a function of each kernel, and the calls of library kernels
+_AOT_KERNEL = re.compile(
+    rb'static inline void call_\w+\(|\blaunchKernel\(kernels\.|extern "C"\s+void \w+\('
+    rb"|\baoti_torch_(?:cpu|cuda|xpu|mps)_\w+\("
+)
 _CARD = re.compile(rb"system_info\[device\]: \{'name': '([^']{1,100})'")
 _DEVICE = re.compile(r"device\(type='(\w+)'")
 _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
+_NO_REASON = "the reason is not in this file"  # tlparse's raw.jsonl has no payloads
 _INDEX = re.compile(r"[0-9]{1,9}")
 _MOST_PAYLOAD_BYTES = 1 << 20
 # Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
@@ -43,9 +49,7 @@ _OLDER = {name: name for name in list(_TIMES.values())[:4]}
 _OLDER["dynamo_time_before_restart_s"] = "time_before_restart_s"
 TOTAL = "entire_frame_compile_time_s"
 _COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
-_OF_A_BREAK = re.compile(
-    r"graph.?break|unsupported|skip function|call_function|generic_jump|fail", re.IGNORECASE
-)
+_NO_BREAK = "<class "  # begins the reason of a restart for other causes: the exception's type
 
 
 @dataclass
@@ -80,6 +84,7 @@ class Trace:
     card: str = ""
     rank: int | None = None
     kernels: int = 0
+    lacks_code: bool = False  # whether some generated code is not in the file, or too long
     started_s: float | None = None
     compiled_by_inductor: bool = False
     graphs: set[str] = field(default_factory=set)  # kinds: aot_inference_graph, …
@@ -142,8 +147,19 @@ def _take_tensor(trace: Trace, value: Any, line: Line) -> None:
 
 
 def _take_code(trace: Trace, value: Any, line: Line) -> None:
+    _count_kernels(trace, _KERNEL, line.payload)
+
+
+def _take_dump(trace: Trace, value: Any, line: Line) -> None:
+    """Take the wrapper of AOTInductor, which writes no inductor_output_code."""
+    if isinstance(value, dict) and value.get("name") == "inductor_aot_wrapper_code":
+        _count_kernels(trace, _AOT_KERNEL, line.payload)
+
+
+def _count_kernels(trace: Trace, kernel: re.Pattern[bytes], code: bytes) -> None:
     trace.compiled_by_inductor = True
-    trace.kernels += len(_KERNEL.findall(line.payload))
+    trace.lacks_code |= not 0 < len(code) < _MOST_PAYLOAD_BYTES
+    trace.kernels += len(kernel.findall(code))
 
 
 def _take_start(trace: Trace, value: Any, line: Line) -> None:
@@ -183,7 +199,7 @@ def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
     listed = metrics.get("restart_reasons")
     place = compile_notes.place([(text(metrics.get("co_filename")), _integer(metrics.get("co_firstlineno")))])
     for reason in listed if isinstance(listed, list) else []:
-        if _OF_A_BREAK.search(text(reason)):
+        if text(reason) and not reason.startswith(_NO_BREAK):
             trace.restarts.append(Note(compile_notes.plain(reason.strip("'")), place))
     if reason := text(metrics.get("cudagraph_skip_reason")):
         trace.skips.append(compile_notes.cudagraph_skip(reason))
@@ -230,7 +246,7 @@ def _take_artifact(trace: Trace, value: Any, line: Line) -> None:
             trace.card = card[1].decode(errors="replace")
     if name not in _ARTIFACTS:
         return
-    said: Any = line.payload.decode(errors="replace").strip()
+    said: Any = line.payload.decode(errors="replace").strip() or _NO_REASON
     if name == "dynamo_graph_break_reason":
         trace.breaks.append(compile_notes.graph_break_of_trace(said))
         return
@@ -268,6 +284,7 @@ _TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
     "artifact": _take_artifact,
     "describe_tensor": _take_tensor,
     "inductor_output_code": _take_code,
+    "graph_dump": _take_dump,
     "chromium_event": _take_event,
 }
 
@@ -276,12 +293,17 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
+def breaks_of(trace: Trace) -> list[Note]:
+    """Return the graph breaks that the trace lists. Older torch has them as reasons of restarts alone."""
+    listed = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
+    return compile_notes.without_twins(listed)
+
+
 def compiled_of(trace: Trace) -> Compiled:
-    breaks = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
     phases_s = {name: round(us / 1e6, 4) for name, us in trace.phases_us.items() if us >= 1000}
     times_s = {name: round(seconds, 4) for name, seconds in trace.times_s.items() if seconds >= 0.001}
     return Compiled(
-        graph_breaks=compile_notes.summed(map(_clean, compile_notes.without_twins(breaks))),
+        graph_breaks=compile_notes.summed(map(_clean, breaks_of(trace))),
         recompiles=compile_notes.summed(map(_clean, trace.recompiles)),
         cudagraph_skips=compile_notes.summed(map(_clean, trace.skips)),
         phases_s={without_nul(name): seconds for name, seconds in (phases_s or times_s).items()},

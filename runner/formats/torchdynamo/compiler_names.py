@@ -167,9 +167,9 @@ def other_compiler(info: dict[str, Any]) -> str:
 def file_hints(filename: str) -> Mapping[str, str]:
     """Return the upload parameters in the names of a file and its two folders, such as
     inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda_performance.csv, speedup_inductor.csv or
-    huggingface/float32/results.csv."""
+    huggingface/float32/results.csv. Intel's CI writes dashes for the underscores."""
     *folders, name = PurePosixPath(filename.replace("\\", "/")).parts[-3:] or [""]
-    stem = name.split(".", 1)[0]
+    stem = name.split(".", 1)[0].replace("-", "_")
     found, by_script = _FILE.fullmatch(stem), _SCRIPT_FILE.fullmatch(stem)
     words = stem.lower().split("_")
     hints = {}
@@ -225,7 +225,8 @@ def _compiler_in(before: str, after: str) -> str:
 
 def kind_in_name(filename: str) -> str:
     """Return performance or accuracy from a file's name, '' if it says neither."""
-    words = PurePosixPath(filename.replace("\\", "/")).name.lower().replace(".", "_").split("_")
+    name = PurePosixPath(filename.replace("\\", "/")).name.lower()
+    words = re.split(r"[-._]", name)
     return next((kind for kind in _KINDS if kind in words), "")
 
 
