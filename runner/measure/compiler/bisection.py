@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -72,8 +75,10 @@ def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:
     with contextlib.suppress(Exception):  # a host without a C++ compiler
         pick_vec_isa()  # takes seconds, and each fork would do it again
     try:
-        with config.patch(compile_threads=1):  # likewise for the workers that compile
+        # one thread: the workers that compile would start likewise
+        with config.patch(compile_threads=1), _applications(CompilerBisector) as applications:
             found = CompilerBisector.do_bisect(test)
+            detail = (found and found.debug_info) or applications(found)
     except TimeoutError:
         problem = f"not finished within {limit_s:.0f} s, at {subsystem or backend}"
         return Explanation(backend if subsystem else "", problem=problem)
@@ -84,7 +89,41 @@ def explain(works: Callable[[float], bool], limit_s: float) -> Explanation:
     return Explanation(
         found.backend,
         found.subsystem or "",
-        found.bisect_number if found.debug_info != found.subsystem else None,
-        plain(found.debug_info or ""),
+        found.bisect_number if detail != found.subsystem else None,
+        plain(detail),
         "" if found.backend != "eager" else "dynamo's capture, or the model itself",
     )
+
+
+@contextlib.contextmanager
+def _applications(bisector: Any) -> Iterator[Callable[[Any], str]]:
+    """Note in a file which pass or node each application of a subsystem is about, and yield a function that
+    reads the one of a result, '' if there is none.
+
+    Up to torch 2.11 the bisector itself notes it in the memory of the process that compiles, which may be a
+    fork.
+    """
+    original = bisector.disable_subsystem
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "applications"
+
+        def disable_subsystem(
+            backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
+        ) -> bool:
+            number = bisector.get_system_counter(subsystem, increment=False)
+            disabled = bool(original(backend, subsystem, debug_info))
+            if debug_info and bisector.get_system_counter(subsystem, increment=False) > number:
+                with path.open("a") as file:
+                    file.write(f"{backend} {subsystem} {number}={plain(debug_info())}\n")
+            return disabled
+
+        def noted(found: Any) -> str:
+            lines = path.read_text().splitlines() if found and path.exists() else []
+            place = f"{found.backend} {found.subsystem} {found.bisect_number}=" if lines else ""
+            return next((line.removeprefix(place) for line in lines if line.startswith(place)), "")
+
+        bisector.disable_subsystem = disable_subsystem
+        try:
+            yield noted
+        finally:
+            bisector.disable_subsystem = original

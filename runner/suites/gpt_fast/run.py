@@ -272,7 +272,7 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
         return []
     report.event("measure", 0, 0, "GPU busy time of a step")
     step = generator.one_step(generator.compiled)
-    found = gpu_active_time.active_time(gpu_active_time.profile(step, before_call=lambda: None))
+    found, _trace = gpu_active_time.at_full_clock(step, generator.device, before_call=lambda: None)
     generator.profiled = found.steps
     model, clock = generator.model, gpu_active_time.CLOCK
     active, kv = model.active_weight_bytes(), model.kv_bytes(model.context)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.options import Option, OptionValue, choice, count, repeat, switch
+from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue, choice, count, repeat, switch
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
 
 FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
@@ -178,6 +178,7 @@ SUITE = OperatorSuite(
         repeat("samples of call time for each call, at least", 5, 1000, 30),
         Option("graph_replay", "bool", "device time too", default=True, identity=False),
         switch("channels_last", "tensors of four dimensions lie channels last"),
+        EXPLAIN_FAILURE,
     ),
     timeout_s=1800,
     axes=(("dtype", ("float16",)),),

@@ -78,24 +78,11 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
 
     A further compilation is neither checked again nor timed by operatorbench's clock.
     """
-    operator = tensors.operator_of(call.operator)
-    if tensors.memory_needed(call) > _MEMORY_SHARE * device.free_bytes():
-        raise TaskFailure("oom", "out_of_memory", "its arguments do not fit into the free memory")
-    dtype: torch.dtype = getattr(torch, spec.dtype)
-    channels_last = bool(spec.setting("channels_last"))
-    args, kwargs = tensors.make(call, dtype, device.type, channels_last=channels_last)
-    eager, operands = gen_gm_and_inputs(operator, args, kwargs)
-    written = [
-        value
-        for value, argument in zip(args, operator._schema.arguments, strict=False)
-        if argument.alias_info and argument.alias_info.is_write and isinstance(value, torch.Tensor)
-    ]
-    changed = [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
-    made = _Made(operator, eager, tuple(operands), changed)
-    module, _operands = gen_gm_and_inputs(operator, args, kwargs)
+    made, module = _made(call, spec, device)
+    eager, operands, changed = made.eager, made.operands, made.changed
     compiled, compile_s, facts, modules = _compiled(module, made, spec.backend)
     if not spec.compilation:
-        facts["accuracy"] = _checked(made, compiled, _TOLERANCE[dtype])
+        facts["accuracy"] = _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
     moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
     pristine = [operands[place].clone() for place in changed]
 
@@ -120,6 +107,13 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
     times.produced = produced(modules, profiled_steps(lambda: compiled(*operands), device, refresh))
     refresh()
     return times
+
+
+def compile_and_check(call: Call, spec: TaskSpec, device: Device) -> None:
+    """Compile one call as `measure` does, but through dynamo, and check it. Raise TaskFailure likewise."""
+    made, module = _made(call, spec, device)
+    compiled = torch.compile(module, dynamic=False, options=CONFIGURATIONS[spec.backend])
+    _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
 
 
 @dataclass(frozen=True)
@@ -149,6 +143,25 @@ class _Made:
         name = str(self.operator).removeprefix("aten.")
         by_mask = name.startswith(_BY_MASK) and any(one.dtype == torch.bool for one in self.operands)
         return by_mask or name.startswith(_SYNCHRONISES)
+
+
+def _made(call: Call, spec: TaskSpec, device: Device) -> tuple[_Made, torch.fx.GraphModule]:
+    """Return the operator with its operands, and a module of it to compile."""
+    operator = tensors.operator_of(call.operator)
+    if tensors.memory_needed(call) > _MEMORY_SHARE * device.free_bytes():
+        raise TaskFailure("oom", "out_of_memory", "its arguments do not fit into the free memory")
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    channels_last = bool(spec.setting("channels_last"))
+    args, kwargs = tensors.make(call, dtype, device.type, channels_last=channels_last)
+    eager, operands = gen_gm_and_inputs(operator, args, kwargs)
+    written = [
+        value
+        for value, argument in zip(args, operator._schema.arguments, strict=False)
+        if argument.alias_info and argument.alias_info.is_write and isinstance(value, torch.Tensor)
+    ]
+    changed = [place for place, operand in enumerate(operands) if any(operand is one for one in written)]
+    module, _operands = gen_gm_and_inputs(operator, args, kwargs)
+    return _Made(operator, eager, tuple(operands), changed), module
 
 
 def _compiled(

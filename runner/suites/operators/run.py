@@ -11,18 +11,25 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.forked import before_forks, run_stage
+from runner.schema.compilations import EXPLAINABLE
+from runner.schema.options import EXPLAIN
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import inputs
 from runner.suites.operators.inputs import BadInputs, Call
 
+if TYPE_CHECKING:
+    from runner.suites.operators import stage
+
 _STAGE_S = 240.0  # for a stage's start and its first compilation
 _CALL_S = 30.0  # and for each of its calls
 _MOST_STAGES = 40
+_EXPLAIN_SHARE = 0.8  # of the time that is left after the last call
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -39,6 +46,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     started = time.monotonic()
     work = _Work(spec, report, calls)
     work.run(until=started + spec.timeout_s)
+    work.explain(until=started + spec.timeout_s)
     report.event("summary", len(calls), len(calls))
     return work.summarise()
 
@@ -62,7 +70,7 @@ class _Work:
         self._marks = report.folder / "marks.jsonl"
         path = inputs.path_of(spec, os.environ)
         wrong = ((place, _unreadable(path, call)) for place, call in enumerate(calls))
-        self._lost = {place: failure for place, failure in wrong if failure}
+        self._lost: dict[int, stage.Lost] = {place: (failure, {}) for place, failure in wrong if failure}
 
     def run(self, *, until: float) -> None:
         """Run stage after stage until every call has its row or the time is over."""
@@ -85,9 +93,37 @@ class _Work:
                 begun = [mark["place"] for mark in self._read() if "began" in mark and mark["place"] in still]
                 if not begun:  # not even the first call was reached
                     raise
-                self._lost[begun[-1]] = failure  # the call under way when its stage ended
+                self._lost[begun[-1]] = failure, {}  # the call under way when its stage ended
         for place in self._waiting():
-            self._lost[place] = TaskFailure("not_run", "no_time", "the task's time was over")
+            self._lost[place] = TaskFailure("not_run", "no_time", "the task's time was over"), {}
+
+    def explain(self, *, until: float) -> None:
+        """Find the part of the compiler at fault for the calls that failed, where the option asks for it,
+        and leave all of them to be recorded by `summarise`. They share the option's seconds."""
+        asked_s = cast("int", self._spec.setting(EXPLAIN))
+        if not asked_s:
+            return
+        from runner.measure.compiler.bisection import explained  # noqa: PLC0415 - imports torch
+        from runner.suites.operators import stage  # noqa: PLC0415
+
+        now = time.monotonic()
+        ends = now + min(asked_s, _EXPLAIN_SHARE * (until - now))
+        begun = {mark["place"] for mark in self._read() if "began" in mark}
+        failed = {place: failure for place, (failure, _facts) in self._lost.items() if place in begun}
+        failed |= {
+            mark["place"]: TaskFailure(*mark["failure"])
+            for mark in self._read()
+            if "failure" in mark and mark["failure"][0] in EXPLAINABLE
+        }
+        for place, failure in failed.items():
+            call = self._calls[place]
+
+            def again(left_s: float, call: Call = call) -> str:
+                work = partial(stage.again, self._spec, call)
+                return str(run_stage("again", work, folder=self._report.folder, timeout_s=left_s))
+
+            self._report.event("explain", place, len(self._calls), f"{call.operator} {call.label}")
+            self._lost[place] = explained(failure, again, max(0.0, ends - time.monotonic()))
 
     def summarise(self) -> TaskFailure | None:
         """Record lost calls and quantiles; return the first failure."""
@@ -100,7 +136,7 @@ class _Work:
             timeout_s=_STAGE_S,
         )
         failed = [TaskFailure(*mark["failure"]) for mark in self._read() if "failure" in mark]
-        return next(iter([*self._lost.values(), *failed]), None)
+        return next(iter([*(failure for failure, _facts in self._lost.values()), *failed]), None)
 
     def _waiting(self) -> list[int]:
         done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)

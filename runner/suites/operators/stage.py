@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,16 +23,18 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.timing_confidence import latency_results
-from runner.schema.options import OptionValue
+from runner.schema.compilations import EXPLAINABLE
+from runner.schema.options import EXPLAIN, OptionValue
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import call_metrics
 from runner.suites.operators.inputs import Call, named
-from runner.suites.operators.one import UPSTREAM_CLOCK, Times, measure
+from runner.suites.operators.one import UPSTREAM_CLOCK, Times, compile_and_check, measure
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
 _ENDS = ("crashed",)  # after these the device cannot be trusted: a fresh stage goes on
+Lost = tuple[TaskFailure, dict[str, Json]]  # why a call has no numbers, and facts for its records
 _DEVICE_METRICS = ("device_latency_ms", "device_speedup")
 
 
@@ -54,7 +57,8 @@ def measure_all(
             failure = failure_of(error)
             if failure.status in _ENDS:
                 raise
-            rows.failed(call, failure)
+            if not (spec.setting(EXPLAIN) and failure.status in EXPLAINABLE):  # else `summarise` writes it
+                rows.failed(call, failure)
             _mark(marks, {"place": place, "failure": [failure.status, failure.code, failure.reason]})
         else:
             states.append(device_state(device))
@@ -70,6 +74,15 @@ def measure_all(
         device.release()
     report.artifact(CODE, f"{CODE}-{waiting[0]}.json.gz", code_file(rows.code))
     return None
+
+
+def again(spec: TaskSpec, call: Call) -> Json:
+    """Compile and check once more a call that failed; return ok, or raise."""
+    device = prepare(spec.device)
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        compile_and_check(call, spec, device)
+    return "ok"
 
 
 def _mark(marks: Path, mark: dict[str, Json]) -> None:
@@ -128,10 +141,13 @@ class _Rows:
             for metric in _DEVICE_METRICS:
                 writer.missing(metric, times.no_device, knobs=knobs)
 
-    def failed(self, call: Call, failure: TaskFailure) -> None:
+    def failed(
+        self, call: Call, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
+    ) -> None:
         writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
+        facts = {"reason": failure.reason, **facts}
         for metric in call_metrics(self._spec):
-            writer.missing(metric, failure, knobs=knobs)
+            writer.status(metric, failure.status, failure.code, facts, knobs=knobs)
 
 
 def plain_knobs(spec: TaskSpec) -> dict[str, OptionValue]:
@@ -148,14 +164,14 @@ def summarise(
     spec: TaskSpec,
     report: Report,
     calls: Sequence[Call],
-    lost: Mapping[int, TaskFailure],
+    lost: Mapping[int, Lost],
     marks: Sequence[dict[str, Any]],
 ) -> Json:
-    """Record the calls that no stage could record, then the quantiles of each operator with results."""
+    """Record the calls that no stage has recorded, then the quantiles of each operator with results."""
     device = prepare(spec.device)
     rows = _Rows(spec, report, device)
-    for place, failure in sorted(lost.items()):
-        rows.failed(calls[place], failure)
+    for place, (failure, facts) in sorted(lost.items()):
+        rows.failed(calls[place], failure, facts)
     if spec.setting("shape"):
         return None
     began = {mark["place"]: mark["began"] for mark in marks if "began" in mark}

@@ -196,13 +196,14 @@ class StageRunner:
 
     def _derive(self, counted: Mapping[str, Json] | None) -> None:
         """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""
-        clock, steps = gpu_active_time.CLOCK, gpu_active_time.STEPS
+        clock = gpu_active_time.CLOCK
+        samples = len(self._found["gpu_busy_ms"].values) if "gpu_busy_ms" in self._found else 0
         medians = {metric: median(result.values) for metric, result in self._found.items()}
         busy_eager, busy_compiled = medians.get("eager_gpu_busy_ms"), medians.get("gpu_busy_ms")
         eager_bytes = medians.get("eager_peak_memory_bytes")
         compiled_bytes = medians.get("compiled_peak_memory_bytes")
         if busy_eager and busy_compiled:
-            self._add(Result("device_speedup", [busy_eager / busy_compiled], clock, n=steps))
+            self._add(Result("device_speedup", [busy_eager / busy_compiled], clock, n=samples))
         if eager_bytes and compiled_bytes:
             facts: dict[str, Json] = {"eager_bytes": eager_bytes, "compiled_bytes": compiled_bytes}
             ratio = eager_bytes / compiled_bytes
@@ -218,7 +219,7 @@ class StageRunner:
         if counted["uncounted"]:
             facts["uncounted"] = counted["uncounted"]
         share = counted["total"] / (busy_compiled * 1e9) / peak_tflops
-        self._add(Result("flops_utilization_of_peak", [share], clock, n=steps, facts=facts))
+        self._add(Result("flops_utilization_of_peak", [share], clock, n=samples, facts=facts))
 
     @cached_property
     def _recorder(self) -> Recorder:

@@ -179,10 +179,10 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            found = gpu_active_time.active_time(
-                gpu_active_time.profile(setup.eager, before_call=setup.step.begin)
+            found, _trace = gpu_active_time.at_full_clock(
+                setup.eager, setup.device, before_call=setup.step.begin
             )
-            facts = {"launches": found.launches, "steps": gpu_active_time.STEPS}
+            facts = {"launches": found.launches, "steps": len(found.steps)}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             setup.step.begin()
             counted = asdict(flops.count(setup.eager))
@@ -256,7 +256,7 @@ def _kernel_results(
     found = kernels(modules)
     contents = produced(modules, busy.steps if busy else ())
     if busy:
-        launches = {"launches": busy.launches, "steps": gpu_active_time.STEPS}
+        launches = {"launches": busy.launches, "steps": len(busy.steps)}
         results.append(Result("gpu_busy_ms", busy.steps_ms, gpu_active_time.CLOCK, facts=launches))
         if found:
             covered = {
@@ -277,17 +277,16 @@ def _profiled(
     setup: StageSetup, call: Callable[[], Any], report: Report
 ) -> gpu_active_time.GpuActiveTime | None:
     """Profile the step and keep the trace if asked for; None on a CPU, where it has no kernels."""
-    on_gpu, keep = setup.spec.device == "cuda", setup.spec.knobs.get("keep_trace")
+    keep = setup.spec.knobs.get("keep_trace")
     details = bool(keep and setup.spec.knobs.get("profile_details"))
-    if keep or on_gpu:
-        trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=details and not on_gpu)
-        found = gpu_active_time.active_time(trace) if on_gpu else None
-        if keep:
-            if details and on_gpu:
-                trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=True)
-            report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
-        return found
-    return None
+    found = trace = None
+    if setup.spec.device == "cuda":
+        found, trace = gpu_active_time.at_full_clock(call, setup.device, before_call=setup.step.begin)
+    if keep and (trace is None or details):
+        trace = gpu_active_time.profile(call, before_call=setup.step.begin, details=details)
+    if keep and trace:
+        report.artifact("trace", "trace.json.gz", gpu_active_time.compressed(trace))
+    return found
 
 
 def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls) -> list[Result]:
