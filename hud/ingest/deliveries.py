@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -169,31 +169,50 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
 def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: bytes) -> int:
     """Keep the source of the largest kernels of what the task has delivered; return of how many. The source
     of a binary that is known stays. Raise BadUpload, LeaseBroken, UnknownTask."""
+    texts = _code(data)
+    with transaction.atomic():
+        task = leased_task(uid=uid, token=token, host=host, lock=True)
+        wanted = _largest(task, texts.keys())
+        _keep_code({binary: texts[binary] for binary in wanted})
+    return len(wanted)
+
+
+def take_kernel_code_of_file(data: bytes) -> int:
+    """Keep the source of kernels in a file of the runner (`kernel_code` among its artifacts); return of how
+    many. Raise BadUpload."""
+    texts = _code(data)
+    with transaction.atomic():
+        _keep_code(texts)
+    return len(texts)
+
+
+def _code(data: bytes) -> dict[str, str]:
+    """Return the texts by binary in an artifact. Raise BadUpload."""
     try:
         texts = msgspec.json.decode(inflate(data, _MAX_CODE_BYTES), type=dict[str, str])
     except json_text.ERRORS as error:
         raise MalformedUpload("this is no code of kernels", [Fault("", str(error))]) from error
-    texts = {binary: text for binary, text in texts.items() if KEY.fullmatch(binary)}
-    with transaction.atomic():
-        task = leased_task(uid=uid, token=token, host=host, lock=True)
-        wanted = _largest(task, texts.keys())
-        codes = {
-            binary: KernelCode(digest=_digest(text), text=text, delivered=timezone.now())
-            for binary in sorted(wanted)
-            for text in [texts[binary].replace("\0", "")[:_MAX_CODE]]
-        }
-        distinct = {code.digest: code for code in codes.values()}
-        KernelCode.objects.bulk_create(
-            [distinct[digest] for digest in sorted(distinct)],
-            update_conflicts=True,
-            unique_fields=["digest"],
-            update_fields=["delivered"],
-        )
-        KernelBinary.objects.bulk_create(
-            [KernelBinary(binary=binary, code=distinct[code.digest]) for binary, code in codes.items()],
-            ignore_conflicts=True,
-        )
-    return len(codes)
+    return {binary: text for binary, text in texts.items() if KEY.fullmatch(binary)}
+
+
+def _keep_code(texts: Mapping[str, str]) -> None:
+    """Store these texts by binary, each content once."""
+    codes = {
+        binary: KernelCode(digest=_digest(text), text=text, delivered=timezone.now())
+        for binary in sorted(texts)
+        for text in [texts[binary].replace("\0", "")[:_MAX_CODE]]
+    }
+    distinct = {code.digest: code for code in codes.values()}
+    KernelCode.objects.bulk_create(
+        [distinct[digest] for digest in sorted(distinct)],
+        update_conflicts=True,
+        unique_fields=["digest"],
+        update_fields=["delivered"],
+    )
+    KernelBinary.objects.bulk_create(
+        [KernelBinary(binary=binary, code=distinct[code.digest]) for binary, code in codes.items()],
+        ignore_conflicts=True,
+    )
 
 
 def _largest(task: Task, binaries: Collection[str]) -> set[str]:

@@ -34,6 +34,8 @@ def _backend() -> str:
 @pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor needs a C++ compiler")
 def test_a_planted_bug_of_a_lowering_is_named(monkeypatch: pytest.MonkeyPatch, inductor_here: None) -> None:
     monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)  # to find them takes longer than the rest
+    # as torch 2.11, whose bisector notes the names in the process that compiles: a fork's are lost
+    monkeypatch.setattr(CompilerBisector, "get_call_counter_debug_info", lambda *_names: None)
     x = torch.randn(64)
 
     def function(x: torch.Tensor) -> torch.Tensor:

@@ -16,18 +16,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._inductor import config
 
 from runner.formats.operatorbench import OperatorbenchFiles
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
+from runner.measure.compiler import bisection
 from runner.measure.timing import graph_replay
+from runner.schema.compilations import Explanation
 from runner.schema.options import Option, OptionValue
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import quantiles
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
-from runner.suites.operators import OWN_INPUTS, TWENTY, inputs, one, stage, tensors
+from runner.suites.operators import OWN_INPUTS, TWENTY, call_metrics, inputs, one, stage, tensors
 from runner.suites.operators import run as operators
 from runner.suites.operators.inputs import BadInputs, Call, TensorForm, Word
 from runner.suites.operators.trace import Recording, shape_file, trace_model
@@ -335,6 +338,29 @@ def test_a_crash_and_a_call_that_cannot_be_read_are_rows_and_the_rest_goes_on(
     (median,) = (record["metric"] for record in records if record["metric"]["name"] == "50th")
     assert median["benchmark_values"] == [2.0]
     assert (median["extra_info"]["shapes"], median["extra_info"]["shapes_tried"]) == (3, 7)
+
+
+@needs_compiler
+def test_a_wrong_result_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inductor_here: None
+) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("Operator: aten.relu.default\ncnt: 1, ((T([64], f32),), {})\n")
+    monkeypatch.setenv(OWN_INPUTS, str(path))
+    found = Explanation("inductor", "lowerings", 0, "relu")
+    # the bisector itself has its own test: here one of its calls, which fails as the first one did
+    monkeypatch.setattr(bisection, "explain", lambda works, limit_s: None if works(limit_s) else found)
+    task = spec("aten.relu.default", inputs="own", explain=600)
+    with config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+        failure = operators.run(task, Report(tmp_path))
+    assert failure is not None
+    assert failure.status == "wrong"
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    metrics = [record["metric"] for record in records]
+    assert sorted(metric["name"] for metric in metrics) == sorted(call_metrics(task))  # each has one row
+    for metric in metrics:
+        assert metric["extra_info"]["explained"] == found.to_json()
+        assert metric["extra_info"]["status"] == "wrong"
 
 
 # The child, whose stages have as much time as their task: a busy machine compiles slowly, and what the

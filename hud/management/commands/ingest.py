@@ -1,6 +1,7 @@
 """`manage.py ingest PATH…`: store files and folders as `POST /api/v1/results` does.
 
-A folder's `manifest.json` gives its files their upload parameters and says where they came from.
+A folder's `manifest.json` gives its files their upload parameters and says where they came from. The source
+of kernels is read from the runner's artifacts: files whose name begins with `kernel_code`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
+from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.compression import is_compressed
 from runner.formats.parameters import Parameters
@@ -55,11 +57,14 @@ class Command(BaseCommand):
             sys.exit(_USAGE)
         for line in [json.dumps(outcomes)] if options["json"] else map(_line, outcomes):
             self.stdout.write(line)
-        if any("error" in found or not (found["stored"] or found["duplicates"]) for found in outcomes):
+        if any("error" in found or not _has_content(found) for found in outcomes):
             sys.exit(_REFUSED)
 
     def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
         try:
+            if path.name.startswith(KERNEL_CODE):
+                kernels = 0 if "dry_run" in given else take_kernel_code_of_file(path.read_bytes())
+                return {"file": _shown(path), "kernels": kernels}
             parameters = Parameters.parse(
                 {**_manifest_parameters(path), **given, "filename": _shown("/".join(path.parts[-3:]))}
             )
@@ -144,10 +149,16 @@ def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
         places = "; ".join(f"{_place(fault)}{fault['detail']}" for fault in outcome["errors"][:5])
         return f"{outcome['file']}: refused: {outcome['error']}{'; ' + places if places else ''}"
+    if "kernels" in outcome:
+        return f"{outcome['file']}: source of {outcome['kernels']} kernels"
     counts = (
         f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {outcome['skipped_total']} skipped"
     )
     return f"{outcome['file']}: {counts}"
+
+
+def _has_content(outcome: dict[str, Any]) -> bool:
+    return "kernels" in outcome or bool(outcome["stored"] or outcome["duplicates"])
 
 
 def _place(fault: dict[str, Any]) -> str:

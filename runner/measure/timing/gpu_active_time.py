@@ -58,11 +58,12 @@ def at_full_clock(
     each, and a step takes 0.2 % more or less by where its activations lie in memory. So the card rests first,
     and rounds of steps follow with newly allocated activations each, of which the faster half counts.
     """
+    device.release()
     time.sleep(_REST_S)
     ends = time.monotonic() + _ROUNDS_S
     rounds: list[tuple[GpuActiveTime, dict[str, Json]]] = []
     while not rounds or (len(rounds) < _ROUNDS and time.monotonic() < ends):
-        device.release()
+        torch.cuda.empty_cache()
         trace = profile(call, before_call=before_call)
         rounds.append((active_time(trace), trace))
     rounds.sort(key=lambda one: median(one[0].steps_ms))
