@@ -13,7 +13,17 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
 from hud.ingest import BadUpload, TooManyRecords, inflate, ingest
-from hud.models import Environment, Experiment, Measurement, Run, Series, Target, Upload
+from hud.models import (
+    Environment,
+    Experiment,
+    KernelBinary,
+    KernelCode,
+    Measurement,
+    Run,
+    Series,
+    Target,
+    Upload,
+)
 from runner.formats import reasons
 from runner.formats.errors import MalformedUpload, UploadTooLarge
 from runner.formats.parameters import Parameters
@@ -315,6 +325,21 @@ def test_what_a_manifest_says_of_a_file_goes_before_what_it_says_of_its_folder(t
     (tmp_path / "manifest.json").write_text(json.dumps(said))
     call_command("ingest", str(tmp_path))
     assert sorted(Run.objects.values_list("provenance", flat=True)) == ["of the file", "of the folder"]
+
+
+def test_the_source_of_kernels_is_read_from_the_runners_artifacts(tmp_path: Path) -> None:
+    path = tmp_path / "kernel_code-1.json.gz"
+    texts = {"0123456789abcdef": "def kernel(): ...", "fedcba9876543210": "def kernel(): ...", "x": "no key"}
+    path.write_bytes(gzip.compress(json.dumps(texts).encode()))
+    for _again in range(2):
+        call_command("ingest", str(path))
+    assert dict(KernelBinary.objects.values_list("binary", "code__text")) == {
+        binary: text for binary, text in texts.items() if binary != "x"
+    }
+    assert KernelCode.objects.count() == 1
+    path.write_bytes(b"no JSON")
+    with pytest.raises(SystemExit):
+        call_command("ingest", str(path))
 
 
 @pytest.mark.parametrize("container", ["lines", "list", "gzip"])
