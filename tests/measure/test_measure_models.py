@@ -11,6 +11,8 @@ import pytest
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.flops import peak_tflops
 from runner.measure.memory import high_water_bytes, private_pool_bytes
+from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import compile_seconds
 from runner.measure.timing.gpu_active_time import Work, active_time, by_step, union
 
@@ -60,6 +62,25 @@ def test_busy_time_of_a_trace() -> None:
     assert found.launches == 1.5
     with pytest.raises(ValueError, match="no kernel"):
         active_time({"traceEvents": []})
+
+
+def test_the_faster_half_of_the_rounds_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy_us = iter([120, 100, 140, 100, 130, 110, 150, 100])
+
+    def profile(_call: Any, **_settings: Any) -> dict[str, Any]:
+        duration, ends = next(busy_us), [event(gpu_active_time._BOUNDARY, "cuda_runtime", 0, 1)]
+        for begin in range(0, 1000 * gpu_active_time.STEPS, 1000):
+            kernel = event("triton_poi_fused_0", "kernel", begin + 10, duration)
+            ends += [kernel, event(gpu_active_time._BOUNDARY, "cuda_runtime", begin, 500)]
+        return {"traceEvents": ends, "of": duration}
+
+    monkeypatch.setattr(gpu_active_time, "profile", profile)
+    monkeypatch.setattr(gpu_active_time, "_REST_S", 0.0)
+    cpu = Device("cpu", "", "", 0, 1)
+    found, trace = gpu_active_time.at_full_clock(lambda: None, cpu, before_call=lambda: None)
+    assert sorted(set(found.steps_ms)) == pytest.approx([0.1, 0.11])
+    assert len(found.steps) == len(found.steps_ms) == 4 * gpu_active_time.STEPS
+    assert (found.launches, trace["of"]) == (1.0, 100)
 
 
 def test_private_pools_are_told_from_the_general_one() -> None:
