@@ -6,6 +6,7 @@ Filter forms always yield filters: invalid values are ignored, and the page says
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -117,7 +118,8 @@ class ExperimentChoice(FilterForm):
 
     metric = _word()
     points = forms.IntegerField(required=False, min_value=1, max_value=experiment.MAX_POINTS)
-    table = _choice("all")  # else the newest rows only
+    table = _choice("all")  # longer parts of the table of points
+    before = _word(60)  # time and run of the first point that is not in its part
     branch = _word()
     axis = _choice("even", "date")
     scale = _choice("absolute", "relative", "log")
@@ -133,10 +135,26 @@ class ExperimentChoice(FilterForm):
         for name in ("from", "to"):  # the first is no name for an attribute
             self.fields[name] = forms.DateTimeField(required=False)
 
+    def clean_before(self) -> tuple[datetime, int] | None:
+        time, _line, run = self.cleaned_data["before"].partition("_")
+        if not time:
+            return None
+        try:
+            place = datetime.fromtimestamp(int(time) / 1e6, UTC), int(run)
+        except (ValueError, OverflowError, OSError) as error:
+            raise forms.ValidationError("No part of the table of points begins here.") from error
+        if not 0 < place[1] <= MAX_ID:
+            raise forms.ValidationError("No part of the table of points begins here.")
+        return place
+
     def range(self) -> Range:
         kept = self.kept()
         points = kept.get("points", experiment.DEFAULT_POINTS)
-        return Range(points, kept.get("branch", ""), kept.get("from"), kept.get("to"))
+        return Range(points, kept.get("branch", ""), kept.get("from"), kept.get("to"), kept.get("before"))
+
+    def rows(self) -> int:
+        """Return how many points the table shows."""
+        return experiment.PART_ROWS if self.kept().keys() & {"table", "before"} else experiment.TABLE_ROWS
 
     def query_options(self) -> dict[str, Any]:
         kept = self.kept()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
@@ -11,12 +12,13 @@ import orjson
 from django import template
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import escape, format_html
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Experiment, Metric
 from hud.pages.code.table import Table
 from hud.pages.experiment import drawing
+from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import Point
 from hud.pages.experiment.multiples import Row
 from hud.pages.values import MetricValue
@@ -84,19 +86,22 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
 
 
 @register.simple_tag
-def point_row(point: Point, ends: tuple[float, float], targets: bool, sources: bool) -> SafeString:
-    """Return a row of the table of points, with the columns that some point fills."""
+def point_row(point: Point, ends: tuple[float, float], target: str | None, sources: bool) -> SafeString:
+    """Return a row of the table of points, with the columns that some point fills. `target` is the one in the
+    head of the table, '' where they differ, None where there are none."""
     many = len(point.compilations) > 1
     marks = drawing.small([value for _number, value in point.compilations], *ends) if many else ""
-    differences: str = escape("; ".join(point.changed[:2])) or '<span class="dim">no difference</span>'
-    if len(point.changed) > 2:
-        rest = f"and {len(point.changed) - 2} more"
-        differences += f' <span class="tag" title="{escape("; ".join(point.changed))}">{rest}</span>'
+    changed = point.changed
+    differences = escape("; ".join(changed[:2])) or '<span class="dim">no difference</span>'
+    if len(changed) > 2:
+        rest = f"and {len(changed) - 2} more"
+        differences += f' <span class="tag" title="{escape("; ".join(changed))}">{rest}</span>'
     if not point.same_class:
         differences += _OTHER_CLASS
-    source: str = escape((point.source or "upload") if point.uploaded else "runner")
+    source = escape((point.source or "upload") if point.uploaded else "runner")
     if point.file and point.file.filename:
-        source += f', <span class="file">{escape(point.file.filename)}</span>'
+        path = point.file.filename
+        source += f', <span class="file" title="{escape(path)}">{escape(path.rpartition("/")[2])}</span>'
     branch = warning = processes = ""
     if point.other_branch:
         title = "branch: shown, never a baseline"
@@ -105,12 +110,15 @@ def point_row(point: Point, ends: tuple[float, float], targets: bool, sources: b
         warning = f' <span class="tag" title="{escape(point.warning)}">warning</span>'
     if (n := point.processes) > 1:
         processes = f' <span class="dim" title="in {n} processes">× {n}</span>'
-    target = f"<td>{targets_html(point, brief=True)}</td>" if targets else ""
+    met = ""
+    if target is not None:
+        own = badge_html(point.met, title=point.targets[0].name) if target and point.targets else ""
+        met = f"<td>{own or targets_html(point, brief=True)}</td>"
     row = (
         f'<tr id="run-{point.run_id}"{"" if point.same_class else _OF_OTHER_CLASS}>'
         f'<th scope="row">{moment(point.order_time)}</th><td>{commit(point.commit)}{branch}</td>'
         f'<td class="num">{value_html(point)}{warning}</td><td>{marks}{processes}</td>'
-        f"<td>{verdict_badge(point)}</td>{target}"
+        f"<td>{verdict_badge(point)}</td>{met}"
         f'<td class="host-name">{escape(point.host or "unknown")}</td><td class="long">{differences}</td>'
         f"{f'<td>{source}</td>' if sources else ''}"
         f'<td><a href="{_run(point.run_id)}">{point.run_id}</a></td></tr>'
@@ -146,6 +154,17 @@ def changed_bars(table: Table) -> SafeString:
 
 
 @register.simple_tag
+def metric_options(values: Sequence[MetricValue], shown: Metric) -> SafeString:
+    """Return the metrics of an experiment as options of a select."""
+    options = (
+        f'<option value="{escape(value.metric.name)}"{" selected" if value.metric == shown else ""}>'
+        f"{escape(value.metric.title)}</option>"
+        for value in values
+    )
+    return mark_safe("".join(options))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+@register.simple_tag
 def metric_row(value: MetricValue, shown: Metric) -> SafeString:
     """Return a row of the table of all metrics."""
     metric = value.metric
@@ -162,6 +181,27 @@ def metric_row(value: MetricValue, shown: Metric) -> SafeString:
 @lru_cache(maxsize=4096)
 def _run(pk: int) -> str:
     return reverse("run", args=[pk])
+
+
+@register.simple_tag
+def choice_rows(found: Compilations) -> SafeString:
+    """Return the rows of the table of choices, those of a kernel together."""
+    rows = []
+    for kernel in found.shown:
+        span = f'rowspan="{len(kernel.choices)}"'
+        before = (
+            f'<th scope="rowgroup" {span}><code title="{escape(kernel.name)}">{escape(kernel.short_name)}'
+            "</code></th>"
+        )
+        after = f'<td class="num" {span}>{kernel.lost_us:.2f}</td>'
+        for one in kernel.choices:
+            rows.append(
+                f"<tr>{before}<td>{escape(one.config or one.choice)}</td>"
+                f'<td class="num">{one.n} of {found.counted}</td>'
+                f'<td class="num">{one.median_us:.2f}</td>{after}</tr>'
+            )
+            before = after = ""
+    return mark_safe("".join(rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.simple_tag

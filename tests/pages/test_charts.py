@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Experiment, SeriesState, Target
-from hud.pages.experiment import drawing
+from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.drawing import Canvas, Look
 from hud.pages.experiment.multiples import Row
 from hud.templatetags.experiment_tags import json_block
@@ -42,9 +42,10 @@ def test_each_compilation_is_a_mark_inside_its_chart() -> None:
             create_measurement(experiment, value=value, run=run, repeat=repeat)
     create_measurement(experiment, value=None, status="oom", at=now + timedelta(days=1))
     drawn, _row, canvas = chart_of(experiment)
-    marks = re.findall(r'<use class="mark[^>]*x="([\d.]+)%" y="([\d.]+)"', drawn)
+    (path,) = re.findall(r'<path class="dots" d="([^"]+)"', drawn)
+    marks = re.findall(r"M([\d.]+) ([\d.]+)h", path)
     assert len(marks) == 9
-    assert all(0 <= float(x) <= 100 and 0 <= float(y) <= drawing.TALL for x, y in marks)
+    assert all(0 <= float(x) <= 1000 and 0 <= float(y) <= scale.TALL for x, y in marks)
     xs = [float(x) for x, _y in marks]
     assert xs == sorted(xs)
     assert drawn.count('href="#m-cross"') == 1
@@ -81,6 +82,24 @@ def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_
 
 
 @pytest.mark.django_db
+def test_the_ceiling_and_the_best_run_are_lines() -> None:
+    """A single compilation that is faster is no run; a branch tries something out."""
+    experiment, now = create_experiment(), timezone.now()
+    for day, value in enumerate((2400.0, 2450.0, 2430.0, 2440.0, 2420.0)):
+        run = create_run(order_time=now - timedelta(days=9 - day))
+        for repeat in range(3):
+            create_measurement(experiment, value=value + 40 * (repeat - 1), run=run, repeat=repeat)
+    create_measurement(experiment, value=2480.0, run=create_run(branch="trial", order_time=now))
+    create_measurement(experiment, metric="share_of_ceiling", value=0.55, run=run)
+    drawn, row, _canvas = chart_of(experiment)
+    assert row.best == 2450.0
+    assert 'class="best"' in drawn
+    assert row.ceiling == pytest.approx(2420 / 0.55)
+    assert "↑ ceiling 4400" in drawn
+    assert 'path class="ceiling"' not in drawn, "it does not stretch the axis"
+
+
+@pytest.mark.django_db
 def test_names_never_become_markup(client: Client) -> None:
     evil = '</script><a href="https://evil.example">x</a>'
     experiment, now = create_experiment(), timezone.now()
@@ -101,7 +120,8 @@ def test_names_never_become_markup(client: Client) -> None:
 @pytest.mark.django_db
 def test_samples_are_thinned() -> None:
     drawn = drawing.samples([float(value) for value in range(2500)], create_metric(), "median")
-    assert 300 < drawn.count("<use") <= 400
+    (path,) = re.findall(r'<path class="dots" d="([^"]+)"', drawn)
+    assert 300 < path.count("M") <= 400
 
 
 def test_a_data_block_cannot_be_left() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +31,7 @@ from tests.support.factories import (
 pytestmark = pytest.mark.django_db
 GPT_FAST = "memory_bandwidth(GB/s)"
 FRACTION = TargetFraction(GPT_FAST, "layer_norm", "bfloat16", "mean", 0.55)
-STATEMENTS = 19
+STATEMENTS = 21
 
 
 def uploaded(experiment: Experiment, **fields: Any) -> Run:
@@ -173,14 +175,24 @@ def test_only_as_many_points_as_asked_and_the_page_says_so(client: Client) -> No
     assert "102.0" not in text
 
 
-def test_the_table_holds_the_newest_rows_until_somebody_asks_for_all(client: Client) -> None:
-    experiment = create_experiment()
-    now = timezone.now()
-    for number in range(53):
-        create_measurement(experiment, at=now + timedelta(minutes=number))
-    assert text_of(client, experiment).count('<tr id="run-') == 20
-    assert 'href="?table=all#points"' in text_of(client, experiment)
-    assert text_of(client, experiment, "?table=all").count('<tr id="run-') == 53
+def test_the_table_holds_the_newest_rows_and_leads_to_all_older_ones(client: Client) -> None:
+    experiment, now = create_experiment(), timezone.now()
+    for number in range(73):
+        create_measurement(experiment, at=now + timedelta(minutes=number // 3))  # three runs of each commit
+    query: str | None = ""
+    shown: list[list[str]] = []
+    while query is not None:
+        text = text_of(client, experiment, query)
+        shown.append(re.findall('<tr id="run-([0-9]+)"', text))
+        assert "of 73" in text
+        older = re.search(r'href="([^"]*before=[^"]*)#points">Older', text)
+        query = html.unescape(older[1]) if older else None
+    assert [len(rows) for rows in shown] == [20, 50, 3]
+    runs = [int(run) for rows in shown for run in rows]
+    assert runs == sorted(runs, reverse=True)
+    assert len(set(runs)) == 73
+    assert text_of(client, experiment, "?table=all").count('<tr id="run-') == 50
+    assert 'class="notice warning"' in text_of(client, experiment, "?before=never")
 
 
 def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
@@ -261,7 +273,8 @@ def test_the_state_names_the_regression_its_commits_and_what_a_person_can_do(cli
     assert "3333333..4444444" in text
     assert "23 × noise" in text
     assert "2500.0 → 2200.0 GB/s" in text
-    assert text.count('class="mark moved"') == 2
+    (moved,) = re.findall(r'<path class="dots moved" d="([^"]+)"', text)
+    assert moved.count("M") == 2
     assert 'value="accept"' not in text
     client.force_login(create_user())
     assert 'value="accept"' in text_of(client, experiment)

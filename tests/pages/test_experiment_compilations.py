@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -21,7 +22,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 18
+STATEMENTS = 19
 OF_COMPILATIONS = 3  # further ones
 
 
@@ -110,6 +111,7 @@ def test_each_compilation_is_shown_with_its_choice_and_how_often_that_came(clien
     assert sorted(Counter(shapes.values()).values()) == [2, 3]
     text = text_of(client, experiment)
     assert (text.count('href="#m-0" x='), text.count('href="#m-1" x=')) == (3, 2)
+    assert re.findall(r">([0-9]+ of [0-9]+)</text>", text) == ["3 of 5", "2 of 5"], "at the edge, best first"
     assert page.compilations.table
     assert page.compilations.table.verdict[0] == "autotuner's draw"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 from hud.judging.attribution import attribute
-from hud.models import Kernel, Series
+from hud.models import Series
 from hud.pages.code.table import Table, short_name
-from hud.pages.sql import fetch, fetch_tuples
+from hud.pages.sql import fetch, fetch_tuples, int_array
 from hud.runs.branches import other_branch
 from runner.schema import compilations as schema
 from runner.schema.statistics import median
@@ -236,6 +237,20 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         return
     if base not in runs or head not in runs or base == head:
         head, base = runs[:2]
+    seen = tuple(
+        (mark.run, mark.repeat, mark.variant, mark.busy_us)
+        for mark in found.marks
+        if mark.run in (base, head)
+    )
+    found.table = _sums(experiment_id, base, head, seen)
+    found.runs = base, head
+    found.sides = (f"run:{base}/experiment:{experiment_id}", f"run:{head}/experiment:{experiment_id}")
+
+
+@lru_cache(maxsize=64)
+def _sums(experiment_id: int, base: int, head: int, _seen: tuple[Any, ...]) -> Table:
+    """Return the sums of what changed from run `base` to `head`: 2 statements. Kept, since each change of the
+    charts loads the page again; `_seen` tells whether compilations came or went since."""
     rows = fetch_tuples(
         """
         SELECT c.run_id, c.environment_id, e.facts->>'gpu_uuid', c.kernels, c.times_us, c.binary_places,
@@ -257,15 +272,16 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
         *([_compiled(described, one[2:]) for one in by_run[run]] for run in (base, head)),
         same_card=environment == other or bool(card and card == other_card),
     )
-    found.table = Table.sums_of(attribution)
-    found.runs = base, head
-    found.sides = (f"run:{base}/experiment:{experiment_id}", f"run:{head}/experiment:{experiment_id}")
+    return Table.sums_of(attribution)
 
 
 def _described(kernels: set[int]) -> dict[int, dict[str, Any]]:
     """Return of each kernel what its attribution needs."""
     names = ("slot", "choice", "name", "kind", "calls", "origins")
-    rows = Kernel.objects.filter(pk__in=list(kernels)).values_list("pk", *names)
+    rows = fetch_tuples(
+        "SELECT id, slot, choice, name, kind, calls, origins FROM hud_kernel WHERE id = ANY(%(ids)s::int[])",
+        {"ids": int_array(kernels)},
+    )
     return {pk: dict(zip(names, row, strict=True)) for pk, *row in rows}
 
 

@@ -5,8 +5,8 @@ Lines are in a nested drawing of 1000 units that is stretched."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from django.utils.html import escape
@@ -14,18 +14,21 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
 from hud.pages.experiment.multiples import Key, Row, Slot, slot_of_time
+from hud.pages.experiment.scale import LOW, TALL, Scale, ScaleName, plain_scale, scale_of
 from hud.runs.branches import other_branch
-from hud.templatetags.hud_tags import bytes_text, quantity
+from hud.templatetags.hud_tags import number as number_text
+from hud.templatetags.hud_tags import quantity
 from runner.schema.statistics import ValueRule, value_of
 
 WIDTH = 1000.0
-TALL, LOW, STRIP, FOOT = 196, 96, 14, 34
+STRIP, FOOT = 14, 34
 SHAPES = 8  # of the most frequent variants; further ones share the last
 _MOST_TICKS = 6
 _LABEL = 26  # characters beside an event
 _APART = 240.0  # between the labels of two events
 _SAMPLES = 400
-_SPAN = 4  # the axis reaches at least so many times the noise to either side of the level
+_LINE = 13  # pixels between two texts at the right edge
+_DOT, _TICK_UP = "h.1", "v1.6"  # strokes of a path: a dot by its round ends; a tick, as wide as the stroke
 
 Places = Iterable[tuple[float | None, float | None]]
 
@@ -35,7 +38,7 @@ class Look:
     """How the charts are drawn."""
 
     axis: Literal["even", "date"] = "even"
-    scale: Literal["absolute", "relative", "log"] = "absolute"
+    scale: ScaleName = "absolute"
     marks: Literal["each", "medians"] = "each"
 
 
@@ -48,6 +51,16 @@ class Event:
     text: str
 
 
+@dataclass(frozen=True)
+class Legend:
+    """A shape of the marks: the choice of the autotuner that it stands for."""
+
+    shape: int
+    text: str
+    n: int
+    value: float | None  # the shown metric's median with it
+
+
 @dataclass
 class Canvas:
     """What all charts share. `shapes` has the place in the legend of each compilation with a known variant,
@@ -57,6 +70,7 @@ class Canvas:
     look: Look
     events: list[Event] = field(default_factory=list)
     shapes: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    legend: Sequence[Legend] = ()
     expected: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,6 +83,7 @@ class Canvas:
             self.xs = [20 + 960 * (time - times[0]) / length for time in times]
             self.step = min(self.step, 12.0)
         self.by_key = {slot.key: x for slot, x in zip(self.slots, self.xs, strict=True)}
+        self.branched = {slot.key for slot in self.slots if other_branch(slot.branch)}
 
     def x_of(self, key: Key) -> float | None:
         """Return the place of a point; one of another experiment stands at the run before it."""
@@ -78,30 +93,16 @@ class Canvas:
         return self.xs[place] if place >= 0 else None
 
 
-@dataclass(frozen=True)
-class Scale:
-    """From values to pixels from the top, with the ticks of the axis."""
-
-    low: float
-    high: float
-    height: int
-    of: Callable[[float], float]
-    ticks: list[tuple[float, str]]  # pixels, text
-
-    def y(self, value: float) -> float:
-        return _pixel(self.of(value), self.low, self.high, self.height)
-
-    def holds(self, value: float) -> bool:
-        return self.low <= self.of(value) <= self.high
-
-
 def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
-    """Return a metric's chart: values with their level, noise, target, and the events of all charts."""
-    scale = _scale(row, canvas.look, TALL if tall else LOW)
-    lines = [*_lines(row, canvas, scale), *_ranges(row, canvas, scale)]
-    marks = _marks(row, canvas, scale, shaped=tall and bool(canvas.shapes))
-    if row.beside:
-        marks += _marks(row.beside, canvas, scale, extra=" beside")
+    """Return a metric's chart: values with their level, noise, guides, and the events of all charts.
+
+    The first one shows the choices of a kernel by shape, and at its right edge how often each came.
+    """
+    scale = scale_of(row, canvas.look.scale, TALL if tall else LOW)
+    shaped = tall and bool(canvas.shapes) and canvas.look.marks == "each"
+    if shaped:  # the best choice stands at the edge
+        row = replace(row, best=None)
+    lines, marks = [*_lines(row, canvas, scale), *_ranges(row, canvas, scale)], []
     for number, spots in enumerate(row.overlays.values()):
         places = [(canvas.x_of(key), spot.value) for key, spot in spots.items()]
         lines.append(f'<path class="overlay o{number}" d="{_path(places, scale)}"/>')
@@ -110,27 +111,36 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
             for x, value in places
             if x is not None and value is not None
         ]
+    if row.beside:
+        lines += _dots(row.beside, canvas, scale, tone="beside")
+    if shaped:
+        marks += _shapes(row, canvas, scale)
+    else:
+        lines += _dots(row, canvas, scale)
+    marks += _missing(row, canvas, scale)
     said = f"{row.metric.title}, {len(row.spots)} points"
     if row.newest is not None:
         said += f", newest {row.newest:.4g} {row.metric.unit}"
     if row.level is not None:
         said += f", accepted level {row.level:.4g}"
-    return _svg(scale.height, said, lines, [*marks, *_labels(row, scale)])
+    texts = [*_tick_texts(scale), *_guide_texts(row, scale), *_edge(row, canvas, scale, shaped=shaped)]
+    return _svg(scale.height, said, lines, [*marks, *texts])
 
 
 def strip(row: Row, canvas: Canvas) -> SafeString:
     """Return a cell for each run: dark where its result is good."""
-    cells = []
+    cells: dict[str, list[str]] = {"good": [], "some": [], "bad": []}
     width = max(canvas.step * 0.8, 2.0)
     numbers = [spot.value for spot in row.spots.values() if spot.value is not None]
     usual = min(numbers, default=0.0) if row.metric.kind != "status" else math.inf
     for key, spot in row.spots.items():
         x = canvas.by_key[key] - width / 2
         tone = "bad" if spot.failed or (spot.value or 0.0) > usual else "some" if spot.value else "good"
-        cells.append(f'<rect class="{tone}" x="{x:.1f}" y="1" width="{width:.1f}" height="{STRIP - 2}"/>')
-    bad_runs = sum('class="bad"' in cell for cell in cells)
+        cells[tone].append(f"M{x:.1f} 1h{width:.1f}v{STRIP - 2}h-{width:.1f}z")
+    drawn = [f'<path class="{tone}" d="{"".join(found)}"/>' for tone, found in cells.items() if found]
     now = f'<text class="tick start" x="100%" dx="6" y="11">{row.newest:g}</text>' if numbers else ""
-    return _svg(STRIP, f"{row.metric.title}: {len(cells)} runs, {bad_runs} worse", cells, [now])
+    said = f"{row.metric.title}: {len(row.spots)} runs, {len(cells['bad'])} worse"
+    return _svg(STRIP, said, drawn, [now])
 
 
 def hosts(canvas: Canvas) -> SafeString:
@@ -195,18 +205,15 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule) -> SafeStr
     every = -(-len(values) // _SAMPLES)
     drawn = values[::every]
     middle = value_of(values, rule)
-    low, high = _padded(min(*drawn, middle), max(*drawn, middle))
-    scale = Scale(low, high, LOW, float, _ticks(low, high, LOW, float))
-    step = WIDTH / len(drawn)
-    marks = [
-        f'<use href="#m-dot" class="mark" x="{step * (place + 0.5) / 10:.2f}%" y="{scale.y(value):.1f}"/>'
-        for place, value in enumerate(drawn)
-    ]
-    y = scale.y(middle)
-    lines = [_grid(scale), f'<path class="level" d="M0 {y:.1f}H1000"/>']
+    scale = plain_scale(min(*drawn, middle), max(*drawn, middle), LOW)
+    step, y = WIDTH / len(drawn), scale.y(middle)
+    dots = "".join(
+        f"M{step * (place + 0.5):.1f} {scale.y(value):.1f}{_DOT}" for place, value in enumerate(drawn)
+    )
+    lines = [_grid(scale), f'<path class="level" d="M0 {y:.1f}H1000"/><path class="dots" d="{dots}"/>']
     names = {"median": "median", "steady": "median without the first", "sum": "sum"}
     said = f"{len(values)} samples, {min(values):.4g} to {max(values):.4g}, {names[rule]} {middle:.4g}"
-    return _svg(LOW, said, lines, [*marks, *_tick_texts(scale)])
+    return _svg(LOW, said, lines, _tick_texts(scale))
 
 
 def small(values: Sequence[float], low: float, high: float) -> SafeString:
@@ -220,79 +227,6 @@ def small(values: Sequence[float], low: float, high: float) -> SafeString:
         f'<svg class="marks" width="72" height="14" role="img" aria-label="{said}">'
         f"<title>{said}</title>{marks}</svg>"
     )
-
-
-def _scale(row: Row, look: Look, height: int) -> Scale:
-    spots = [*row.spots.values(), *(row.beside.spots.values() if row.beside else ())]
-    found = [value for spot in spots for _number, value in spot.compilations]
-    found += [
-        spot.value for over in row.overlays.values() for spot in over.values() if spot.value is not None
-    ]
-    level = row.level if row.level is not None else row.newest
-    of = _transform(look, level, found)
-    places = [of(value) for value in found] or [0.0, 1.0]
-    low, high = min(places), max(places)
-    if level is not None and of(level) is not None:
-        air = _SPAN * abs(level) * (row.noise or 0.0)
-        ends = [of(value) for value in (level - air, level, level + air) if value > 0 or look.scale != "log"]
-        low, high = min(low, *ends), max(high, *ends)
-    if row.target:
-        place = of(row.target.value)
-        if low - (high - low) <= place <= high + (high - low):
-            low, high = min(low, place), max(high, place)
-    low, high = _padded(low, high)
-    if look.scale == "absolute" and min(places) >= 0:
-        low = max(low, 0.0)
-    ticks = _ticks(low, high, height, of, look=look, metric=row.metric) if found else []
-    return Scale(low, high, height, of, ticks)
-
-
-def _transform(look: Look, level: float | None, values: Sequence[float]) -> Callable[[float], float]:
-    if look.scale == "log" and values and min(values) > 0:
-        return lambda value: math.log10(max(value, 1e-300))
-    if look.scale == "relative" and level:
-        return lambda value: 100 * (value / level - 1)
-    return float
-
-
-def _padded(low: float, high: float) -> tuple[float, float]:
-    air = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
-    return low - air, high + air
-
-
-def _pixel(place: float, low: float, high: float, height: int) -> float:
-    share = (place - low) / (high - low)
-    return height - 6 - (height - 12) * min(max(share, 0.0), 1.0)
-
-
-def _ticks(
-    low: float,
-    high: float,
-    height: int,
-    of: Callable[[float], float],
-    *,
-    look: Look | None = None,
-    metric: Metric | None = None,
-) -> list[tuple[float, str]]:
-    """Return 2 to 6 round ticks as pixels and text."""
-    raw = (high - low) / (6 if height >= TALL else 4)
-    power = 10.0 ** math.floor(math.log10(raw))
-    step, half = next((power * size, size == 2.5) for size in (1, 2, 2.5, 5, 10) if power * size >= raw)
-    digits = max(0, half - math.floor(math.log10(step) + 1e-9))
-    first = math.ceil(low / step)
-    places = [step * (first + number) for number in range(int(high / step - first + 1e-9) + 1)]
-    scale = look.scale if look and of is not float else "absolute"
-
-    def text_of(place: float) -> str:
-        if scale == "log":
-            return f"{10**place:.3g}"
-        if scale == "relative":
-            return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
-        if metric and metric.unit == "B":
-            return bytes_text(place).replace(".00 ", " ")
-        return f"{place + 0.0:,.{digits}f}" if abs(place) < 1e6 else f"{place:.3g}"
-
-    return [(_pixel(place, low, high, height), text_of(place).replace("-", "−")) for place in places]
 
 
 def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
@@ -309,8 +243,9 @@ def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
             f' height="{max(bottom - top, 1):.1f}"/>'
             f'<path class="level" d="M{start:.1f} {scale.y(row.level):.1f}H1000"/>'
         )
-    if row.target and scale.holds(row.target.value):
-        yield f'<path class="target" d="M0 {scale.y(row.target.value):.1f}H1000"/>'
+    for kind, value in row.guides:
+        if scale.holds(value):
+            yield f'<path class="{kind}" d="M0 {scale.y(value):.1f}H1000"/>'
     for event in canvas.events:
         yield f'<path class="event {event.kind}" d="M{event.x:.1f} 0V{scale.height}"/>'
 
@@ -331,46 +266,102 @@ def _grid(scale: Scale) -> str:
     return f'<path class="grid" d="{"".join(f"M0 {y:.1f}H1000" for y, _text in scale.ticks)}"/>'
 
 
-def _marks(row: Row, canvas: Canvas, scale: Scale, *, shaped: bool = False, extra: str = "") -> list[str]:
-    """Return one mark for each compilation beside its neighbours, and a cross for a run without a value."""
+def _dots(row: Row, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator[str]:
+    """Yield a dot for each compilation beside its neighbours, by what it tells: a path, since hundreds of
+    elements cost more than all else of a page. Those of other branches and of a second metric are hollow."""
     since = row.regression.since if row.regression else None
-    others = {slot.key for slot in canvas.slots if other_branch(slot.branch)}
-    found = []
+    told: dict[str, list[str]] = {"": [], "moved": [], "branch": [], "beside": [], "expected": []}
+    low, per_pixel = scale.low, (scale.high - scale.low) / (scale.height - 12)
+    expected = canvas.expected if row.metric.name == "gpu_busy_ms" else {}
+    for key, number, x, value in _places(row, canvas):
+        own = tone or ("branch" if key in canvas.branched else "moved" if since and key[0] >= since else "")
+        y = scale.height - 6 - (scale.of(value) - low) / per_pixel  # as scale.y, which has ends
+        told[own].append(f"M{x:.1f} {y:.1f}{_DOT}")
+        if known := expected.get((key[1], number)):
+            told["expected"].append(f"M{x:.1f} {scale.y(known) - 0.8:.1f}{_TICK_UP}")
+    for name, found in told.items():
+        if found:
+            drawn = "".join(found)
+            look = name if name == "expected" else f"dots {name}".strip()
+            yield f'<path class="{look}" d="{drawn}"/>'
+            if name in ("branch", "beside"):
+                yield f'<path class="dots hole" d="{drawn}"/>'
+
+
+def _shapes(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
+    """Yield a mark for each compilation, with the shape and the colour of the choice it drew."""
+    for key, number, x, value in _places(row, canvas):
+        shape = canvas.shapes.get((key[1], number))
+        look = 'mark" href="#m-dot' if shape is None else f'v{shape}" href="#m-{shape}'
+        yield f'<use class="{look}" x="{x / 10:.2f}%" y="{scale.y(value):.1f}"/>'
+
+
+def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, int, float, float]]:
+    """Yield of each mark its point, the number of its compilation, x, and its value."""
+    each = canvas.look.marks == "each"
     for key, spot in row.spots.items():
-        x = canvas.by_key[key]
-        tone = "branch" if key in others else "moved" if since and key[0] >= since else ""
         if spot.value is None:
-            kind = "cross" if spot.failed else "dot"  # a status without a number
-            found.append(f'<use class="{kind}" href="#m-{kind}" x="{x / 10:.2f}%" y="{scale.height - 8}"/>')
             continue
-        values = spot.compilations if canvas.look.marks == "each" else [(0, spot.value)]
+        values = spot.compilations if each else [(0, spot.value)]
         apart = canvas.step * 0.66 / len(values)
-        for place, (key_number, value) in enumerate(values):
-            number = key_number if key_number >= 0 else -1 - key_number  # unnumbered: the process's
-            at = (x + apart * (place - (len(values) - 1) / 2)) / 10
-            y = scale.y(value)
-            shape = canvas.shapes.get((spot.run, number)) if shaped else None
-            name = "m-dot" if shape is None else f"m-{shape}"
-            look = f"mark {tone}" if shape is None else f"v{shape}"
-            found.append(f'<use class="{look}{extra}" href="#{name}" x="{at:.2f}%" y="{y:.1f}"/>')
-            if row.metric.name == "gpu_busy_ms" and (known := canvas.expected.get((spot.run, number))):
-                found.append(f'<use class="expected" href="#m-tick" x="{at:.2f}%" y="{scale.y(known):.1f}"/>')
-    return found
+        x = canvas.by_key[key] - apart * (len(values) - 1) / 2
+        for number, value in values:  # unnumbered: the process's
+            yield key, number if number >= 0 else -1 - number, x, value
+            x += apart
 
 
-def _labels(row: Row, scale: Scale) -> Iterator[str]:
-    yield from _tick_texts(scale)
+def _missing(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
+    """Yield a cross for each run that failed, and a dot for a status without a number."""
+    for key, spot in row.spots.items():
+        if spot.value is None:
+            kind, x = "cross" if spot.failed else "dot", canvas.by_key[key] / 10
+            yield f'<use class="{kind}" href="#m-{kind}" x="{x:.2f}%" y="{scale.height - 8}"/>'
+
+
+def _guide_texts(row: Row, scale: Scale) -> Iterator[str]:
+    """Yield the names of target and ceiling, with an arrow where they are off the scale."""
+    off = {"↑ ": 10.0, "↓ ": scale.height - 2.0}
+    for kind, value in row.guides:
+        if kind == "best":
+            continue
+        text = f"ceiling {quantity(value, row.metric)}"
+        if kind == "target" and row.target:
+            text = row.target.brief
+        arrow, y = "", scale.y(value) - 3
+        if not scale.holds(value):
+            arrow = "↑ " if scale.of(value) > scale.high else "↓ "
+            y = off[arrow]
+            off[arrow] += 12 if arrow == "↑ " else -12
+        yield f'<text class="tick start {kind}" x="0" dx="4" y="{max(y, 9):.1f}">{arrow}{escape(text)}</text>'
+
+
+def _edge(row: Row, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator[str]:
+    """Yield what stands at the right edge, one below the other: the newest value, the best one, and how often
+    each choice came."""
+    found: list[tuple[float, str, str]] = []  # y, before the text, text
     if row.newest is not None:
-        y = scale.y(row.newest) + 4
         tone = " change" if row.regression else ""
-        now = escape(quantity(row.newest, row.metric))
-        yield f'<text class="now{tone}" x="100%" dx="6" y="{y:.1f}">{now}</text>'
-    if row.target:
-        inside, above = scale.holds(row.target.value), scale.of(row.target.value) > scale.high
-        y = scale.y(row.target.value) - 3 if inside else 10 if above else scale.height - 2
-        arrow = "" if inside else "↑ " if above else "↓ "
-        text = f'x="0" dx="4" y="{max(y, 9):.1f}">{arrow}{escape(row.target.brief)}'
-        yield f'<text class="tick start target" {text}</text>'
+        now = f'<text class="now{tone}" x="6"'
+        found.append((scale.y(row.newest), now, quantity(row.newest, row.metric)))
+    best = dict(row.guides).get("best")
+    if best is not None and number_text(best, row.metric) != number_text(row.newest, row.metric):
+        found.append((scale.y(best), '<text class="best" x="6"', f"best {number_text(best, row.metric)}"))
+    total = sum(one.n for one in canvas.legend)
+    for one in canvas.legend if shaped else ():
+        if one.value is not None and scale.holds(one.value):
+            mark = f'<use x="12" y="-4" class="v{one.shape}" href="#m-{one.shape}"/><text x="20"'
+            found.append((scale.y(one.value), mark, f"{one.n} of {total}"))
+    found.sort(key=lambda item: item[0])
+    ys: list[float] = []
+    for place, (y, _mark, _text) in enumerate(found):
+        highest, lowest = 8 + _LINE * place, scale.height - 4 - _LINE * (len(found) - 1 - place)
+        ys.append(max(min(y, lowest), ys[-1] + _LINE if ys else highest))
+    drawn = "".join(
+        f'<g transform="translate(0 {y + 4:.1f})">{mark}>{escape(text)}</text></g>'
+        for y, (_wanted, mark, text) in zip(ys, found, strict=True)
+    )
+    if drawn:
+        yield f'<svg class="edge" x="100%">{drawn}</svg>'
 
 
 def _tick_texts(scale: Scale) -> list[str]:

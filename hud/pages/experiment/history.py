@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any
 
+import orjson
+
 from hud.models import Environment, Experiment, Metric, Upload
-from hud.pages.sql import fetch
+from hud.pages.sql import fetch, fetch_tuples, int_array
 from hud.pages.targets import AppliedTarget, Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, compilation_medians, over_processes
 from hud.runs.branches import branch_or_default, other_branch, stored_names
@@ -23,6 +26,29 @@ class Range:
     branch: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    before: tuple[datetime, int] | None = None  # time and run of the first point that is not read
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a series is in a range."""
+
+    points: int
+    processes: int
+    first: datetime | None
+    since: datetime | None  # from where on to read so many of its newest points, and its newest own one
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """An environment as it is compared with others."""
+
+    pk: int
+    fingerprint: str
+    class_key: str
+    torch: str
+    torch_git: str
+    facts: dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,11 +66,20 @@ class Point(MetricValue):
     created: datetime
     requested_by: str
     uploaded: bool
-    environment: Environment = field(init=False)
+    environment: Surroundings = field(init=False)
     compilations: list[tuple[int, float]] = field(default_factory=list)  # number and value of each
-    changed: list[str] = field(default_factory=list)  # facts that differ from the point before
+    before: Point | None = field(default=None, repr=False, compare=False)
     same_class: bool = True  # as the newest point: may be its baseline
     file: Upload | None = None  # it came in
+
+    @property
+    def place(self) -> tuple[datetime, int]:
+        return self.order_time, self.run_id
+
+    @property
+    def changed(self) -> list[str]:
+        """Return the facts that differ from the point before."""
+        return changes(self.before.environment, self.environment) if self.before else []
 
     @property
     def other_branch(self) -> str:
@@ -75,6 +110,7 @@ class History:
     metric: Metric
     branch: str = ""  # whose newest point is the newest; '' the default branch
     points: list[Point] = field(default_factory=list)
+    total: int = 0  # points of the range, of which some may have been read
     target: AppliedTarget | None = None  # of this arch
 
     @property
@@ -85,10 +121,6 @@ class History:
         return next(own, self.points[-1] if self.points else None)
 
     @property
-    def processes(self) -> int:
-        return sum(point.processes for point in self.points)
-
-    @property
     def newest_first(self) -> list[Point]:
         return self.points[::-1]
 
@@ -96,6 +128,56 @@ class History:
     def order(self) -> list[str]:
         """Return the kinds of time that order the points."""
         return sorted({point.order_time_source for point in self.points})
+
+
+# The newest processes of series s in a range.
+_WINDOW = """
+    SELECT n.* FROM hud_measurement n
+    WHERE n.series_id = s.id
+        AND (%(since)s::timestamptz IS NULL OR n.order_time >= %(since)s)
+        AND (%(until)s::timestamptz IS NULL OR n.order_time <= %(until)s)
+        AND (%(time)s::timestamptz IS NULL OR
+            (n.order_time, n.run_id) < (%(time)s::timestamptz, %(run)s::int))
+        AND (%(branches)s::text[] IS NULL
+            OR n.run_id IN (SELECT id FROM hud_run WHERE branch = ANY(%(branches)s)))
+    ORDER BY n.order_time DESC, n.run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+"""
+
+
+def _params(series: Iterable[int], asked: Range) -> dict[str, Any]:
+    time, run = asked.before or (None, None)
+    return {
+        "series": list(series),
+        "points": asked.points,
+        "since": asked.since,
+        "until": asked.until,
+        "time": time,
+        "run": run,
+        "branches": branches(asked.branch),
+    }
+
+
+def extent(series: int, asked: Range, newest: int) -> Extent:
+    """Return how much of a series is in a range, and where its `newest` points begin: 1 statement."""
+    (found,) = fetch(
+        Extent,
+        f"""
+        SELECT count(*) points, coalesce(sum(processes), 0)::int processes, min(order_time) AS first,
+            least(
+                min(order_time) FILTER (WHERE place <= %(newest)s), max(order_time) FILTER (WHERE own)
+            ) since
+        FROM (
+            SELECT m.order_time, count(*) processes, bool_or(EXISTS (
+                    SELECT FROM hud_run r
+                    WHERE r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(own)s)
+                )) own, row_number() OVER (ORDER BY m.order_time DESC, m.run_id DESC) place
+            FROM (SELECT %(series)s::int[] ids) asked, unnest(asked.ids) s(id), LATERAL ({_WINDOW}) m
+            GROUP BY m.order_time, m.run_id, m.environment_id
+        ) point
+        """,  # noqa: S608 — constants  # nosec B608
+        {**_params([series], asked), "newest": newest, "own": stored_names(asked.branch)},
+    )
+    return found
 
 
 def fill(wanted: Mapping[int, History], asked: Range, targets: Targets) -> None:
@@ -112,15 +194,7 @@ def fill(wanted: Mapping[int, History], asked: Range, targets: Targets) -> None:
             coalesce(q.requested_by, '') requested_by,
             r.upload_id IS NOT NULL uploaded
         FROM hud_series s
-        JOIN LATERAL (
-            SELECT n.* FROM hud_measurement n
-            WHERE n.series_id = s.id
-                AND (%(since)s::timestamptz IS NULL OR n.order_time >= %(since)s)
-                AND (%(until)s::timestamptz IS NULL OR n.order_time <= %(until)s)
-                AND (%(branches)s::text[] IS NULL
-                    OR n.run_id IN (SELECT id FROM hud_run WHERE branch = ANY(%(branches)s)))
-            ORDER BY n.order_time DESC, n.run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
-        ) m ON true
+        JOIN LATERAL ({_WINDOW}) m ON true
         JOIN hud_run r ON r.id = m.run_id
         LEFT JOIN hud_runrequest q ON q.run_id = r.id
         LEFT JOIN hud_host h ON h.id = q.host_id
@@ -130,19 +204,11 @@ def fill(wanted: Mapping[int, History], asked: Range, targets: Targets) -> None:
         ORDER BY s.id, m.order_time, m.run_id, max(m.repeat) OVER point, max(m.side) OVER point,
             m.environment_id, m.repeat, m.side
         """,  # noqa: S608 — constants  # nosec B608
-        {
-            "series": list(wanted),
-            "points": asked.points,
-            "since": asked.since,
-            "until": asked.until,
-            "branches": branches(asked.branch),
-        },
+        _params(wanted, asked),
     )
-    environments = Environment.objects.in_bulk({row.environment_id for row in rows})
-    files = Upload.objects.only("filename", "format").in_bulk({row.upload_id for row in rows} - {None})
-    for _place, group in groupby(
-        rows, key=lambda row: (row.series_id, row.order_time, row.run_id, row.environment_id)
-    ):
+    environments = surroundings({row.environment_id for row in rows})
+    files = _files({row.upload_id for row in rows if row.upload_id})
+    for _place, group in groupby(rows, key=attrgetter("series_id", "order_time", "run_id", "environment_id")):
         processes = list(group)
         point = over_processes(processes)
         history = wanted[point.series_id]
@@ -152,7 +218,30 @@ def fill(wanted: Mapping[int, History], asked: Range, targets: Targets) -> None:
         history.points.append(point.show(history.experiment, history.metric, targets))
     for history in wanted.values():
         history.target = targets.own(history.experiment, history.metric)
+        history.total = len(history.points)
         _compare_neighbours(history)
+
+
+def _files(ids: Collection[int]) -> dict[int, Upload]:
+    """Return uploads by their ids, with their names and formats only: 1 statement, none without ids."""
+    statement = "SELECT id, filename, format FROM hud_upload WHERE id = ANY(%s::int[])"
+    return {one.pk: one for one in Upload.objects.raw(statement, [int_array(ids)])} if ids else {}
+
+
+def surroundings(ids: Iterable[int]) -> dict[int, Surroundings]:
+    """Return environments by their ids: 1 statement. Their facts are decoded here: Django's field takes
+    several times as long for hundreds."""
+    rows = fetch_tuples(
+        """
+        SELECT id, fingerprint, class_key, torch, torch_git, facts::text FROM hud_environment
+        WHERE id = ANY(%(ids)s::int[])
+        """,
+        {"ids": int_array(ids)},
+    )
+    return {
+        pk: Surroundings(pk, fingerprint, class_key, torch, torch_git, orjson.loads(facts))
+        for pk, fingerprint, class_key, torch, torch_git, facts in rows
+    }
 
 
 def branches(asked: str) -> list[str] | None:
@@ -161,28 +250,33 @@ def branches(asked: str) -> list[str] | None:
 
 
 def _compare_neighbours(history: History) -> None:
-    """Set each point's changes from the point before, and whether it has the newest point's class."""
+    """Set each point's predecessor, and whether it has the newest point's class."""
     if history.newest is None:
         return
     if history.target is None:
         history.target = history.newest.own_target
     for point in history.points:
         point.same_class = point.environment.class_key == history.newest.environment.class_key
-    for before, point in zip(history.points, history.points[1:], strict=False):
-        point.changed = changes(before.environment, point.environment)
+    for before, point in pairwise(history.points):
+        point.before = before
 
 
-def changes(before: Environment, after: Environment) -> list[str]:
+def changes(before: Surroundings | Environment, after: Surroundings | Environment) -> list[str]:
     """Return ``torch 2.10.0 → 2.11.0`` for each fact that differs; those of one side only are last."""
     if before.pk == after.pk:
         return []
-    old, new = _flat(before.facts), _flat(after.facts)
-    names = [*new, *(name for name in old if name not in new)]
-    differ = [name for name in names if (old.get(name) or "") != (new.get(name) or "")]
-    return [
-        f"{name} {_brief(old.get(name))} → {_brief(new.get(name))}"
-        for name in sorted(differ, key=lambda name: not (old.get(name) and new.get(name)))
-    ]
+    both: list[str] = []
+    came: list[str] = []
+    gone: list[str] = []
+    for name in [*after.facts, *(name for name in before.facts if name not in after.facts)]:
+        old, new = before.facts.get(name), after.facts.get(name)
+        if old == new:
+            continue
+        for word, was, now in _flat(name, old, new):
+            if (was or "") != (now or ""):
+                kind = both if was and now else came if now else gone
+                kind.append(f"{word} {_brief(was)} → {_brief(now)}")
+    return [*both, *came, *gone]
 
 
 def _brief(fact: Any) -> str:
@@ -191,9 +285,12 @@ def _brief(fact: Any) -> str:
     return f"{text[:8]}…{text[-4:]}" if text.startswith("GPU-") and len(text) > 20 else text
 
 
-def _flat(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts by their names; a variable keeps its underscores, others are words."""
-    flat: dict[str, Any] = {}
-    for name, fact in facts.items():
-        flat.update(fact if isinstance(fact, dict) else {name.replace("_", " "): fact})
-    return flat
+def _flat(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield a fact of two environments; those of a group one by one. A variable keeps its underscores, other
+    names become words."""
+    if not isinstance(old, dict) and not isinstance(new, dict):
+        yield name.replace("_", " "), old, new
+        return
+    before, after = (one if isinstance(one, dict) else {} for one in (old, new))
+    for each in [*after, *(each for each in before if each not in after)]:
+        yield each, before.get(each), after.get(each)

@@ -3,60 +3,42 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Literal
 
+import orjson
 from django.contrib.auth.models import User
-from django.db.models import F, QuerySet
 
 from hud.models import (
-    Environment,
     Experiment,
     Metric,
     Regression,
     Run,
     Series,
-    SeriesState,
     compilation_key,
 )
 from hud.pages import values
-from hud.pages.experiment.history import History, Range, branches, changes
-from hud.pages.sql import by_id, fetch_tuples
+from hud.pages.experiment.history import History, Range, branches, changes, surroundings
+from hud.pages.sql import by_id, fetch, fetch_tuples, int_array
 from hud.pages.suite.columns import key_of, place_of
 from hud.pages.targets import AppliedTarget, Targets
+from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default, other_branch
 from runner.schema.metrics import role_of
 from runner.schema.statistics import median
 
 MOST_ROWS = 6
 MOST_OVERLAYS = 4
+_LEAST_RUNS = 5  # of which one is called the best
 _STRIPS = ("accuracy", "graph_breaks")  # a cell a run in place of a chart
 # Drawn hollow in the chart of another metric, where that is shown.
 _BESIDE = {"warm_compile_s": "cold_compile_s", "eager_device_latency_ms": "device_latency_ms"}
 _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside what its class says
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
 _ACTIVE = ("suspect", "open", "confirmed", "acknowledged")
-
-
-class Reading(NamedTuple):
-    """One process of a metric of the charts: a tuple, as there are hundreds."""
-
-    series_id: int
-    order_time: datetime
-    run_id: int
-    environment_id: int
-    repeat: int
-    compilation: int | None
-    value: float | None
-    status: int
-    code: str | None
-    verdict: str | None
-    commit: str
-    branch: str
-    host: str
 
 
 @dataclass(slots=True)
@@ -69,6 +51,14 @@ class Spot:
     verdict: str = ""
     code: str = ""
     failed: bool = False
+
+    def join_processes(self) -> None:
+        """Make each compilation the median of its processes, and the value theirs."""
+        found: dict[int, list[float]] = {}
+        for number, value in self.compilations:
+            found.setdefault(number, []).append(value)
+        self.compilations = [(number, median(each)) for number, each in found.items()]
+        self.value = median([value for _number, value in self.compilations]) if found else None
 
 
 @dataclass(slots=True)
@@ -103,11 +93,25 @@ class Row:
     verdict: str = ""
     change: float | None = None
     target: AppliedTarget | None = None
+    ceiling: float | None = None  # what the host's measured ceiling would give
+    best: float | None = None  # of the runs of the default branch that are drawn
     regression: Regression | None = None  # active
 
     @property
     def newest(self) -> float | None:
         return next((spot.value for spot in reversed(self.spots.values()) if spot.value is not None), None)
+
+    @property
+    def guides(self) -> list[tuple[Literal["target", "ceiling", "best"], float]]:
+        """Return the values that get a line across the chart."""
+        found: list[tuple[Literal["target", "ceiling", "best"], float]] = []
+        if self.target:
+            found.append(("target", self.target.value))
+        if self.ceiling is not None:
+            found.append(("ceiling", self.ceiling))
+        if self.best is not None:
+            found.append(("best", self.best))
+        return found
 
 
 @dataclass
@@ -162,10 +166,11 @@ def read(
     *,
     overlaid: Sequence[Experiment],
     asked: Range,
+    first: datetime | None,
     targets: Targets,
 ) -> Multiples:
-    """Return the charts of an experiment, in 4 statements. `series` has those of each experiment; A/B runs
-    are left out."""
+    """Return the charts of an experiment from the time `first` on, in 4 statements. `series` has those of
+    each experiment; A/B runs are left out."""
     charts, strips = choose(series[history.experiment.pk], chosen)
     names = {one.metric.name for one in charts}
     over = {
@@ -176,15 +181,13 @@ def read(
     }
     rows = {one.pk: Row(one.metric, target=targets.own(history.experiment, one.metric)) for one in charts}
     cells = {one.pk: Row(one.metric) for one in strips}
-    first = history.points[0].order_time if history.points else None
-    readings = _read([*rows, *cells, *over], asked, first)
-    spots = _spots(readings)
+    spots, slots = _read([*rows, *cells, *over], asked, first, drawn=rows.keys() | cells.keys())
+    _add_changes(slots)
     for pk, row in (*rows.items(), *cells.items()):
         row.spots = spots.get(pk, {})
     by_name = {row.metric.name: row for row in rows.values()}
     for pk, one in over.items():
         by_name[one.metric.name].overlays[one.experiment_id] = spots.get(pk, {})
-    slots = _slots(reading for reading in readings if reading.series_id not in over)
     found = Multiples(slots, strips=[row for row in cells.values() if row.spots])
     for row in rows.values():
         owner = by_name.get(_BESIDE.get(row.metric.name, ""))
@@ -193,6 +196,9 @@ def read(
         elif row.spots:
             owner.beside = row
     found.rows = [row for row in found.rows if row.spots]
+    branched = {slot.key for slot in slots if other_branch(slot.branch)}
+    for row in found.rows:
+        row.best = _best(row, branched)
     newest = history.newest
     _add_levels(rows, newest.environment.class_key if newest else "")
     found.regressions = _regressions(series[history.experiment.pk])
@@ -206,7 +212,8 @@ def read(
 def _regressions(own: Sequence[Series]) -> list[Regression]:
     """Return the regressions of these series, newest first: 1 statement, 2 more if there are any."""
     by_pk = {one.pk: one for one in own}
-    found = list(Regression.objects.filter(series__in=list(by_pk)).order_by("-since")[:50])
+    statement = "SELECT * FROM hud_regression WHERE series_id = ANY(%s::int[]) ORDER BY since DESC LIMIT 50"
+    found = list(Regression.objects.raw(statement, [int_array(by_pk)]))
     names = ("first_run", "last_good_run", "pairs_run")
     runs = by_id(Run, [getattr(one, f"{name}_id") for one in found for name in names])
     owners = by_id(User, [one.owner_id for one in found])
@@ -218,10 +225,44 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
     return found
 
 
-def _read(series: list[int], asked: Range, first: datetime | None) -> list[Reading]:
-    found = fetch_tuples(
+def add_ceilings(rows: Iterable[Row], latest: Iterable[MetricValue]) -> None:
+    """Add what the ceiling of the host would give, of the experiment's latest values: a share of it is stored
+    beside bandwidth and device time, and was taken in the same processes."""
+    by_name = {value.metric.name: value for value in latest}
+    share = by_name.get("share_of_ceiling")
+    if share is None or not share.median:
+        return
+    for row in rows:
+        value = by_name.get(row.metric.name)
+        if value is None or value.median is None or value.run_id != share.run_id:
+            continue
+        if value is share:
+            row.ceiling = 1.0
+        elif row.metric.name == "device_bandwidth_gbps":
+            row.ceiling = value.median / share.median
+        elif row.metric.name == "device_latency_ms":
+            row.ceiling = value.median * share.median
+
+
+def _best(row: Row, branched: Container[Key]) -> float | None:
+    """Return the best result of a run, where enough runs and a direction tell what is good."""
+    values = [
+        spot.value
+        for key, spot in row.spots.items()
+        if spot.value is not None and not spot.failed and key not in branched
+    ]
+    if len(values) < _LEAST_RUNS or row.metric.direction not in ("up", "down"):
+        return None
+    return max(values) if row.metric.direction == "up" else min(values)
+
+
+def _read(
+    series: list[int], asked: Range, first: datetime | None, *, drawn: Container[int]
+) -> tuple[dict[int, dict[Key, Spot]], list[Slot]]:
+    """Return the points of each series, and the runs of those in `drawn`, both oldest first: 1 statement."""
+    rows = fetch_tuples(
         f"""
-        SELECT m.series_id, extract(epoch FROM m.order_time)::float8, m.run_id, m.environment_id, m.repeat,
+        SELECT extract(epoch FROM m.order_time)::float8, m.run_id, m.series_id, m.environment_id, m.repeat,
             m.compilation, m.value, m.status, m.code, v.verdict, r.commit, r.branch, r.host_name
         FROM unnest(%(series)s::int[]) s(id)
         JOIN LATERAL (
@@ -243,43 +284,33 @@ def _read(series: list[int], asked: Range, first: datetime | None) -> list[Readi
             "branches": branches(asked.branch),
         },
     )
-    times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[1] for row in found}}
-    return [Reading(series, times[epoch], *rest) for series, epoch, *rest in found]
-
-
-def _spots(readings: Iterable[Reading]) -> dict[int, dict[Key, Spot]]:
-    """Return the points of each series, oldest first."""
-    found: dict[int, dict[Key, Spot]] = {}
-    for (time, run, series), group in groupby(
-        readings, key=lambda one: (one.order_time, one.run_id, one.series_id)
-    ):
-        of_compilation: dict[int, list[float]] = {}
-        processes = list(group)
-        for one in processes:
-            if one.value is not None:
-                key = compilation_key(one.compilation, one.repeat)
-                of_compilation.setdefault(key, []).append(one.value)
-        middles = [(key, one[0] if len(one) == 1 else median(one)) for key, one in of_compilation.items()]
-        value = median([middle for _key, middle in middles]) if middles else None
-        last = processes[-1]
-        failed = any(one.status for one in processes)
-        found.setdefault(series, {})[time, run] = Spot(
-            run, middles, value, last.verdict or "", last.code or "", failed
-        )
-    return found
-
-
-def _slots(readings: Iterable[Reading]) -> list[Slot]:
-    """Return the runs in order, each with what its environment changed: 1 statement."""
+    times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[0] for row in rows}}
+    spots: dict[int, dict[Key, Spot]] = {own: {} for own in series}
     slots: dict[Key, Slot] = {}
-    for one in readings:
-        if (one.order_time, one.run_id) not in slots:
-            slots[one.order_time, one.run_id] = Slot(
-                one.run_id, one.order_time, one.commit, one.branch, one.host, one.environment_id
-            )
-    found = list(slots.values())
-    environments = Environment.objects.in_bulk({slot.environment for slot in found})
-    for before, slot in pairwise([slot for slot in found if not other_branch(slot.branch)]):
+    several: dict[int, Spot] = {}  # points of more than one process
+    for epoch, run, own, environment, repeat, compilation, value, status, code, verdict, *of_run in rows:
+        key = times[epoch], run
+        if own in drawn and key not in slots:
+            commit, branch, host = of_run
+            slots[key] = Slot(run, key[0], commit, branch, host, environment)
+        measured = [] if value is None else [(compilation_key(compilation, repeat), value)]
+        spot = spots[own].get(key)
+        if spot is None:
+            spots[own][key] = Spot(run, measured, value, verdict or "", code or "", bool(status))
+        else:
+            several[id(spot)] = spot
+            spot.compilations += measured
+            spot.verdict, spot.code = verdict or "", code or ""
+            spot.failed |= bool(status)
+    for spot in several.values():
+        spot.join_processes()
+    return spots, list(slots.values())
+
+
+def _add_changes(slots: Sequence[Slot]) -> None:
+    """Add what each run's environment changed: 1 statement."""
+    environments = surroundings({slot.environment for slot in slots})
+    for before, slot in pairwise([slot for slot in slots if not other_branch(slot.branch)]):
         if before.environment != slot.environment:
             old, new = environments[before.environment], environments[slot.environment]
             slot.changed = sorted(changes(old, new), key=lambda text: text.startswith("torch"))
@@ -287,26 +318,50 @@ def _slots(readings: Iterable[Reading]) -> list[Slot]:
                 old.facts.get(name) and new.facts.get(name) and old.facts[name] != new.facts[name]
                 for name in _STEP_FACTS
             )
-    return found
 
 
 def _add_levels(rows: Mapping[int, Row], class_key: str) -> None:
     """Add what the newest point of each series is judged against: 1 statement."""
-    for state in with_levels(SeriesState.objects.filter(series__in=list(rows), class_key=class_key)):
+    for state in levels_of(rows, class_key):
         row = rows[state.series_id]
-        row.level, row.level_start = level_of(state)
+        row.level, row.level_start = state.accepted
         row.noise, row.verdict, row.change = state.noise, state.verdict, state.change
 
 
-def with_levels(states: QuerySet[SeriesState]) -> QuerySet[Any]:
-    """Read of what the judge keeps only what `level_of` takes: its marks are many times that."""
-    return states.defer("level").annotate(kept=F("level__values"), start=F("level__start"))
+@dataclass(slots=True)
+class SeriesLevel:
+    """What the judge knows of a series in a class of environments."""
+
+    series_id: int
+    class_key: str
+    kept: str | None  # values of the accepted level, as JSON
+    start: str | None
+    baseline: float | None
+    noise: float | None
+    verdict: str
+    change: float | None
+
+    @property
+    def accepted(self) -> tuple[float | None, datetime | None]:
+        """Return the accepted level and when it began."""
+        found = orjson.loads(self.kept) if self.kept else []
+        start = datetime.fromisoformat(self.start) if self.start else None
+        return median(found) if found else self.baseline, start
 
 
-def level_of(state: Any) -> tuple[float | None, datetime | None]:
-    """Return the accepted level of a series and when it began, of a state that was read `with_levels`."""
-    found, start = state.kept or [], state.start
-    return median(found) if found else state.baseline, datetime.fromisoformat(start) if start else None
+def levels_of(series: Iterable[int], class_key: str | None = None) -> list[SeriesLevel]:
+    """Return the levels of these series in one class or all. What the judge keeps beside them, its marks, is
+    many times that: 1 statement."""
+    return fetch(
+        SeriesLevel,
+        """
+        SELECT series_id, class_key, (level->'values')::text kept, level->>'start' AS start, baseline, noise,
+            verdict, change
+        FROM hud_seriesstate
+        WHERE series_id = ANY(%(series)s::int[]) AND class_key = coalesce(%(class_key)s, class_key)
+        """,
+        {"series": int_array(series), "class_key": class_key},
+    )
 
 
 def slot_of_time(slots: Sequence[Slot], time: datetime) -> int:

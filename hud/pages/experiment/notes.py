@@ -110,9 +110,8 @@ def delete(note: Annotation, *, who: str) -> None:
 def of_experiment(experiment: Experiment) -> QuerySet[Annotation]:
     """Return the notes that concern an experiment, the newest first: its own, its suite's, and those of
     everything."""
-    everything = Q(suite="", experiment=None)
-    wanted = Q(experiment=experiment) | Q(suite=experiment.suite, experiment=None) | everything
-    return Annotation.objects.filter(wanted).order_by("-created", "-pk")
+    general = Q(experiment=None, suite__in=("", experiment.suite))
+    return Annotation.objects.filter(general | Q(experiment=experiment)).order_by("-created", "-pk")
 
 
 def to_row(note: Annotation) -> dict[str, Any]:

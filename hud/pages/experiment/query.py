@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from django.utils import timezone
 
@@ -11,9 +12,7 @@ from hud.hosts.registration import is_visible
 from hud.models import (
     ACTIVE,
     Annotation,
-    Environment,
     Experiment,
-    Measurement,
     Metric,
     Run,
     Series,
@@ -21,11 +20,12 @@ from hud.models import (
 from hud.pages import values
 from hud.pages.experiment import compilations, identity, multiples, notes
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import History, Range, fill
+from hud.pages.experiment.history import History, Point, Range, Surroundings, extent, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.hosts.queue import usual_s
+from hud.pages.sql import by_id, fetch_tuples, int_array
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -36,6 +36,7 @@ from runner.schema.suite import TaskSpec
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
+TABLE_ROWS, PART_ROWS = 20, 50  # of the table of points: at first, and of an older part
 _MOST_RELATED = 500
 
 
@@ -52,7 +53,9 @@ class ExperimentPage:
     experiment: Experiment
     pickers: list[Picker] = field(default_factory=list)
     metrics: list[MetricValue] = field(default_factory=list)  # the latest value of each metric
-    history: History | None = None  # None: nothing was measured yet
+    history: History | None = None  # its newest points; None: nothing was measured yet
+    points: list[Point] = field(default_factory=list)  # of the table, newest first
+    older: tuple[datetime, int] | None = None  # time and run before which the next part of the table begins
     charts: Multiples = field(default_factory=Multiples)
     notes: list[Annotation] = field(default_factory=list)
     backends: list[BackendLine] = field(default_factory=list)  # this one first; none without others
@@ -77,7 +80,7 @@ class ExperimentPage:
         return next((value for value in self.metrics if value.metric.name == "autotune_regret"), None)
 
     @property
-    def environments(self) -> list[Environment]:
+    def environments(self) -> list[Surroundings]:
         """Return the environments of all points, the newest first."""
         shown = [history for history in (self.history, *self.siblings) if history]
         found = [point.environment for history in shown for point in reversed(history.points)]
@@ -92,20 +95,21 @@ def read(
     overlay: Sequence[int] = (),
     base: int | None = None,
     head: int | None = None,
+    rows: int = TABLE_ROWS,
     as_data: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 17 statements, one more for uploaded points, one where it can run, up to 3 for
+    """Return the page, in 18 statements, one more for uploaded points, one where it can run, up to 3 for
     compilations and 2 for regressions; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
-    experiments with other backends; `base` and `head` the runs whose kernels to compare. `as_data` reads
-    what the data views say: the points of other devices too, and neither charts nor places.
+    experiments with other backends; `base` and `head` the runs whose kernels to compare. `rows` are in the
+    table of points, which ends before `asked.before`. `as_data` reads what the data views say: all points,
+    those of other devices too, and neither charts nor places.
     """
-    experiment = Experiment.objects.filter(pk=pk).first()
-    if experiment is None:
+    same_case = _same_case(pk)
+    if not same_case:
         return None
-    same_case = Experiment.objects.filter(suite=experiment.suite, case=experiment.case).exclude(pk=pk)
-    related = list(same_case.order_by("pk")[:_MOST_RELATED])
+    experiment, related = same_case[0], same_case[1:]
     backends = identity.same_but_backend(experiment, related)
     devices = identity.same_but_device(experiment, related)
     series = _series_by_experiment([experiment, *backends, *devices])
@@ -129,12 +133,21 @@ def read(
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
                 if as_data:
                     wanted[one.pk] = History(other, one.metric, asked.branch)
-        fill(wanted, asked, targets)
-        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
-        if not as_data:
+        if as_data:
+            fill(wanted, asked, targets)
+            page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
+        else:
+            first = _add_points(page, chosen, asked, targets, rows)
             page.charts = multiples.read(
-                page.history, chosen, series, overlaid=page.overlaid, asked=asked, targets=targets
+                page.history,
+                chosen,
+                series,
+                overlaid=page.overlaid,
+                asked=asked,
+                first=first,
+                targets=targets,
             )
+            multiples.add_ceilings(page.charts.rows, page.metrics)
         if not page.history.points:
             page.history = None
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
@@ -142,15 +155,61 @@ def read(
         page.compilations = compilations.read(pk, chosen, compare=False)
         return page
     page.samples = _samples(page.history)
-    page.more_points = bool(page.history and page.history.processes >= asked.points < MAX_POINTS)
     regression = page.charts.active
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, chosen, base=base, head=head)
-    reruns = Run.objects.filter(request__experiment=experiment, state__in=ACTIVE)
-    page.active = list(reruns.order_by("-created")[:5])
+    page.active = _active(experiment)
     _add_places(page)
     return page
+
+
+def _same_case(pk: int) -> list[Experiment]:
+    """Return an experiment, then others of its case: 1 statement. Nothing where it does not exist."""
+    found = Experiment.objects.raw(
+        """
+        SELECT one.* FROM hud_experiment own
+        JOIN hud_experiment one ON (one.suite, one."case") = (own.suite, own."case")
+        WHERE own.id = %s ORDER BY one.id <> own.id, one.id LIMIT %s
+        """,
+        [pk, 1 + _MOST_RELATED],
+    )
+    return list(found)
+
+
+def _active(experiment: Experiment) -> list[Run]:
+    """Return the newest reruns of it that have not ended: 1 statement."""
+    found = Run.objects.raw(
+        """
+        SELECT r.* FROM hud_runrequest q JOIN hud_run r ON r.id = q.run_id
+        WHERE q.experiment_id = %s AND r.state = ANY(%s) ORDER BY r.created DESC LIMIT 5
+        """,
+        [experiment.pk, list(ACTIVE)],
+    )
+    return list(found)
+
+
+def _add_points(
+    page: ExperimentPage, chosen: Series, asked: Range, targets: Targets, rows: int
+) -> datetime | None:
+    """Add the newest points and those of the table's part; return the time of the first point of the range:
+    4 statements, 4 more for an older part."""
+    history, whole = page.history, replace(asked, before=None)
+    assert history is not None
+    there = extent(chosen.pk, whole, rows + 1)
+    fill({chosen.pk: history}, replace(whole, since=there.since or asked.since), targets)
+    page.more_points = there.processes >= asked.points < MAX_POINTS
+    part = history
+    if asked.before:
+        part = History(history.experiment, history.metric, asked.branch)
+        since = extent(chosen.pk, asked, rows + 1).since or asked.since
+        fill({chosen.pk: part}, replace(asked, since=since), targets)
+    history.total = there.points
+    page.points, rest = part.newest_first[:rows], part.newest_first[rows:]
+    while rest and rest[0].place == page.points[-1].place:  # one run in two environments
+        page.points.append(rest.pop(0))
+    page.older = page.points[-1].place if rest else None
+    return there.first
 
 
 def _add_places(page: ExperimentPage) -> None:
@@ -173,8 +232,13 @@ def _add_places(page: ExperimentPage) -> None:
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
-    """Return the series of each experiment, its suite's main metrics first."""
-    found = Series.objects.filter(experiment__in=experiments).select_related("metric")
+    """Return the series of each experiment, its suite's main metrics first: 2 statements."""
+    ids = int_array(experiment.pk for experiment in experiments)
+    statement = "SELECT id, experiment_id, metric_id FROM hud_series WHERE experiment_id = ANY(%s::int[])"
+    found = list(Series.objects.raw(statement, [ids]))
+    metrics = by_id(Metric, {one.metric_id for one in found})
+    for one in found:
+        one.metric = metrics[one.metric_id]
     by_experiment: dict[int, list[Series]] = {experiment.pk: [] for experiment in experiments}
     suite = experiments[0].suite
     for one in sorted(found, key=lambda one: values.metric_place(suite, one.metric)):
@@ -223,10 +287,18 @@ def _samples(history: History | None) -> list[float]:
     if history is None or history.newest is None:
         return []
     newest = history.newest
-    found = Measurement.objects.filter(
-        run_id=newest.run_id,
-        series_id=newest.series_id,
-        environment_id=newest.environment_id,
-        order_time=newest.order_time,
-    ).order_by("repeat", "side")
-    return [sample for samples in found.values_list("samples", flat=True) for sample in samples or []]
+    found = fetch_tuples(
+        """
+        SELECT samples FROM hud_measurement
+        WHERE run_id = %(run)s AND series_id = %(series)s AND environment_id = %(environment)s
+            AND order_time = %(time)s
+        ORDER BY repeat, side
+        """,
+        {
+            "run": newest.run_id,
+            "series": newest.series_id,
+            "environment": newest.environment_id,
+            "time": newest.order_time,
+        },
+    )
+    return [sample for (samples,) in found for sample in samples or []]

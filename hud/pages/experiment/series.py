@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from hud.models import Series, compilation_key
-from hud.pages.experiment.multiples import level_of, with_levels
+from hud.pages.experiment.multiples import levels_of
 from hud.pages.sql import fetch
 from hud.pages.targets import Targets
 from hud.pages.values import (
@@ -148,7 +148,7 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
         },
     )
     targets = Targets.read()
-    levels = {state.class_key: level_of(state) for state in with_levels(series.states.all())}
+    levels = {state.class_key: state.accepted for state in levels_of([series.pk])}
     groups = groupby(found, key=lambda row: (row.order_time, row.run_id, row.environment_id, row.side))
     points = [(place, list(processes)) for place, processes in groups]
     page = points[-MAX_POINTS:]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hud.judging.regressions.states import Event, RegressionState, possible
 from hud.models import Annotation, Regression
-from hud.pages.experiment.drawing import SHAPES, Canvas
+from hud.pages.experiment.drawing import SHAPES, Canvas, Legend
 from hud.pages.experiment.drawing import Event as Line
 from hud.pages.experiment.history import Point
-from hud.pages.experiment.multiples import Multiples, Row, Spot, slot_of_time
+from hud.pages.experiment.multiples import Key, Multiples, Row, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
 from hud.templatetags.hud_tags import better, unit
@@ -20,16 +21,6 @@ from runner.schema.statistics import median
 
 _NOT_DRAWN = (RegressionState.DISMISSED,)
 _MOST_STEPS = 12
-
-
-@dataclass(frozen=True)
-class Legend:
-    """A shape of the marks: the choice of the autotuner that it stands for."""
-
-    shape: int
-    text: str
-    n: int
-    value: float | None  # the shown metric's median with it
 
 
 @dataclass(frozen=True)
@@ -123,23 +114,25 @@ def place_of(note: Annotation, charts: Multiples) -> int | None:
 
 
 def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
-    """Return what the script shows of a chosen point, as JSON."""
+    """Return what the script shows of a chosen point, as JSON. Points and values are lists, and words are
+    numbers: with names they would be most of the page."""
     charts = page.charts
     places = {slot.key: place for place, slot in enumerate(charts.slots)}
     known = {mark.run for mark in page.compilations.marks}
+    words: dict[str, int] = {}  # verdicts and codes, by their place
     return {
         "experiment": page.experiment.pk,
         "points": [
-            {
-                "run": slot.run,
-                "x": round(x / 10, 3),
-                "time": slot.time,
-                "commit": slot.commit,
-                "branch": other_branch(slot.branch),
-                "host": slot.host,
-                "changed": slot.changed[:6],
-                "kernels": slot.run in known,
-            }
+            [
+                slot.run,
+                round(x / 10, 3),
+                slot.time,
+                slot.commit,
+                slot.branch if slot.key in canvas.branched else "",
+                slot.host,
+                slot.changed[:6],
+                slot.run in known,
+            ]
             for slot, x in zip(charts.slots, canvas.xs, strict=True)
         ],
         "rows": [
@@ -150,15 +143,26 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
                 "better": better(row.metric),
                 "level": row.level,
                 "noise": row.noise,
-                "values": [_numbers_of(spot, places[key]) for key, spot in row.spots.items()],
+                "values": _values_of(row, places, words),
             }
             for row in charts.rows
         ],
+        "words": list(words),
     }
 
 
-def _numbers_of(spot: Spot, place: int) -> list[Any]:
-    """Return place, value, compilations and word; of several compilations both extremes too."""
-    found = [value for _number, value in spot.compilations]
-    ends = [float(f"{value:.5g}") for value in (min(found), max(found))] if len(found) > 1 else []
-    return [place, spot.value, len(found), spot.verdict or spot.code, *ends]
+def _values_of(row: Row, places: Mapping[Key, int], words: dict[str, int]) -> list[list[Any]]:
+    """Return of each point place, value, compilations and word; of several compilations both extremes too.
+    They have 7 digits of the largest."""
+    largest = max((abs(spot.value) for spot in row.spots.values() if spot.value), default=1.0)
+    digits = 6 - math.floor(math.log10(largest))
+    found = []
+    for key, spot in row.spots.items():
+        value = None if spot.value is None else round(spot.value, digits)
+        word = words.setdefault(spot.verdict or spot.code, len(words))
+        numbers = [places[key], value, len(spot.compilations), word]
+        if len(spot.compilations) > 1:
+            ends = [value for _number, value in spot.compilations]
+            numbers += round(min(ends), digits), round(max(ends), digits)
+        found.append(numbers)
+    return found

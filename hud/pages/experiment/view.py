@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -16,6 +17,7 @@ from hud.models import Annotation, Experiment
 from hud.pages import data
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
+from hud.pages.experiment.history import Point
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice
 from hud.pages.hosts.query import places_for, present_accelerators
@@ -24,8 +26,6 @@ from hud.pages.suite.query import identity
 from hud.pages.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
-
-_TABLE_ROWS = 20  # newest points, unless ?table=all
 
 
 class NoteForm(forms.Form):
@@ -43,7 +43,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(pk, form.range(), as_data=bool(data_format), **form.query_options())
+    page = query.read(pk, form.range(), rows=form.rows(), as_data=bool(data_format), **form.query_options())
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
@@ -94,12 +94,12 @@ def _render(
     **more: Any,
 ) -> HttpResponse:
     kept, history = choice.kept(), page.history
-    rows = query.MAX_POINTS if kept.get("table") else _TABLE_ROWS
     shapes, legend = state.shapes_of(page)
-    canvas = Canvas(page.charts.slots, choice.look(), shapes=shapes, expected=state.expected_of(page))
+    canvas = Canvas(
+        page.charts.slots, choice.look(), shapes=shapes, legend=legend, expected=state.expected_of(page)
+    )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
-    points = history.newest_first[:rows] if history else []
-    values = [value for point in points for _number, value in point.compilations]
+    values = [value for point in page.points for _number, value in point.compilations]
     newest_alone = history is not None and history.newest is not None and history.newest.processes == 1
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
@@ -122,9 +122,10 @@ def _render(
         "form": form,
         "command": page.spec.command() if page.spec else "",
         "impossible": page.impossible,
-        "points": points,
-        "with_targets": any(point.targets for point in points),
-        "with_sources": any(point.uploaded or point.file for point in points),
+        "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
+        "before": kept.get("before"),
+        "target": _target_of(page.points),
+        "with_sources": any(point.uploaded or point.file for point in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
         "samples": drawing.samples(page.samples, history.metric, rule if newest_alone else "median")
         if history and len(page.samples) > 1
@@ -133,6 +134,13 @@ def _render(
         **more,
     }
     return render(request, "experiment/experiment.html", context, status=status)
+
+
+def _target_of(points: Sequence[Point]) -> str | None:
+    """Return the only target of these points, '' where they have several, None where none has any."""
+    found = {target.brief if target.own else "" for point in points for target in point.targets}
+    several = len(found) > 1 or any(len(point.targets) > 1 for point in points)
+    return None if not found else "" if several else found.pop()
 
 
 @require_POST
@@ -150,7 +158,7 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice = ExperimentChoice(request.POST)
-    page = query.read(pk, choice.range(), **choice.query_options())
+    page = query.read(pk, choice.range(), rows=choice.rows(), **choice.query_options())
     assert page is not None
     return _render(request, page, form, choice=choice, status=422, problem=problem)
 

@@ -14,7 +14,7 @@ from hud.hosts.registration import state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
 from hud.pages.hosts.facts import read as read_facts
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import by_id, fetch_tuples
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -166,9 +166,18 @@ class Place:
 
 
 def present_accelerators() -> list[Accelerator]:
-    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    found = Accelerator.objects.filter(present=True, host__detached_at__isnull=True)
-    return list(found.select_related("host").order_by("host__name", "name"))
+    """Return the accelerators of attached hosts, silent ones too: 2 statements, 1 without any."""
+    found = Accelerator.objects.raw(
+        """
+        SELECT a.* FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+        WHERE a.present AND h.detached_at IS NULL ORDER BY h.name, a.name
+        """
+    )
+    accelerators = list(found)
+    hosts = by_id(Host, (one.host_id for one in accelerators))
+    for one in accelerators:
+        one.host = hosts[one.host_id]
+    return accelerators
 
 
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:

@@ -1,0 +1,103 @@
+"""From the values of a chart to pixels: the range of its axis, and round ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hud.models import Metric
+from hud.pages.experiment.multiples import Row
+from hud.templatetags.hud_tags import bytes_text
+
+TALL, LOW = 196, 96  # pixels
+ScaleName = Literal["absolute", "relative", "log"]
+_SPAN = 4  # the axis reaches at least so many times the noise to either side of the level
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to pixels from the top, with the ticks of the axis."""
+
+    low: float
+    high: float
+    height: int
+    of: Callable[[float], float]
+    ticks: list[tuple[float, str]]  # pixels, text
+
+    def y(self, value: float) -> float:
+        share = (self.of(value) - self.low) / (self.high - self.low)
+        return self.height - 6 - (self.height - 12) * min(max(share, 0.0), 1.0)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= self.of(value) <= self.high
+
+
+def scale_of(row: Row, name: ScaleName, height: int) -> Scale:
+    """Return the axis of a chart. A guide farther off than the values are apart does not stretch it."""
+    spots = [*row.spots.values(), *(row.beside.spots.values() if row.beside else ())]
+    found = [value for spot in spots for _number, value in spot.compilations]
+    found += [
+        spot.value for over in row.overlays.values() for spot in over.values() if spot.value is not None
+    ]
+    level = row.level if row.level is not None else row.newest
+    of = _transform(name, level, found)
+    least, most = (min(found), max(found)) if found else (0.0, 1.0)
+    low, high = sorted((of(least), of(most)))
+    if level is not None and of(level) is not None:
+        air = _SPAN * abs(level) * (row.noise or 0.0)
+        ends = [of(value) for value in (level - air, level, level + air) if value > 0 or name != "log"]
+        low, high = min(low, *ends), max(high, *ends)
+    for kind, value in row.guides:
+        place = of(value) if kind == "target" else low
+        if low - (high - low) <= place <= high + (high - low):
+            low, high = min(low, place), max(high, place)
+    low, high = _padded(low, high)
+    if name == "absolute" and least >= 0:
+        low = max(low, 0.0)
+    ticks = _ticks(low, high, height, name if of is not float else "absolute", row.metric) if found else []
+    return Scale(low, high, height, of, ticks)
+
+
+def plain_scale(low: float, high: float, height: int) -> Scale:
+    """Return an axis of values as they are, with some air."""
+    low, high = _padded(low, high)
+    return Scale(low, high, height, float, _ticks(low, high, height))
+
+
+def _transform(name: ScaleName, level: float | None, values: Sequence[float]) -> Callable[[float], float]:
+    if name == "log" and values and min(values) > 0:
+        return lambda value: math.log10(max(value, 1e-300))
+    if name == "relative" and level:
+        return lambda value: 100 * (value / level - 1)
+    return float
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    air = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
+    return low - air, high + air
+
+
+def _ticks(
+    low: float, high: float, height: int, name: ScaleName = "absolute", metric: Metric | None = None
+) -> list[tuple[float, str]]:
+    """Return 2 to 6 round ticks as pixels and text."""
+    raw = (high - low) / (6 if height >= TALL else 4)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step, half = next((power * size, size == 2.5) for size in (1, 2, 2.5, 5, 10) if power * size >= raw)
+    digits = max(0, half - math.floor(math.log10(step) + 1e-9))
+    first = math.ceil(low / step)
+    places = [step * (first + number) for number in range(int(high / step - first + 1e-9) + 1)]
+
+    def text_of(place: float) -> str:
+        if name == "log":
+            return f"{10**place:.3g}"
+        if name == "relative":
+            return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
+        if metric and metric.unit == "B":
+            return bytes_text(place).replace(".00 ", " ")
+        return f"{place + 0.0:,.{digits}f}" if abs(place) < 1e6 else f"{place:.3g}"
+
+    scale = Scale(low, high, height, float, [])
+    return [(scale.y(place), text_of(place).replace("-", "−")) for place in places]
