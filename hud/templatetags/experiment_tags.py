@@ -140,7 +140,7 @@ def changed_bars(table: Table) -> SafeString:
     steps.append(("whole", 0.0, head_us))
     ends = [end for _tone, _start, end in steps]
     low, high = min(ends), max(ends)
-    floor = low - ((high - low) or abs(high) or 1.0) * 0.25
+    floor = low - (max(0.25 * (high - low), 0.02 * abs(high)) or 1.0)  # noise looks like noise
     bars = []
     for place, (tone, start, end) in enumerate(steps):
         top, foot = (max(start, end), min(start, end)) if start else (end, floor)

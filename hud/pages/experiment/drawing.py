@@ -123,8 +123,8 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
         said += f", newest {row.newest:.4g} {row.metric.unit}"
     if row.level is not None:
         said += f", accepted level {row.level:.4g}"
-    texts = [*_tick_texts(scale), *_guide_texts(row, scale), *_edge(row, canvas, scale, shaped=shaped)]
-    return _svg(scale.height, said, lines, [*marks, *texts])
+    texts = [*_tick_texts(scale), *_edge(row, canvas, scale, shaped=shaped)]
+    return _svg(scale.height, said, lines, [*_guide_texts(row, scale), *marks, *texts])
 
 
 def strip(row: Row, canvas: Canvas) -> SafeString:
