@@ -53,7 +53,7 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     found = Verdict.objects.order_by("order_time").values_list("verdict", "baseline_n")
     assert list(found) == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
-    page = read_page(experiment.pk)
+    page = read_page(experiment.pk, rows=50)
     assert page.history
     assert [(point.median, point.processes) for point in page.history.points] == [
         (value, 1) for value in VALUES
