@@ -25,7 +25,7 @@ class Range:
     until: datetime | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Point(MetricValue):
     """A value in its series: where it came from, and what differs from the point before."""
 
