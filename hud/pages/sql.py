@@ -1,4 +1,4 @@
-"""Hand-written SQL, where the ORM cannot express a query."""
+"""Hand-written SQL, where the ORM cannot express a query or takes longer than the database does."""
 
 from __future__ import annotations
 
