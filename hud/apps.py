@@ -11,8 +11,10 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 from django.db import connections
+from django.db.backends.signals import connection_created
 
 from hud.hosts import queues
+from hud.timestamps import read_faster
 
 MINIMUM_POSTGRES = 160_000
 _PRIVATE_FILES = ("secret_key", "operator.json", "host.json")
@@ -30,6 +32,7 @@ class HudConfig(AppConfig):
         checks.register(check_private_files)
         checks.register(check_database_version, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
+        connection_created.connect(read_faster)
         queues.make_jobs_inert()
 
 

@@ -7,7 +7,9 @@ servers are the embedded ones below it (`hud/server/embedded.py`).
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,13 @@ def roles_by_group(text: str) -> dict[str, str]:
             raise ValueError(f"HUD_OIDC_ROLES has {part!r}; it must be ROLE=GROUP,GROUP… of the known roles")
         found |= dict.fromkeys(groups.split(","), role)
     return found
+
+
+def without_traceback_of_refusal(record: logging.LogRecord) -> bool:
+    """Leave the traceback of a 403 out of the log, since its line has the path."""
+    if getattr(record, "status_code", 0) == HTTPStatus.FORBIDDEN:
+        record.exc_info = None
+    return True
 
 
 HUD_ENV = os.environ.get("HUD_ENV", "development")
@@ -242,6 +251,9 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {
+        "refusals": {"()": "django.utils.log.CallbackFilter", "callback": without_traceback_of_refusal}
+    },
     "root": {"handlers": ["stderr"], "level": "INFO"},
-    "loggers": {"rq": {"level": "WARNING"}},
+    "loggers": {"rq": {"level": "WARNING"}, "django.request": {"filters": ["refusals"]}},
 }

@@ -68,9 +68,15 @@ def note_of(host: Host, state: str) -> str:
 
 def visible_hosts() -> QuerySet[Host]:
     """Return the attached hosts that sent a heartbeat, or were created, within HIDDEN_AFTER."""
-    since = Now() - HIDDEN_AFTER
-    heard = Q(last_beat__gt=since) | Q(last_beat__isnull=True, created__gt=since)
-    return Host.objects.filter(heard, detached_at__isnull=True)
+    return Host.objects.filter(visible(""))
+
+
+def visible(host: str) -> Q:
+    """Return the condition of `visible_hosts` for a table that reaches its host by `host`, as ``host__``."""
+    since = timezone.now() - HIDDEN_AFTER
+    heard = Q((f"{host}last_beat__gt", since))
+    new = Q((f"{host}last_beat", None), (f"{host}created__gt", since))
+    return Q((heard | new), (f"{host}detached_at", None))
 
 
 def is_visible(host: Host, now: datetime) -> bool:

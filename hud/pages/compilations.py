@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from hud.models import Compilation, KernelBinary, kernels_of
+from hud.models import Compilation, KernelBinary, Regression, kernels_of
+from hud.pages.sql import fetch_tuples, int_array
 from hud.runs.branches import stored_names
 from runner.schema.compilations import Compiled
 
@@ -53,6 +54,19 @@ def code_of(binaries: Collection[str]) -> dict[str, str]:
     """Return the source of these binaries, as far as it was kept."""
     found = KernelBinary.objects.filter(binary__in=binaries).select_related("code")
     return {one.binary: one.code.text for one in found}
+
+
+def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:
+    """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
+    runs = {run for one in regressions for run in (one.first_run_id, one.last_good_run_id) if run}
+    found = fetch_tuples(
+        """
+        SELECT DISTINCT run_id, experiment_id FROM hud_compilation
+        WHERE experiment_id = ANY(%(of)s::int[]) AND run_id = ANY(%(runs)s::int[]) AND kernels <> '{}'
+        """,
+        {"of": int_array({one.series.experiment_id for one in regressions}), "runs": int_array(runs)},
+    )
+    return {(run, experiment) for run, experiment in found}
 
 
 def _with_kernels(found: QuerySet[Compilation]) -> list[Produced]:

@@ -22,6 +22,7 @@ from hud.pages.experiment.drawing import Look
 from hud.pages.experiment.history import Range
 from hud.pages.limits import query as limits
 from hud.pages.regressions import query as regressions
+from hud.pages.regressions.tabs import TABS
 from hud.pages.runs import query as runs
 from hud.pages.suite import query as suite
 
@@ -76,7 +77,7 @@ class SuiteFilters(FilterForm):
 
 
 class RegressionFilters(FilterForm):
-    tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in regressions.TABS])
+    tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in TABS])
     state = forms.ChoiceField(required=False, choices=[(state, state) for state in RegressionState])
     arch = _word(100)
     suite = _word(60)

@@ -8,6 +8,7 @@ value is a cross on a dotted line where it failed, else a gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -39,33 +40,36 @@ def sparkline(
     reach = [*there, middle]
     low, high = min(*reach, middle - 4 * band), max(*reach, middle + 4 * band)
     width, height = size
-    step = (width - 6) / max(len(values) - 1, 1)
     scale = (height - 6) / ((high - low) or 1.0)
-
-    def y_of(value: float) -> float:
-        return height / 2 if high == low else height - 3 - scale * (value - low)
-
+    floor = height / 2 if high == low else height - 3
     first = len(values) - moved
-    spots = [(3 + index * step, value) for index, value in enumerate(values)]
+    places = _places(len(values), width)
+    spots = [
+        f"{x},{floor - scale * (value - low):.1f}" if value is not None else ""
+        for x, value in zip(places, values, strict=True)
+    ]
     parts = []
     if level is not None and band:
-        top, bottom = y_of(middle + band), y_of(middle - band)
+        top, bottom = (floor - scale * (value - low) for value in (middle + band, middle - band))
         parts.append(f'<rect y="{top:.1f}" width="{width}" height="{max(bottom - top, 1):.1f}" rx="1"/>')
-    missing = [x for x, value in spots if value is None] if crosses else []
+    missing = [index for index, value in enumerate(values) if value is None] if crosses else []
     if missing:
-        y = y_of(middle)
+        y, step = floor - scale * (middle - low), (width - 6) / max(len(values) - 1, 1)
         parts.append(f'<path class="dots" d="M3 {y:.1f}H{width - 3}"/>')
-        parts += [f'<path class="cross" d="M{x - 2.5:.1f} {y - 2.5:.1f}l5 5m0-5l-5 5"/>' for x in missing]
+        parts += [
+            f'<path class="cross" d="M{0.5 + index * step:.1f} {y - 2.5:.1f}l5 5m0-5l-5 5"/>'
+            for index in missing
+        ]
     quiet, coloured = (
-        " ".join(f"{x:.1f},{y_of(value):.1f}" for x, value in part if value is not None)
+        " ".join(filter(None, part))
         for part in (spots[: first or None], spots[max(first - 1, 0) :] if moved else [])
     )
     parts.append(f'<polyline points="{quiet}"/>')
     if coloured:
         parts.append(f'<polyline class="{tone}" points="{coloured}"/>')
-    x, last = next((x, value) for x, value in reversed(spots) if value is not None)
+    x, _comma, last = next(filter(None, reversed(spots))).partition(",")
     dot = f' class="{tone}"' if moved else ""
-    parts.append(f'<circle{dot} cx="{x:.1f}" cy="{y_of(last):.1f}" r="2.2"/>')
+    parts.append(f'<circle{dot} cx="{x}" cy="{last}" r="2.2"/>')
     said = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
     title = f"<title>{label}</title>" if label else ""
     return mark_safe(  # noqa: S308 - numbers, and a label of numbers  # nosec B308, B703
@@ -100,6 +104,13 @@ def interval(
         f'<line class="ci {tone}" x1="{x_of(low)}" x2="{x_of(high)}" y1="10" y2="10"/>'
         f'<circle class="pt {tone}" cx="{x_of(value)}" cy="10" r="3.4"/></svg>'
     )
+
+
+@lru_cache(maxsize=512)
+def _places(count: int, width: int) -> list[str]:
+    """Return where the values stand, from left to right."""
+    step = (width - 6) / max(count - 1, 1)
+    return [f"{3 + index * step:.1f}" for index in range(count)]
 
 
 def _noise_of(values: Sequence[float], middle: float) -> float:

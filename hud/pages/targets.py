@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hud.models import Experiment, Metric, Target
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import fetch_models, fetch_tuples
 from runner.schema.statistics import median
 from runner.schema.targets import TargetFraction
 from runner.suites import CEILINGS, SUITES
@@ -63,7 +63,7 @@ class Targets:
 
     @classmethod
     def read(cls) -> Targets:
-        return cls(Target.objects.all(), _measured_copies())
+        return cls(fetch_models(Target, "ORDER BY id", {}), _measured_copies())
 
     def shipped_metrics(self) -> set[str]:
         """Return the names of metrics with a shipped fraction."""
@@ -93,6 +93,8 @@ class Targets:
         self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None
     ) -> list[AppliedTarget]:
         """Return the targets to show: this arch's own first, then the record's for another arch."""
+        if value is None and metric.name not in FRACTIONS and metric.pk not in self._of_metric:
+            return []  # as for most cells of a table
         own = self.own(experiment, metric, value, arch)
         shown = [own] if own else []
         if value is not None and arch not in (None, experiment.arch):
@@ -102,7 +104,7 @@ class Targets:
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
         """Return the operator's most specific row; an empty field matches any value."""
         rows = self._of_metric.get(metric.pk)
-        if rows is None:  # of most metrics, and this is asked for each cell of a table
+        if rows is None:
             return None
         names = ("suite", "case", "backend", "arch", "dtype")
         said = {**{name: getattr(experiment, name) for name in names}, "size": size_of(experiment)}
@@ -117,14 +119,14 @@ def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") ->
 
 
 def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
-    def fits(one: TargetFraction) -> bool:
-        return (
+    for one in FRACTIONS.get(metric.name, ()):
+        if (
             one.case == experiment.case
             and one.dtype in ("", experiment.dtype)
             and one.size in ("", size_of(experiment))
-        )
-
-    return next((one.fraction for one in FRACTIONS.get(metric.name, ()) if fits(one)), None)
+        ):
+            return one.fraction
+    return None
 
 
 def size_of(experiment: Experiment) -> str:

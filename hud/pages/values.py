@@ -96,7 +96,7 @@ class MetricValue:
     experiment: Experiment = field(init=False)
     metric: Metric = field(init=False)
     targets: list[AppliedTarget] = field(init=False)
-    processes: int = 1  # fresh processes whose median this is
+    processes: int = field(default=1, kw_only=True)  # fresh processes whose median this is
 
     def show(self, experiment: Experiment, metric: Metric, targets: Targets) -> Self:
         """Add whose value it is, and the targets that apply to it."""
@@ -150,6 +150,7 @@ class MetricValue:
     def to_row(self) -> dict[str, Any]:
         """Return one flat line of the JSON and CSV views."""
         own = self.own_target
+        met = own.met_by(self.median, self.metric.direction) if own else "none"
         return {
             "metric": self.metric.name,
             "unit": self.metric.unit,
@@ -166,7 +167,7 @@ class MetricValue:
             "verdict_reason": self.verdict_reason,
             "target": own.value if own else None,
             "target_name": own.name if own else None,
-            "target_met": {"met": True, "missed": False}.get(self.met),
+            "target_met": {"met": True, "missed": False}.get(met),
             "record_target": self.target,
             "record_target_arch": self.target_arch,
             "warning": self.warning,
@@ -188,11 +189,11 @@ def _columns(earlier: str) -> str:
     return f"""
     s.id series_id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side,
     m.compilation, m.value median, m.spread, m.n, m.status status_code, m.target, m.target_arch,
-    m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, v.reason verdict_reason, m.upload_id,
+    m.code, m.note, v.verdict judged, v.change, v.noise, v.factor, v.reason verdict_reason,
     {earlier} earlier,
     m.run_id IN (SELECT run_id FROM hud_unjudgedrun)
         OR coalesce(s.touched_at <= m.order_time, false) unjudged,
-    m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab
+    m.run_id IN (SELECT id FROM hud_run WHERE base_interpreter <> '') is_ab, m.upload_id
     """  # noqa: S608 — constants of this file  # nosec B608
 
 
@@ -271,7 +272,7 @@ def of_runs(
         {
             "series": int_array(series),
             "runs": int_array(runs),
-            "earlier": [one or None for one in has_earlier],
+            "earlier": f"{{{','.join('t' if one else 'NULL' for one in has_earlier)}}}",
             "distinct": list(set(runs)),
         },
     )

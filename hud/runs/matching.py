@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hud.hosts.registration import unavailable_suites, visible_hosts
+from hud.hosts.registration import unavailable_suites, visible
 from hud.models import Accelerator, Host
 from runner.schema.suite import TaskSpec, suite_of
 
@@ -47,8 +47,8 @@ class ResourceRequest:
 
 def attached() -> list[Accelerator]:
     """Return the accelerators of every visible host."""
-    found = Accelerator.objects.filter(present=True, host__in=visible_hosts())
-    return list(found.select_related("host").order_by("host__name", "name"))
+    found = Accelerator.objects.filter(visible("host__"), present=True).select_related("host")
+    return sorted(found, key=lambda one: (one.host.name, one.name))
 
 
 def eligible_accelerators(

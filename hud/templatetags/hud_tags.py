@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 from django import template
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -22,8 +23,8 @@ from hud.pages.values import MetricValue
 register = template.Library()
 
 _LONG_NAME = 60  # characters
-_SIGNS = {"x": "×"}  # of units, as they are shown
 _NO_UNIT = {"", "count", "ratio"}
+_SIGNS = {"x": "×", "B": "", **dict.fromkeys(_NO_UNIT, "")}  # of units, as they are shown
 # Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
 _ICONS = {
     "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
@@ -151,16 +152,23 @@ def cell_html(value: MetricValue | None, with_unit: bool = False) -> SafeString:
         title = ": ".join(filter(None, (_WORDS.get(value.status, value.status), value.reason)))
         text = value.code or value.status
         return badge_html(value.status, _WORDS.get(text, text), title)
-    parts = [f'<span class="value">{number(value.median, value.metric)}</span>']
-    if with_unit and (sign := unit(value.metric)):
-        parts.append(f'<span class="unit">{escape(sign)}</span>')
-    if value.status != "ok":
-        parts.append(_status_badge(value))
-    parts.append(_marks(value))
+    shown = f'<span class="value">{number(value.median, value.metric)}</span>'
+    if with_unit:
+        shown += _unit_html(unit(value.metric))
+    if value.status_code:
+        shown += f" {_status_badge(value)}"
+    if marks := _marks(value):
+        shown += f" {marks}"
     if value.verdict in _WORTH_A_BADGE:
-        parts.append(verdict_badge(value))
-    parts += [_target_icon(target, value) for target in value.targets]
-    return mark_safe(" ".join(filter(None, parts)))  # noqa: S308 — a number, and badges that are escaped  # nosec B308, B703
+        shown += f" {verdict_badge(value)}"
+    for target in value.targets:
+        shown += f" {_target_icon(target, value)}"
+    return SafeString(shown)  # a number, and badges that are escaped
+
+
+@lru_cache(maxsize=256)
+def _unit_html(sign: str) -> str:
+    return f' <span class="unit">{escape(sign)}</span>' if sign else ""
 
 
 def _target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
@@ -202,7 +210,7 @@ def quantity(value: float | None, metric: Metric) -> str:
 @register.filter
 def unit(metric: Metric) -> str:
     """Return the unit to show beside a metric's name in a table's head."""
-    return "" if metric.unit in _NO_UNIT | {"B"} else _SIGNS.get(metric.unit, metric.unit)
+    return _SIGNS.get(metric.unit, metric.unit)
 
 
 @register.filter
@@ -300,6 +308,13 @@ def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
     return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
         f'<time datetime="{moment.isoformat()}" title="{exact} UTC"{attribute}>{words}</time>'
     )
+
+
+@register.filter
+@lru_cache(maxsize=4096)
+def address(pk: int, name: str) -> str:
+    """Return the address of a page, as the tag `url` does at six times the cost."""
+    return reverse(name, args=[pk])
 
 
 @register.filter

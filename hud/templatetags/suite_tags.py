@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import lru_cache
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from html import escape  # of strings only, at a fifth of the cost of Django's
 
 from django import template
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages.suite.newest import Totals
-from hud.pages.suite.query import SPEEDUPS, Row
+from hud.pages.suite.query import SPEEDUPS, Row, SuitePage
 from hud.pages.values import MetricValue
-from hud.templatetags.experiment_tags import unit_cell
-from hud.templatetags.hud_tags import ago, badge_html, long_name, number, signed_percent, sparkline, unit
+from hud.templatetags.hud_tags import (
+    address,
+    ago,
+    badge_html,
+    cell_html,
+    long_name,
+    number,
+    signed_percent,
+    sparkline,
+    unit,
+)
 
 register = template.Library()
 _NOTHING = SafeString("")
@@ -25,12 +33,19 @@ _SHORT = {"improved", "regressed", "inconclusive"}
 
 
 @register.simple_tag
-def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[str]) -> SafeString:
-    """Return a row of a suite's table: identity, trend, a cell for each column."""
+def suite_rows(page: SuitePage, may: Collection[str]) -> SafeString:
+    """Return the rows of a suite's table: identity, trend, a cell for each column."""
+    attached = page.attached if "run" in may else []
+    times = {row.leading.order_time for row in page.rows if row.leading}
+    shown = {time: ago(time) for time in times}  # of few runs
+    return mark_safe("".join([_row(row, attached, shown) for row in page.rows]))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+def _row(row: Row, attached: Collection[tuple[str, str]], times: Mapping[datetime, str]) -> str:
     one = row.experiment
     plain, tick, again, newest = one.title, "", "", ""
     title = escape(plain)
-    if attached and "run" in may:
+    if attached:
         box = f'<input type="checkbox" name="experiment" value="{one.pk}" aria-label="Rerun {title}">'
         tick = f'<td class="tick">{box}</td>'
         if (one.device, one.arch) in attached:
@@ -44,19 +59,14 @@ def suite_row(row: Row, attached: Collection[tuple[str, str]], may: Collection[s
         for cell, mark in zip(row.cells, row.marks, strict=True)
     )
     if row.leading:
-        newest = f'<a href="{_address("run", row.leading.run_id)}">{ago(row.leading.order_time)}</a>'
+        newest = f'<a href="{address(row.leading.run_id, "run")}">{times[row.leading.order_time]}</a>'
     name = title.replace(",", ",<wbr>").replace("[", "<wbr>[")
-    head = f'<a href="{_address("experiment", one.pk)}"{long_name(plain)}>{name}</a>'
+    head = f'<a href="{address(one.pk, "experiment")}"{long_name(plain)}>{name}</a>'
     head += _DYNAMIC if one.dynamic else ""
-    return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    return (
         f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
         f'<td class="when">{newest}{again}</td></tr>'
     )
-
-
-@lru_cache(maxsize=4096)
-def _address(name: str, pk: int) -> str:
-    return reverse(name, args=[pk])
 
 
 def _mark(cell: MetricValue | None, mark: str) -> str:
@@ -67,14 +77,15 @@ def _mark(cell: MetricValue | None, mark: str) -> str:
 
 
 def _cell(cell: MetricValue | None, below: bool) -> str:
-    shown: str = unit_cell(cell)
     if cell is None or cell.median is None:
-        return shown
+        return cell_html(cell)
     told = cell.change is not None and cell.verdict in _SHORT
     if told and not cell.targets and not cell.status_code:
         badge = badge_html(cell.verdict, signed_percent(cell.change), cell.verdict)  # the word as its title
         value, of = number(cell.median, cell.metric), escape(unit(cell.metric))
         shown = f'<span class="value">{value}</span> <span class="unit">{of}</span> {badge}'
+    else:
+        shown = cell_html(cell, with_unit=True)
     if below and cell.metric.name in SPEEDUPS:
         return f'{shown} <span class="below">▼ slower than eager</span>'
     return shown

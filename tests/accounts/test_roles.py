@@ -175,6 +175,14 @@ def test_a_url_without_a_row_is_refused_to_everybody(client: Client, settings: A
     assert client.get("/new/").status_code == HTTPStatus.FORBIDDEN
 
 
+def test_a_refusal_is_one_line_of_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.force_login(create_user("viewer"))
+    assert client.get("/audit/").status_code == HTTPStatus.FORBIDDEN
+    (record,) = caplog.records
+    assert "/audit/" in record.getMessage()
+    assert not record.exc_info
+
+
 def test_staff_without_permissions_sees_nothing_and_with_one_that(
     client: Client, redis_server: RedisServer
 ) -> None:

@@ -23,7 +23,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 25
+STATEMENTS = 27
 
 
 def text_of(client: Client, address: str = "/") -> str:

@@ -27,7 +27,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 12
+STATEMENTS = 11
 
 
 def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:

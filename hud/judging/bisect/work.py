@@ -32,17 +32,19 @@ class CannotBisect(Exception):
     """No bisect of the regression can start now; the text says why."""
 
 
-def hindrance(regression: Regression) -> str:
+def hindrance(regression: Regression, attached: Sequence[Accelerator] | None = None) -> str:
     """Return why the regression cannot be bisected, '' if it can."""
     try:
-        _plan(regression)
+        _plan(regression, attached)
     except CannotBisect as error:
         return str(error)
     return ""
 
 
-def _plan(regression: Regression) -> tuple[Accelerator, list[Build]]:
-    accelerator = accelerator_of(regression)
+def _plan(
+    regression: Regression, attached: Sequence[Accelerator] | None = None
+) -> tuple[Accelerator, list[Build]]:
+    accelerator = accelerator_of(regression, attached)
     if accelerator is None:
         raise CannotBisect("no host that takes tasks has measured it")
     runs = (regression.last_good_run, regression.first_run)

@@ -132,23 +132,21 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
         return None
 
 
-def accelerator_of(one: Regression) -> Accelerator | None:
+def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:
     """Return the accelerator that measured the regression, while it takes tasks. An upload only names a host,
-    and must not make it work."""
+    and must not make it work. `attached` are all that are, where they are read already."""
     if one.first_run is None or one.first_run.upload_id:
         return None
     environment = _environment(one, one.first_run)
     uuid = environment.facts.get("gpu_uuid", "") if environment else ""
-    attached = [
+    there = [
         item
-        for item in matching.attached()
+        for item in (matching.attached() if attached is None else attached)
         if item.host.name == one.first_run.host_name
         and not (item.unavailable_reason or item.host.drained or item.host.paused_until)
     ]
     device = one.series.experiment.device
-    return next(
-        (item for item in attached if item.device == device and (not uuid or item.uuid == uuid)), None
-    )
+    return next((item for item in there if item.device == device and (not uuid or item.uuid == uuid)), None)
 
 
 def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Count
+from django.db import connection
 
 from hud.judging.regressions import causes
 from hud.judging.regressions.causes import Group, Moved
 from hud.judging.regressions.states import Canaries, RegressionKind
-from hud.models import Regression, SeriesState
+from hud.models import Regression
 
 
 def groups(regressions: Sequence[Regression]) -> list[Group]:
     """Return the groups of these regressions, which have their experiments, metrics and latest runs: 1
     statement."""
     runs = {one.first_run_id for one in regressions} - {None}
-    counted = dict(
-        SeriesState.objects.filter(run__in=runs)
-        .values("run")
-        .annotate(n=Count("series__experiment", distinct=True))
-        .values_list("run", "n")
-    )
-    return causes.group([_moved(one) for one in regressions], counted)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT t.run_id, count(DISTINCT s.experiment_id)
+            FROM hud_seriesstate t JOIN hud_series s ON s.id = t.series_id
+            WHERE t.run_id = ANY(%(runs)s::int[]) GROUP BY 1
+            """,
+            {"runs": list(runs)},
+        )
+        measured = dict(cursor.fetchall())
+    return causes.group([_moved(one) for one in regressions], measured)
 
 
 def _moved(one: Regression) -> Moved:

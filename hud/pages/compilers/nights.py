@@ -115,7 +115,7 @@ def read(branch: str = "") -> list[Night]:
 def _night(commit: str, runs: Sequence[tuple[int, datetime, bool]], *, alone: bool) -> Night:
     at = runs[-1][1]
     named = commit[:12] if _HASH.fullmatch(commit) else commit
-    side = f"{at:%Y-%m-%d}" if alone or not commit else f"commit:{named}"
+    side = str(at.date()) if alone or not commit else f"commit:{named}"
     done = not any(active for _run, _at, active in runs)
     return Night(side, day(at), at, commit, tuple(sorted(run for run, _at, _active in runs)), done)
 
@@ -159,7 +159,7 @@ def side(text: str, nights: Sequence[Night]) -> Night | None:
 
 
 def _on(night: Night, text: str) -> bool:
-    return text == f"{night.time:%Y-%m-%d}"
+    return text == str(night.time.date())
 
 
 _kept: OrderedDict[tuple[Subject, tuple[int, ...]], tuple[float, Results]] = OrderedDict()

@@ -51,7 +51,7 @@ class Surroundings:
     facts: dict[str, Any]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Point(MetricValue):
     """A value in its series: where it came from, and what differs from the point before."""
 

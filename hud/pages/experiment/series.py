@@ -51,7 +51,7 @@ class Stamp:
     etag: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Point(MetricValue):
     samples: list[float] | None
     commit: str

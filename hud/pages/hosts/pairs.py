@@ -27,7 +27,8 @@ class Builds:
 
     def __init__(self) -> None:
         """Read the accelerators: 1 statement."""
-        self._interpreters = [(one, _interpreters(one)) for one in matching.attached()]
+        self.accelerators = matching.attached()
+        self._interpreters = [(one, _interpreters(one)) for one in self.accelerators]
 
     @property
     def can_pair(self) -> bool:

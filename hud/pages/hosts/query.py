@@ -217,7 +217,18 @@ class HostsInLine:
 def in_one_line() -> HostsInLine:
     """Count hosts by state, and tasks that run and wait: 2 statements."""
     now = timezone.now()
-    states = Counter(state_of(host, now) for host in Host.objects.filter(detached_at__isnull=True))
+    hosts = fetch_tuples(
+        "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id", {}
+    )
+    states = Counter(
+        state_of(Host(last_beat=beat, paused_until=paused, drained=drained), now)
+        for beat, paused, drained in hosts
+    )
     active = (Task.State.RUNNING, Task.State.QUEUED)
-    tasks = Counter(Task.objects.filter(state__in=active).values_list("state", flat=True))
-    return HostsInLine(dict(states), tasks[Task.State.RUNNING], tasks[Task.State.QUEUED])
+    tasks = dict(
+        fetch_tuples(
+            "SELECT state, count(*) FROM hud_task WHERE state = ANY(%(active)s) GROUP BY 1",
+            {"active": list(active)},
+        )
+    )
+    return HostsInLine(dict(states), *(tasks.get(state, 0) for state in active))

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.states import RegressionKind
-from hud.models import Compilation, SeriesState
+from hud.models import SeriesState
+from hud.pages.compilations import known_between
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions.query import Cause, Line
+from hud.pages.sql import fetch_tuples, int_array
 from hud.pages.values import MetricValue
 
 _MOST_IMPROVED = 10  # series
@@ -83,9 +85,13 @@ def rows(
             by_experiment[pk].others += 1
         elif pk not in regressed:
             by_experiment[pk] = Look(missed=value, is_new=False)
-    series = [row.missed.series_id for row in by_experiment.values() if row.missed]
+    series = int_array(row.missed.series_id for row in by_experiment.values() if row.missed)
     recent = dict(
-        SeriesState.objects.filter(series__in=series).order_by("order_time").values_list("series", "recent")
+        fetch_tuples(
+            "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])"
+            " ORDER BY order_time",
+            {"series": series},
+        )
     )
     for row in by_experiment.values():
         row.recent = recent.get(row.missed.series_id) if row.missed else None
@@ -95,12 +101,7 @@ def rows(
 def complete(shown: Sequence[Look]) -> None:
     """Say how each row can be measured again, and whether its kernels are known: 2 statements, 1 more where a
     host has two versions of torch."""
-    lines = [row.line for row in shown if row.line]
-    runs = {run for line in lines for run in (line.regression.first_run_id, line.regression.last_good_run_id)}
-    known = Compilation.objects.filter(
-        experiment__in={line.experiment.pk for line in lines}, run__in=runs - {None}
-    ).exclude(kernels=[])
-    places = set(known.values_list("run", "experiment"))
+    places = known_between([row.line.regression for row in shown if row.line])
     builds = Builds()
     moved = [row.line.regression for row in shown if row.line and row.kind in {"regressed", "drift"}]
     pairs = builds.of_regressions(moved)

@@ -12,7 +12,7 @@ from hud.models import Metric
 from hud.pages.compilers.nights import day
 from hud.pages.compilers.table import is_model_suite, suite_place
 from hud.pages.overview.look import shortfall
-from hud.pages.sql import fetch_tuples
+from hud.pages.sql import by_id, fetch_tuples
 from hud.pages.values import MetricValue, metric_place
 from runner.suites import CEILINGS
 
@@ -52,7 +52,7 @@ def read(
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
     late = {one.suite for one in overdue if one.arch == arch}
     rows = _means(list(tiles), arch)
-    metrics = Metric.objects.in_bulk({row[1] for row in rows})
+    metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:
         tile = tiles[suite]
         if known > tile.known:

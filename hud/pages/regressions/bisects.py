@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState, most_steps
-from hud.models import Bisect, BisectStep, Regression
+from hud.models import Accelerator, Bisect, BisectStep, Regression
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,10 @@ def view(bisect: Bisect) -> BisectView:
     return BisectView(bisect, steps, most_steps(len(bisect.builds)))
 
 
-def panel(regression: Regression) -> BisectPanel:
-    """Return what the page of a regression says of its bisects: at most 7 statements."""
+def panel(regression: Regression, attached: Sequence[Accelerator]) -> BisectPanel:
+    """Return what the page of a regression says of its bisects: at most 6 statements."""
     newest = Bisect.objects.filter(regression=regression).select_related("accelerator__host").last()
     shown = view(newest) if newest else None
     if shown and shown.is_running:
         return BisectPanel(shown, "it is running")
-    return BisectPanel(shown, work.hindrance(regression))
+    return BisectPanel(shown, work.hindrance(regression, attached))

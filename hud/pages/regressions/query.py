@@ -8,33 +8,31 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, QuerySet
-from django.utils import timezone
+from django.db.models import Q
 
 from hud.judging.regressions.causes import Group
 from hud.judging.regressions.groups import groups
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionState, possible
 from hud.models import (
-    Compilation,
     Environment,
     Experiment,
     Metric,
     Regression,
     RegressionEvent,
     Run,
-    SeriesState,
+    Series,
 )
+from hud.pages.compilations import known_between
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
-from hud.pages.sql import by_id
+from hud.pages.regressions.tabs import IS_WAITING, WAITING, counts, in_tab
+from hud.pages.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 
 MOST_ROWS = 500
 NOBODY = "nobody"
-TABS = ("inbox", "mine", "suspects", "resolved", "accepted", "dismissed", "muted")
-WAITING = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
 _NIGHTS = timedelta(days=28)
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 
@@ -206,9 +204,15 @@ def read(filters: Filters, user: User | None) -> RegressionsPage:
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
     if filters.open and chosen is None:
         chosen = line_of(filters.open)
-    active = Regression.objects.filter(state__in=ACTIVE)
-    names = ("series__experiment__arch", "series__experiment__suite", "owner__username")
-    choices = list(active.values_list(*names).distinct().order_by())
+    choices = fetch_tuples(
+        """
+        SELECT DISTINCT e.arch, e.suite, u.username
+        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id
+        JOIN hud_experiment e ON e.id = s.experiment_id
+        LEFT JOIN auth_user u ON u.id = r.owner_id WHERE r.state = ANY(%(active)s)
+        """,
+        {"active": list(ACTIVE)},
+    )
     causes = grouped(lines)
     return RegressionsPage(
         causes=causes,
@@ -223,23 +227,28 @@ def read(filters: Filters, user: User | None) -> RegressionsPage:
 
 
 def _opened() -> Opened:
-    recent = Regression.objects.filter(opened__gt=timezone.now() - _NIGHTS)
-    by_pairs = {"confirmed": Event.CONFIRMED_BY_PAIRS, "dismissed": Event.NOT_REPRODUCED}
-    said = {
-        name: Count("pk", distinct=True, filter=Q(events__event=event)) for name, event in by_pairs.items()
-    }
-    return Opened(**recent.aggregate(opened=Count("pk", distinct=True), **said))
+    (found,) = fetch_tuples(
+        """
+        SELECT count(DISTINCT r.id), count(DISTINCT r.id) FILTER (WHERE e.event = %(confirmed)s),
+            count(DISTINCT r.id) FILTER (WHERE e.event = %(dismissed)s)
+        FROM hud_regression r LEFT JOIN hud_regressionevent e ON e.regression_id = r.id
+        WHERE r.opened > now() - %(nights)s
+        """,
+        {"confirmed": Event.CONFIRMED_BY_PAIRS, "dismissed": Event.NOT_REPRODUCED, "nights": _NIGHTS},
+    )
+    return Opened(*found)
 
 
 def waiting() -> list[Cause]:
-    """Return the causes of what waits for somebody, without recent values: 5 statements."""
-    found = _read(Regression.objects.filter(in_tab("inbox", None)), MOST_ROWS)
-    return grouped([Line(one, one.series.experiment, one.series.metric) for one in found])
+    """Return the causes of what waits for somebody, without recent values: 6 statements."""
+    condition = f"WHERE {IS_WAITING} ORDER BY since DESC, id LIMIT %(most)s"
+    found = fetch_models(Regression, condition, {"waiting": list(WAITING), "most": MOST_ROWS})
+    return grouped([Line(one, one.series.experiment, one.series.metric) for one in _complete(found)])
 
 
 def line_of(pk: int) -> Line | None:
     """Return a regression for the API, None if there is none."""
-    return next(iter(_lines(_read(Regression.objects.filter(pk=pk), 1))), None)
+    return next(iter(_lines(_complete(list(by_id(Regression, [pk]).values())))), None)
 
 
 def listed(filters: Filters) -> list[Line]:
@@ -257,47 +266,23 @@ def _rows(filters: Filters, user: User | None) -> list[Regression]:
         wanted &= Q(owner=None) if filters.owner == NOBODY else Q(owner__username=filters.owner)
     if filters.branch and filters.branch != branch_or_default(""):
         return []  # regressions are of the default branch
-    return _read(Regression.objects.filter(wanted), MOST_ROWS + 1)
+    found = Regression.objects.filter(wanted).order_by("-since", "pk")
+    return _complete(list(found[: MOST_ROWS + 1]))
 
 
-def _read(found: QuerySet[Regression], limit: int) -> list[Regression]:
-    """Return regressions, newest first, with what their rows show: 4 statements, 5 with owners. Hundreds
-    share a few runs and metrics, which are read once and not joined to every row."""
-    rows = list(found.select_related("series").order_by("-since", "pk")[:limit])
-    experiments = by_id(Experiment, [one.series.experiment_id for one in rows])
-    metrics = by_id(Metric, [one.series.metric_id for one in rows])
+def _complete(rows: list[Regression]) -> list[Regression]:
+    """Add what the rows show: 4 statements, 5 with owners. Hundreds share a few runs and metrics, which are
+    read once and not joined to every row."""
+    series = by_id(Series, [one.series_id for one in rows])
+    attach(series.values(), "experiment", by_id(Experiment, [one.experiment_id for one in series.values()]))
+    attach(series.values(), "metric", by_id(Metric, [one.metric_id for one in series.values()]))
+    attach(rows, "series", series)
+    attach(rows, "owner", by_id(User, [one.owner_id for one in rows]))
     names = ("first_run", "last_good_run", "latest_run")
     runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
-    owners = by_id(User, [one.owner_id for one in rows])
-    for one in rows:
-        one.series.experiment = experiments[one.series.experiment_id]
-        one.series.metric = metrics[one.series.metric_id]
-        for name in names:
-            setattr(one, name, runs.get(getattr(one, f"{name}_id")))
-        one.owner = owners.get(one.owner_id or 0)
+    for name in names:
+        attach(rows, name, runs)
     return rows
-
-
-def in_tab(tab: str, user: User | None) -> Q:
-    """Return the condition of a tab's regressions."""
-    if tab == "all":
-        return Q()
-    muted = Q(muted_until__gt=timezone.now())
-    if tab == "muted":
-        return muted & Q(state__in=ACTIVE)
-    if tab == "suspects":
-        return Q(state=RegressionState.SUSPECT) & ~muted
-    if tab in {"resolved", "accepted", "dismissed"}:
-        return Q(state=tab)
-    waiting = Q(state__in=WAITING) & ~muted
-    return waiting & Q(owner=user) if tab == "mine" else waiting
-
-
-def counts(user: User | None) -> dict[str, int]:
-    """Return how many regressions each tab has."""
-    wanted = {tab: Count("pk", filter=in_tab(tab, user)) for tab in TABS if tab != "mine" or user}
-    found: dict[str, int] = Regression.objects.aggregate(**wanted)
-    return found
 
 
 def _lines(found: Sequence[Regression]) -> list[Line]:
@@ -309,11 +294,11 @@ def _lines(found: Sequence[Regression]) -> list[Line]:
 
 def add_recent(lines: Sequence[Line]) -> None:
     """Add the newest values of their series: 1 statement."""
-    states = SeriesState.objects.filter(series__in=[line.regression.series_id for line in lines])
-    recent = {
-        (series, class_key): values
-        for series, class_key, values in states.values_list("series", "class_key", "recent")
-    }
+    states = fetch_tuples(
+        "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])",
+        {"series": int_array({line.regression.series_id for line in lines})},
+    )
+    recent = {(series, class_key): values for series, class_key, values in states}
     for line in lines:
         line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
 
@@ -348,20 +333,20 @@ def detail_of(pk: int) -> Detail | None:
 
 def _detail(line: Line, causes: Sequence[Cause]) -> Detail:
     one = line.regression
-    events = list(one.events.select_related("run").order_by("pk"))
+    events = list(one.events.order_by("pk"))
     cause = next((found for found in causes if any(other is line for other in found.lines)), None)
     runs = [one.last_good_run_id, one.first_run_id]
-    known = Compilation.objects.filter(experiment=line.experiment, run__in=runs).exclude(kernels=[])
-    with_kernels = set(known.values_list("run_id", flat=True)) if None not in runs else set()
     code = None
-    if with_kernels == set(runs):
+    if len(known_between([one])) == len(set(runs)):
         code = (
             f"run:{runs[0]}/experiment:{line.experiment.pk}",
             f"run:{runs[1]}/experiment:{line.experiment.pk}",
         )
     actions = possible(RegressionState(one.state))
-    rerun = Builds().of_regressions([one])[one.pk]
-    return Detail(line, events, actions, _differences(one), bisects.panel(one), rerun, cause, code)
+    builds = Builds()
+    rerun = builds.of_regressions([one])[one.pk]
+    panel = bisects.panel(one, builds.accelerators)
+    return Detail(line, events, actions, _differences(one), panel, rerun, cause, code)
 
 
 def _event(event: RegressionEvent) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from hud.models import ACTIVE, Measurement, Run, Series, Task, Verdict
+from hud.pages.sql import fetch_tuples, int_array
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 
 PAGE_ROWS = 50
@@ -225,9 +226,13 @@ def _of_commits(text: str) -> tuple[Q, list[str]]:
     return Q(order_time__gte=min(times), order_time__lte=max(times)) & ~Q(commit=""), []
 
 
-def _with_tasks(runs: Iterable[Run]) -> list[RunLine]:
-    ended = ~Q(state__in=(Task.State.QUEUED, Task.State.RUNNING))
-    counted = Task.objects.filter(run__in=runs).values("run")
-    totals = counted.annotate(done=Count("pk", filter=ended), total=Count("pk"))
-    counts = {run: numbers for run, *numbers in totals.values_list("run", "done", "total")}
+def _with_tasks(runs: Sequence[Run]) -> list[RunLine]:
+    totals = fetch_tuples(
+        """
+        SELECT run_id, count(*) FILTER (WHERE state <> ALL(%(active)s)), count(*)
+        FROM hud_task WHERE run_id = ANY(%(runs)s::int[]) GROUP BY 1
+        """,
+        {"active": [Task.State.QUEUED, Task.State.RUNNING], "runs": int_array(run.pk for run in runs)},
+    )
+    counts = {run: numbers for run, *numbers in totals}
     return [RunLine(run, *counts.get(run.pk, (0, 0))) for run in runs]

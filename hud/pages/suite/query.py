@@ -12,8 +12,8 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
 from django.db.models.functions import Cast, Length, Replace
 
-from hud.models import Experiment, Measurement, Metric, Series
-from hud.pages.sql import by_id, fetch_columns, fetch_tuples, int_array
+from hud.models import Experiment, Measurement, Metric
+from hud.pages.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
@@ -27,6 +27,7 @@ _MOST_EXPERIMENTS = 5000
 _BELOW = 0.95  # a speedup below is said in words: its level is no news, so that no verdict says it
 SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
+_TEXT = TextField()
 CHOICES = ("mode", "dtype", "backend", "arch")
 _UNKNOWN = "arch unknown"
 # the shorter knobs first: D=1024 stands before D=16384
@@ -66,7 +67,8 @@ class Row:
         return value if value is not None and value < _BELOW else None
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [{**identity(self.experiment), **cell.to_row()} for cell in self.cells if cell]
+        whose = identity(self.experiment)
+        return [{**whose, **cell.to_row()} for cell in self.cells if cell]
 
 
 @dataclass
@@ -142,18 +144,27 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
 
 
 def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
-    """Return the page, or all rows at once, in 11 statements, 2 more with a filter on targets; None for a
+    """Return the page, or all rows at once, in 8 statements, 2 more with a filter on targets; None for a
     suite without data that the runner does not have."""
-    counted = Experiment.objects.filter(suite=name).values(*CHOICES, "device")
-    combinations = list(counted.annotate(experiments=Count("pk")).order_by())
+    combinations = [
+        dict(zip((*CHOICES, "device", "experiments"), row, strict=True))
+        for row in fetch_tuples(
+            """
+            SELECT mode, dtype, backend, arch, device, count(*) FROM hud_experiment WHERE suite = %(suite)s
+            GROUP BY 1, 2, 3, 4, 5
+            """,
+            {"suite": name},
+        )
+    ]
     if not combinations and name not in SUITES:
         return None
     page = SuitePage(name, SUITES[name].title if name in SUITES else "")
     page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
     page.places = {place(one["arch"], one["device"]) for one in combinations}
-    metrics = Metric.objects.in_bulk(
-        Series.objects.filter(experiment__suite=name).values_list("metric", flat=True).distinct()
-    )
+    measured = """WHERE id IN (
+        SELECT s.metric_id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+        WHERE e.suite = %(suite)s)"""
+    metrics = {metric.pk: metric for metric in fetch_models(Metric, measured, {"suite": name})}
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
@@ -172,12 +183,16 @@ def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage 
     start = 0 if everything else (filters.page - 1) * PAGE_ROWS
     rows = slice(start, None if everything else start + PAGE_ROWS)
     page.rows = _rows(page, found.where(rows), targets)
+    return page
+
+
+def add_places(page: SuitePage) -> None:
+    """Add which attached hosts offer the suite, or why none does: 1 statement."""
     accelerators = matching.attached()
     page.attached = sorted(
-        {(one.device, one.arch) for one in accelerators if name in one.catalog.get("suites", [])}
+        {(one.device, one.arch) for one in accelerators if page.name in one.catalog.get("suites", [])}
     )
-    page.not_offered = matching.reasons_of([name], accelerators).get(name, "")
-    return page
+    page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
 
 
 class ConcatWS(Func):
@@ -185,6 +200,16 @@ class ConcatWS(Func):
 
     function = "concat_ws"
     output_field = TextField()
+
+
+_KNOBS = Cast("knobs", _TEXT)
+_OPTIONS = Replace(_KNOBS, Value('": '), Value("="), output_field=_TEXT)
+_SEARCHED = ConcatWS(
+    Value(" "),
+    F("case"),
+    Replace(_OPTIONS, Value('"'), Value(""), output_field=_TEXT),
+    *map(F, ("mode", "dtype", "backend", "arch")),
+)
 
 
 def _matching(name: str, filters: Filters) -> list[int]:
@@ -196,15 +221,8 @@ def _matching(name: str, filters: Filters) -> list[int]:
         condition &= ~Q(searched__icontains=word[1:]) if excluded else Q(searched__icontains=word)
     measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
     by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
-    knobs = Cast("knobs", TextField())
-    text = TextField()
-    options = Replace(
-        Replace(knobs, Value('": '), Value("="), output_field=text), Value('"'), Value(""), output_field=text
-    )
-    names = (F("case"), options, F("mode"), F("dtype"), F("backend"), F("arch"))
-    searched = ConcatWS(Value(" "), *names)
     found = (
-        Experiment.objects.alias(knobs_text=knobs, searched=searched)
+        Experiment.objects.alias(knobs_text=_KNOBS, **({"searched": _SEARCHED} if filters.q else {}))
         .filter(condition, suite=name, **wanted)
         .order_by(*by_value, *_ORDER)
     )

@@ -72,6 +72,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
             totals=page.totals and asdict(page.totals),
         )
     query.trends(page.rows)
+    query.add_places(page)
     counts = page.counts(filters)
     results = {"verdict": _VERDICTS, "status": _STATUSES, "target": ("met", "missed")}
     choices = []  # name, value and offers of each filter; an unknown value stays visible
