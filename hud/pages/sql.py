@@ -8,18 +8,13 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
-import psycopg
 from django.db import connection
 from django.db.models import Model
 from numpy.typing import NDArray
-from psycopg.pq import Format
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 _ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 701: ">f8", 1184: ">i8"}  # OIDs; 1184: µs since 2000
-# psycopg's own loader, in C: Django's takes ten times as long for each time of hundreds of rows.
-_TIMESTAMPTZ = 1184
-_LOAD_TIME = psycopg.adapters.get_loader(_TIMESTAMPTZ, Format.TEXT)
 
 
 def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
@@ -29,7 +24,6 @@ def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
     keyword that is not interned is compared with every name.
     """
     with connection.cursor() as cursor:
-        cursor.cursor.adapters.register_loader(_TIMESTAMPTZ, _LOAD_TIME)
         cursor.execute(statement, params)
         names = [sys.intern(column.name) for column in cursor.description]
         rows = cursor.fetchall()
@@ -41,7 +35,6 @@ def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
 
 def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.cursor.adapters.register_loader(_TIMESTAMPTZ, _LOAD_TIME)
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
