@@ -189,7 +189,7 @@ def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
         yield _change(slot, "appeared" if after else "vanished", _mean(before), _mean(after))
         return
     left = dict(before), dict(after)
-    for choice in before.keys() & after.keys():
+    for choice in [choice for choice in before if choice in after]:  # in an order that is always the same
         base, head = before[choice], after[choice]
         portion = min(base.portion, head.portion)
         cause: Cause = "unchanged" if base.binaries & head.binaries else "code"

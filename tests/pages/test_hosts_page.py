@@ -217,7 +217,7 @@ def test_schedules_are_listed_and_switched(client: Client) -> None:
     assert not Schedule.objects.get().enabled
     client.post(address, {"enabled": "1"})
     assert Schedule.objects.get().enabled
-    actions = Audit.objects.filter(who="olga").values_list("action", flat=True)
+    actions = Audit.objects.filter(who="olga").order_by("pk").values_list("action", flat=True)
     assert list(actions)[-2:] == ["schedule.disable", "schedule.enable"]
 
 
