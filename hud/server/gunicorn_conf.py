@@ -23,7 +23,7 @@ os.umask(0o077)  # uploads are private to this user
 preload_app = True  # one import for all processes; an error in it ends the master at once
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108 - heartbeats, no disk  # nosec B108
 
-_OBJECTS_UNTIL_COLLECTION = 20_000  # by default 700, which an upload makes every 100 records
+OBJECTS_UNTIL_COLLECTION = 20_000  # by default 700, which an upload makes every 100 records
 BEAT_S = 10  # without these heartbeats tick breaks no lease
 
 
@@ -32,7 +32,7 @@ def post_fork(_server: Any, _worker: Any) -> None:
     Freeze what was imported, so that the garbage collector skips it."""
     die_with_parent(signal.SIGKILL)
     gc.freeze()
-    gc.set_threshold(_OBJECTS_UNTIL_COLLECTION)
+    gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
 
 
 def post_worker_init(_worker: Any) -> None:

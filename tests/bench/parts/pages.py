@@ -134,6 +134,7 @@ def measure(asked: list[str]) -> Iterator[Cost]:
     from django.test import Client
 
     from hud.management.commands.bootstrap import OPERATOR
+    from hud.server.gunicorn_conf import OBJECTS_UNTIL_COLLECTION
 
     visitor, admin = Client(), Client()
     admin.force_login(User.objects.get(username=OPERATOR))
@@ -142,7 +143,8 @@ def measure(asked: list[str]) -> Iterator[Cost]:
         cursor.execute("SELECT pg_backend_pid()")
         backend = int(cursor.fetchone()[0])
     gc.collect()
-    gc.freeze()  # as the web's workers
+    gc.freeze()  # as the web's workers do, with their threshold
+    gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
     for address in asked:
         needs_login = address.startswith(("/keys", "/audit", "/notifications"))
         yield _measured(admin if needs_login else visitor, address, backend)
