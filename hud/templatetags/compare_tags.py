@@ -92,7 +92,7 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
     unit = text.unit(cell.metric) if cell.head.value is not None else ""
     unit = unit and f' <span class="u">{escape(unit)}</span>'
     tone = {"regressed": " worse", "improved": " better"}.get(cell.verdict, "")
-    margin = f' <span class="faint pm">± {share100(cell.margin)}</span>' if cell.margin else ""
+    margin = f' <span class="faint pm">± {share100(cell.margin)} %</span>' if cell.margin else ""
     return (
         f"<td>{badge_html(cell.verdict)}{told}</td>"
         f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{unit}</td>'

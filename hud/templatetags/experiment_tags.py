@@ -193,7 +193,7 @@ def choice_rows(found: Compilations) -> SafeString:
             f'<th scope="rowgroup" {span}><code title="{escape(kernel.name)}">{escape(kernel.short_name)}'
             "</code></th>"
         )
-        after = f'<td class="num" {span}>{kernel.lost_us:.2f}</td>'
+        after = f'<td class="num" {span}>{f"{kernel.lost_us:.2f}".replace("-", "−")}</td>'
         for one in kernel.choices:
             rows.append(
                 f"<tr>{before}<td>{escape(one.config or one.choice)}</td>"

@@ -97,4 +97,6 @@ def suite_mean(totals: Totals, key: str) -> SafeString:
     if key not in totals.means:
         return _NOTHING
     mean, n = totals.means[key]
-    return format_html('<span title="geometric mean of {} experiments">{}</span>', n, f"{mean:.3g}")
+    sign = "s" if key in {"compile", "warm"} else "×"
+    words = '<span title="geometric mean of {} experiments">{} <span class="unit">{}</span></span>'
+    return format_html(words, n, f"{mean:.3g}", sign)

@@ -216,9 +216,14 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
 
 
 def _previous(run: Run) -> int | None:
-    """Return the last run of the same title, source and branch: what a reader compares this one with."""
+    """Return the last run of the same title, source and branch that measured this one's first series too."""
+    first = Measurement.objects.filter(run=run, value__isnull=False).order_by("pk").values("series_id")[:1]
     same = Run.objects.filter(
-        title=run.title, source=run.source, branch=run.branch, base_interpreter=run.base_interpreter
+        title=run.title,
+        source=run.source,
+        branch=run.branch,
+        base_interpreter=run.base_interpreter,
+        measurement__series_id=first,
     )
     before = same.filter(order_time__lt=run.order_time, state=State.SUCCEEDED).order_by("-order_time", "-pk")
     return before.values_list("pk", flat=True).first()

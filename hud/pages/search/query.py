@@ -137,7 +137,7 @@ def _experiments(words: list[str]) -> Results:
     close = _named(Experiment.objects.all(), words).annotate(
         total=Window(Count("pk")), close=_closeness(words[0])
     )
-    rows = list(close.order_by("close", Length("case"), "case", "backend", "pk")[:MOST])
+    rows = list(close.order_by("close", Length("case"), "case", Length("options"), "backend", "pk")[:MOST])
     found = [Result("experiment", one.title, _about(one), _experiment(one)) for one in rows]
     return Results("experiment", found, rows[0].total if rows else 0)
 

@@ -31,7 +31,7 @@ class Column:
         return self.metrics.get(value.metric.name, "") if value else ""
 
 
-_HARNESS = "the harness's"
+_HARNESS = "by the harness"
 COLUMNS = (
     Column("speedup", "Speedup", {"device_speedup": "", "speedup": "call time", "50th": "median"}),
     Column(
